@@ -17,7 +17,7 @@ REST_FRAMEWORK: dict[str, Any] = {
         "accounts.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["accounts.permissions.IsTenant"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["accounts.strict_json.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "accounts.pagination.NewestFirstPagination",

@@ -1,4 +1,4 @@
-"""API tokens: made once, shown once, stored as a digest."""
+"""API tokens: created and shown once, stored as a digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIX = "acc_"
 def create_token(
     user: User, *, name: str, scope: str = ApiToken.Scope.TENANT, expires_at: datetime | None = None
 ) -> str:
-    """Return the plain token; nobody can read it again."""
+    """Create a token and return it in plain text, which is not stored."""
     plain = PREFIX + secrets.token_urlsafe(32)
     ApiToken.objects.create(user=user, name=name, scope=scope, digest=token_digest(plain), expires_at=expires_at)
     return plain
@@ -29,9 +29,9 @@ def token_digest(plain: str) -> str:
 
 
 def find_valid_token(plain: str) -> ApiToken | None:
-    """Return the token if it is known, in force and of an active user."""
-    in_force = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
+    """Return the token if it is known, not expired or revoked, and of an active user."""
+    is_unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
     known = ApiToken.objects.select_related("user").filter(
-        in_force, digest=token_digest(plain), revoked_at__isnull=True
+        is_unexpired, digest=token_digest(plain), revoked_at__isnull=True
     )
     return known.filter(user__is_active=True).first()

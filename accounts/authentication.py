@@ -1,4 +1,4 @@
-"""Who calls: a Supabase JWT or an API token in ``Authorization: Bearer``."""
+"""Authentication of the API: a Supabase JWT or an API token in ``Authorization: Bearer``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 
 ASYMMETRIC_ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 SERVICE_ROLE = "service_role"
-NO_TENANT_ID = UUID(int=0)  # owns nothing: what the service sees of tenants' reads
+NO_TENANT_ID = UUID(int=0)  # of the service, which owns no rows
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The tenant behind a request. ``service`` is the agent platform itself: it may advance jobs."""
+    """The tenant of a request. ``service`` marks the agent platform, which may advance jobs."""
 
     user_id: UUID
     service: bool = False
@@ -42,7 +42,7 @@ class Caller:
 
 
 class BearerAuthentication(BaseAuthentication):
-    """Answers 401 with one sentence whatever was wrong: a probe learns nothing from it."""
+    """Answers every failure with the same 401, so that a probe learns nothing."""
 
     def authenticate(self, request: Request) -> tuple[Caller, object] | None:
         parts = get_authorization_header(request).split()
@@ -71,7 +71,7 @@ def authenticate_api_token(plain: str) -> Caller:
 
 def authenticate_jwt(encoded: str) -> Caller:
     try:
-        claims = _verified(encoded)
+        claims = _decode_jwt(encoded)
         if claims.get("role") == SERVICE_ROLE:
             return Caller(NO_TENANT_ID, service=True)
         user_id = UUID(str(claims["sub"]))
@@ -82,17 +82,18 @@ def authenticate_jwt(encoded: str) -> Caller:
     return Caller(user_id)
 
 
-def _verified(encoded: str) -> dict[str, Any]:
-    """Check signature, expiry and audience. The key decides the algorithm, never the token's own header."""
-    if settings.SUPABASE_JWKS_URL and jwt.get_unverified_header(encoded).get("alg") in ASYMMETRIC_ALGORITHMS:
-        return _decoded(encoded, _published_key(encoded), ASYMMETRIC_ALGORITHMS)
-    if not settings.SUPABASE_JWT_SECRET:
+def _decode_jwt(encoded: str) -> dict[str, Any]:
+    """Check signature, expiry and audience. The key decides the algorithm, never the token's own header.
+
+    Supabase's service key names no user and no audience; every other token must.
+    """
+    header = jwt.get_unverified_header(encoded) if settings.SUPABASE_JWKS_URL else {}
+    if header.get("alg") in ASYMMETRIC_ALGORITHMS:
+        key, algorithms = _published_key(header.get("kid")), ASYMMETRIC_ALGORITHMS
+    elif settings.SUPABASE_JWT_SECRET:
+        key, algorithms = settings.SUPABASE_JWT_SECRET, ["HS256"]
+    else:
         raise jwt.InvalidKeyError("no secret is configured")
-    return _decoded(encoded, settings.SUPABASE_JWT_SECRET, ["HS256"])
-
-
-def _decoded(encoded: str, key: Any, algorithms: list[str]) -> dict[str, Any]:
-    """Supabase's service key names no user and no audience; every other token must."""
     claims: dict[str, Any] = jwt.decode(encoded, key, algorithms, options={"require": ["exp"], "verify_aud": False})
     if claims.get("role") == SERVICE_ROLE and "aud" not in claims:
         return claims
@@ -101,25 +102,24 @@ def _decoded(encoded: str, key: Any, algorithms: list[str]) -> dict[str, Any]:
     )
 
 
-def _published_key(encoded: str) -> jwt.PyJWK:
-    """Return the key that the token names; raise ``ApiError`` when none can be had: no fault of the caller's."""
+def _published_key(kid: str | None) -> Any:
+    """Return the key called ``kid``; raise ``ApiError`` when the keys cannot be fetched.
+
+    An unknown name fetches the keys again, but at most every 30 seconds: anybody can invent names.
+    """
+    client = _jwks(settings.SUPABASE_JWKS_URL)
     try:
-        return _named_key(_jwks(settings.SUPABASE_JWKS_URL), jwt.get_unverified_header(encoded).get("kid"))
+        keys = {key.key_id: key for key in client.get_signing_keys()}
+        if kid not in keys and time.monotonic() - _refreshed.get(client.uri, 0.0) > REFRESH_SECONDS:
+            _refreshed[client.uri] = time.monotonic()
+            keys = {key.key_id: key for key in client.get_signing_keys(refresh=True)}
     except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, JSONDecodeError) as error:
         raise unavailable(
             "The service cannot reach the keys that tokens are checked with; try again shortly."
         ) from error
-
-
-def _named_key(client: jwt.PyJWKClient, kid: str | None) -> jwt.PyJWK:
-    """Return the key called ``kid``. An unknown name fetches the keys anew, but not each time one is made up."""
-    known = {key.key_id: key for key in client.get_signing_keys()}
-    if kid not in known and time.monotonic() - _refreshed.get(client.uri, 0.0) > REFRESH_SECONDS:
-        _refreshed[client.uri] = time.monotonic()
-        known = {key.key_id: key for key in client.get_signing_keys(refresh=True)}
-    if kid not in known:
+    if kid not in keys:
         raise jwt.InvalidKeyError("no such key")
-    return known[kid]
+    return keys[kid]
 
 
 REFRESH_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Signing in by e-mail and password, for tenants' pages and the admin alike."""
+"""Sign-in by e-mail and password, for tenants' pages and the admin, with rate limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounts.models import User
 
 
 class EmailBackend(ModelBackend):
-    """Whatever was wrong, the answer is the same and takes as long; too many tries look like a wrong password."""
+    """Fails in the same way and time whatever was wrong; too many attempts look like a wrong password."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
@@ -26,42 +26,35 @@ class EmailBackend(ModelBackend):
         if not email or password is None:
             return None
         client = client_network(client_address(request)) if request else ""
-        _count(client, email)
+        # Digests: what is typed as an address may be a password in the wrong field.
+        account_digest = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
+        client_digest = hashlib.sha256(client.encode()).hexdigest()
+        try:
+            rate_limit.check_rate(rate_limit.SIGN_INS, account_digest)
+            rate_limit.check_rate(rate_limit.SIGN_IN_FAILURES, client_digest)
+        except ApiError as error:
+            raise PermissionDenied from error  # no other backend is tried
         user = User.objects.filter(email=email).first()
-        # An unknown account's password is hashed too: the time must not tell who is known.
+        # The password of an unknown account is hashed too: the time must not reveal which accounts exist.
         if (user or User()).check_password(password) and user and self.user_can_authenticate(user):
-            rate_limit.refund(rate_limit.SIGN_IN_FAILURES, _client_digest(client))
+            rate_limit.refund(rate_limit.SIGN_IN_FAILURES, client_digest)
             return user
         return None
 
 
-def _count(client: str, email: str) -> None:
-    # Digests: what is typed as an address may be a password in the wrong field.
-    account = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
-    try:
-        rate_limit.check_rate(rate_limit.SIGN_INS, account)
-        rate_limit.check_rate(rate_limit.SIGN_IN_FAILURES, _client_digest(client))
-    except ApiError as refused:
-        raise PermissionDenied from refused  # no other backend is asked, and the form says its one sentence
-
-
-def _client_digest(client: str) -> str:
-    return hashlib.sha256(client.encode()).hexdigest()
-
-
 def client_network(client: str) -> str:
-    """Return what is counted as one: of IPv6 a /64, whose addresses are all one customer's."""
+    """Return the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address."""
     try:
-        found = ip_address(client)
+        address = ip_address(client)
     except ValueError:
         return client
-    if isinstance(found, IPv4Address):
-        return str(found)
-    return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(address.ipv4_mapped or ip_network((int(address), 64), strict=False))
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return whom the request comes from: past our own proxies the header is the client's to invent."""
+    """Return the client's address. Only our own proxies' entries of X-Forwarded-For are trusted."""
     hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",") if hop.strip()]
     hops.append(request.META.get("REMOTE_ADDR", ""))
     return str(hops[-1 - min(settings.TRUSTED_PROXIES, len(hops) - 1)])

@@ -1,4 +1,4 @@
-"""Who may call: users, their API tokens, and how often they have called."""
+"""Models of accounts: users, API tokens, rate windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 
 
 class EmailUserManager(UserManager["User"]):
-    """Addresses in lower case, however they come: signing in looks for them so."""
+    """Stores addresses in lower case, as sign-in looks them up."""
 
     use_in_migrations = False
 
@@ -35,7 +35,7 @@ class User(AbstractUser):
 
     class Meta:
         db_table = "users"
-        # Whoever was the corpus could read its documents one by one, and delete them.
+        # A user who signed in as the system tenant could read and delete its documents.
         constraints = [models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_corpus")]
 
 
@@ -67,7 +67,7 @@ class ApiToken(models.Model):
 
 
 class RateWindow(models.Model):
-    """When a key was last used: the hits inside its sliding window, counted here so that all processes agree."""
+    """The uses of a key inside its sliding window, for ``accounts.rate_limit``."""
 
     key = models.TextField(primary_key=True)
     hits = ArrayField(models.DateTimeField())

@@ -1,4 +1,4 @@
-"""Every list is paged by cursor: page two is as fast as page one, and rows that arrive meanwhile repeat nothing."""
+"""Cursor pagination of all lists: each page is equally fast, and rows that arrive meanwhile repeat none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NewestFirstPagination(CursorPagination):
         cursor = {"type": "string", "maxLength": 2000}
         return [
             {"name": "cursor", "in": "query", "schema": cursor, "description": "From `next` or `previous`."},
-            {"name": "page_size", "in": "query", "schema": size, "description": "What is none is the default."},
+            {"name": "page_size", "in": "query", "schema": size, "description": "An invalid value is ignored."},
         ]
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -35,5 +35,5 @@ class NewestFirstPagination(CursorPagination):
     def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
         try:
             return super().paginate_queryset(*args, **kwargs)
-        except (ValidationError, ValueError) as error:  # a cursor whose position is no value of the column
+        except (ValidationError, ValueError) as error:  # the cursor's position is not a value of the column
             raise NotFound from error

@@ -1,4 +1,4 @@
-"""What a caller may do beyond reading their own rows."""
+"""Permissions of API callers: the service, the tenant's id, and staff permissions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,8 @@ if TYPE_CHECKING:  # DRF's views load this module
     from rest_framework.views import APIView
 
 
-class IsTenant(BasePermission):
-    def has_permission(self, request: Request, view: APIView) -> bool:
-        return bool(request.user and request.user.is_authenticated)
-
-
 class IsService(BasePermission):
-    """The agent platform, by its own token or Supabase's service role; never a tenant."""
+    """Grants access to the agent platform, by its own token or Supabase's service role; not to tenants."""
 
     message = "Only the service may do this."
 
@@ -30,13 +25,13 @@ class IsService(BasePermission):
 
 
 def caller_id(request: Request) -> UUID:
-    """Return the tenant behind a request, be it a bearer or a session."""
+    """Return the id of the tenant of a request, authenticated by a bearer token or a session."""
     user = request.user
     return user.user_id if isinstance(user, Caller) else UUID(str(user.pk))
 
 
 def has_staff_permission(request: Request, permission: str) -> bool:
-    """Tell whether the caller is of the staff and has ``permission``, as in the admin."""
+    """Tell whether the caller is staff and has ``permission``, as in the admin."""
     user: object = request.user
     if isinstance(user, Caller):
         user = User.objects.filter(pk=user.user_id).first() if user.staff else None

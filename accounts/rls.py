@@ -1,4 +1,4 @@
-"""The second layer of tenancy: reads as the database's client role, under policies that name the caller."""
+"""Row-level security, the second layer of tenancy: tenant reads run as the database's client role, under policies."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ENTER_TENANT_ROLE = """
     SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''),
            set_config('request.jwt.claims', %s, true), set_config('role', %s, true)
 """
-# For the rest of the transaction.
+# Until the transaction ends.
 SET_TENANT_ROLE = "SELECT set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
 RESTORE_ROLE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
 
 
 def tenant_role_params(user_id: UUID) -> list[str]:
-    """Return the values of ``BECOME``: the claims and the role by which the database knows the tenant."""
+    """Return the parameters of ``SET_TENANT_ROLE``: the tenant's claims and the client role."""
     return [json.dumps({"sub": str(user_id), "role": "authenticated"}), settings.TENANT_ROLE]
 
 
@@ -29,8 +29,8 @@ def tenant_role_params(user_id: UUID) -> list[str]:
 def as_tenant(user_id: UUID) -> Iterator[None]:
     """Read as ``user_id``. Evaluate querysets inside: a lazy one would run later, past the policies.
 
-    Role and claims are restored on leaving, nested or not: SET LOCAL would last until the outer transaction ends.
-    An exception needs no restoring, the savepoint's rollback does it.
+    Role and claims are restored on leaving, nested or not: SET LOCAL lasts until the outer transaction ends. After an
+    exception the rollback to the savepoint restores them.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(ENTER_TENANT_ROLE, tenant_role_params(user_id))
@@ -41,7 +41,7 @@ def as_tenant(user_id: UUID) -> Iterator[None]:
 
 
 def enable_rls(table: str, policy: str, *, readable: bool = True) -> RunSQL:
-    """Return the migration step that shows a table's rows to their owner only, whoever else owns the table."""
+    """Return the migration operation that forces row-level security: users read only their own rows."""
     grant = f"GRANT SELECT ON {table} TO {settings.TENANT_ROLE};" if readable else ""
     return RunSQL(
         f"""

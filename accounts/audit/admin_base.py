@@ -1,4 +1,4 @@
-"""How staff look at rows: found by ids, listed along indexes, never counted or paged through whole."""
+"""Base classes of the admin: lists in index order with bounded counts and time, search by whole ids, read-only rows."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def column(description: str, show: Callable[[Any], object]) -> Any:
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts no further than ``MOST_ROWS`` and shows no more: a deep OFFSET reads all that it skips."""
+    """Counts and shows at most ``MAX_ROWS``: a deep OFFSET reads all rows that it skips."""
 
     template_name = "admin/audit/pages.html"
 
     @cached_property
-    def found(self) -> int:
+    def bounded_count(self) -> int:
         rows: QuerySet[Model] = self.object_list  # type: ignore[assignment]
         return rows.order_by()[: MAX_ROWS + 1].count()
 
     @cached_property
     def count(self) -> int:
-        return min(self.found, MAX_ROWS)
+        return min(self.bounded_count, MAX_ROWS)
 
     @property
     def more(self) -> bool:
-        return self.found > MAX_ROWS
+        return self.bounded_count > MAX_ROWS
 
     def validate_number(self, number: Any) -> int:
         return max(1, min(int(number), self.num_pages))
 
 
 class IndexedChangeList(ChangeList):  # type: ignore[misc]
-    """A list in its admin's own order, whatever the address asks for: another would sort the whole table."""
+    """A list in its admin's order only: any other order would sort the whole table."""
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Model]) -> list[str]:
         return list(self.model_admin.get_ordering(request)) or ["pk"]
@@ -74,21 +74,21 @@ class IndexedChangeList(ChangeList):  # type: ignore[misc]
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.page_num = self.paginator.validate_number(self.page_num)
-        self.full_result_count = self.result_count  # unknown: no page says that there are others to be shown
+        self.full_result_count = self.result_count  # unknown
 
 
 class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
-    """Lists that stay quick however many rows there are. ``ordering`` and each filter must be served by an index."""
+    """Lists that stay fast for any number of rows. An index must serve ``ordering`` and each filter."""
 
     paginator: Any = BoundedPaginator
     show_full_result_count = False
-    show_facets = ShowFacets.NEVER  # a count for each value of each filter
+    show_facets = ShowFacets.NEVER  # facets count each choice of each filter
     list_per_page = 50
     list_max_show_all = 0
     list_filter_submit = True
     sortable_by: Any = ()
     search_help_text: Any = None
-    # What the search box takes, whole: the first of these columns that has the value. Each is the head of an index.
+    # The search box takes a whole id: the first of these columns that has it. Each is the first column of an index.
     id_fields: tuple[str, ...] = ()
     statement_timeout_ms = STATEMENT_TIMEOUT_MS
 
@@ -109,21 +109,22 @@ class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
             return queryset, False
         for name in self.id_fields:
             try:
-                found = queryset.filter(**{name: term})
+                rows = queryset.filter(**{name: term})
             except (ValidationError, ValueError):
                 continue
-            if found.exists():
-                return found, False
+            if rows.exists():
+                return rows, False
         return queryset.none(), False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Only the parameters of the filters that are shown, whole: ``?text__startswith=``, or along a filter's column
-        ``?user_id__password__startswith=``, would tell letter by letter what no list shows.
+        """Allow only the filters' own parameters.
+
+        ``?text__startswith=`` or ``?user_id__password__startswith=`` would reveal letter by letter what no list shows.
         """
-        return lookup in {name for each in self.get_list_filter(request) for name in query_parameters(each)}
+        return lookup in {name for shown in self.get_list_filter(request) for name in query_parameters(shown)}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if request.method != "GET":  # an action: what it calls has its own transactions
+        if request.method != "GET":  # an action: its services have transactions of their own
             return self._list(request, extra_context)
         try:
             with transaction.atomic(), connection.cursor() as cursor:
@@ -136,12 +137,12 @@ class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
         return TemplateResponse(request, "admin/audit/too_slow.html", context, status=503)
 
     def _list(self, request: HttpRequest, extra_context: dict[str, Any] | None) -> HttpResponse:
-        answer: HttpResponse = super().changelist_view(request, extra_context)
-        return answer.render() if isinstance(answer, TemplateResponse) else answer  # within the timeout
+        response: HttpResponse = super().changelist_view(request, extra_context)
+        return response.render() if isinstance(response, TemplateResponse) else response  # within the timeout
 
 
 class ReadOnlyAdmin(BoundedAdmin):
-    """Rows to look at. What changes them is a service, behind a button of its own."""
+    """Rows that staff cannot edit. Actions call services."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

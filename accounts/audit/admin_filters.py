@@ -1,4 +1,4 @@
-"""Filters that an index answers: one whole value, one of a few, or a span of time."""
+"""Admin filters that an index serves: an exact text, one of a few choices, a datetime range."""
 
 from __future__ import annotations
 
@@ -20,65 +20,67 @@ Choices = Iterable[tuple[str, str]] | Callable[[], Iterable[tuple[str, str]]]
 
 
 def query_parameters(shown: Any) -> tuple[str, ...]:
-    """Return the names in an address that a filter's class takes, whole."""
-    several: tuple[str, ...] = getattr(shown, "parameters", ())
-    return several or (str(shown.parameter_name),)
+    """Return the names of the query parameters of a filter class."""
+    names: tuple[str, ...] = getattr(shown, "parameters", ())
+    return names or (str(shown.parameter_name),)
 
 
 class ExactFilter(TextFilter):  # type: ignore[misc]
-    """Rows with a whole value, as it is typed."""
+    """Selects rows by an exact text."""
 
     also: Mapping[str, Any] = {}
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = (self.value() or "").strip()
-        if not value:
+        text = (self.value() or "").strip()
+        if not text:
             return queryset
         try:
-            return queryset.none() if "\0" in value else self.filter_rows(queryset, value)
-        except (ValidationError, ValueError):  # no such id can be
+            return queryset.none() if "\0" in text else self.filter_rows(queryset, text)
+        except (ValidationError, ValueError):  # no valid id
             return queryset.none()
 
-    def filter_rows(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
-        return rows.filter(**{self.parameter_name: value}, **self.also)
+    def filter_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+        return rows.filter(**{self.parameter_name: text}, **self.also)
 
 
 def exact_filter(field: str, title: str, **also: Any) -> type[ExactFilter]:
-    """Return a filter by a whole value. ``also``: what a partial index wants said."""
+    """Return a filter by an exact text. ``also`` are the conditions of a partial index."""
     return type("ExactFilter", (ExactFilter,), {"parameter_name": field, "title": title, "also": also})
 
 
 class ChoiceFilter(DropdownFilter):  # type: ignore[misc]
-    """Rows with one of a few values; what is none of them narrows to nothing."""
+    """Selects rows by one of a few choices; an unknown choice selects none."""
 
     filter_choices: Choices
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        offered = self.filter_choices
-        return list(offered() if callable(offered) else offered)
+        choices = self.filter_choices
+        return list(choices() if callable(choices) else choices)
 
     def has_output(self) -> bool:
         return True
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        if not value:
+        choice = self.value()
+        if not choice:
             return queryset
-        return self.filter_rows(queryset, value) if value in dict(self.lookup_choices) else queryset.none()
+        return self.filter_rows(queryset, choice) if choice in dict(self.lookup_choices) else queryset.none()
 
-    def filter_rows(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
-        return rows.filter(**{self.parameter_name: value})
+    def filter_rows(self, rows: QuerySet[Any], choice: str) -> QuerySet[Any]:
+        return rows.filter(**{self.parameter_name: choice})
 
 
 def choice_filter(field: str, title: str, choices: Choices) -> type[ChoiceFilter]:
-    """Return a filter by one of a few values; ``choices`` may be a function, which is asked at each look."""
-    offered = staticmethod(choices) if callable(choices) else tuple(choices)
-    return type("ChoiceFilter", (ChoiceFilter,), {"parameter_name": field, "title": title, "filter_choices": offered})
+    """Return a filter by one of a few choices; ``choices`` may be a function, which is called for each list."""
+    filter_choices = staticmethod(choices) if callable(choices) else tuple(choices)
+    return type(
+        "ChoiceFilter", (ChoiceFilter,), {"parameter_name": field, "title": title, "filter_choices": filter_choices}
+    )
 
 
-class _Moments(forms.Form):
-    def __init__(self, field: str, title: str, said: Mapping[str, str]) -> None:
-        super().__init__(said)
+class _DatetimeRangeForm(forms.Form):
+    def __init__(self, field: str, title: str, texts: Mapping[str, str]) -> None:
+        super().__init__(texts)
         for name, word in ((f"{field}_from", "from"), (f"{field}_to", "until")):
             widget = UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"})
             self.fields[name] = forms.CharField(label=f"{title}, {word} (UTC)", required=False, widget=widget)
@@ -91,9 +93,8 @@ class _DatetimeRangeFilter(admin.ListFilter):
 
     def __init__(self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: Any) -> None:
         super().__init__(request, params, model, model_admin)
-        for name in self.expected_parameters():
-            if name in params:
-                self.used_parameters[name] = params.pop(name)[-1]
+        self.texts = {name: str(params.pop(name)[-1]) if name in params else "" for name in self.parameters}
+        self.used_parameters.update({name: text for name, text in self.texts.items() if text})
 
     def has_output(self) -> bool:
         return True
@@ -101,29 +102,25 @@ class _DatetimeRangeFilter(admin.ListFilter):
     def expected_parameters(self) -> list[str | None]:
         return [*self.parameters]
 
-    def _said(self, name: str | None) -> str:
-        return str(self.used_parameters.get(str(name), ""))
-
     def choices(self, changelist: Any) -> Iterator[Any]:
-        said = {str(name): self._said(name) for name in self.expected_parameters()}
-        yield {"form": _Moments(self.parameter_name, str(self.title), said)}
+        yield {"form": _DatetimeRangeForm(self.parameter_name, str(self.title), self.texts)}
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
-        begin, end = (parse_utc_datetime(self._said(name)) for name in self.expected_parameters())
-        found = queryset.filter(**{f"{self.parameter_name}__gte": begin}) if begin else queryset
-        return found.filter(**{f"{self.parameter_name}__lt": end}) if end else found
+        begin, end = (parse_utc_datetime(text) for text in self.texts.values())
+        rows = queryset.filter(**{f"{self.parameter_name}__gte": begin}) if begin else queryset
+        return rows.filter(**{f"{self.parameter_name}__lt": end}) if end else rows
 
 
 def datetime_range_filter(field: str, title: str) -> type[_DatetimeRangeFilter]:
-    """Return a filter by a span of time."""
-    named = {"parameter_name": field, "parameters": (f"{field}_from", f"{field}_to")}
-    return type("DatetimeRangeFilter", (_DatetimeRangeFilter,), {**named, "title": title})
+    """Return a filter by a range of datetimes."""
+    attributes = {"parameter_name": field, "parameters": (f"{field}_from", f"{field}_to"), "title": title}
+    return type("DatetimeRangeFilter", (_DatetimeRangeFilter,), attributes)
 
 
-def parse_utc_datetime(said: str) -> datetime | None:
-    """Return the moment that is meant, in UTC where no zone is said; None for what is none."""
+def parse_utc_datetime(text: str) -> datetime | None:
+    """Return the datetime, or the beginning of a day, in UTC unless ``text`` names a zone; None for an invalid text."""
     try:
-        found = parse_datetime(said.strip()) or parse_datetime(f"{said.strip()}T00:00")
-        return make_aware(found) if found and is_naive(found) else found
+        moment = parse_datetime(text.strip()) or parse_datetime(f"{text.strip()}T00:00")
+        return make_aware(moment) if moment and is_naive(moment) else moment
     except (ValueError, OverflowError):
         return None

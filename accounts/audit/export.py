@@ -1,4 +1,4 @@
-"""The audit log as a file: chosen, read page by page, and written so that no spreadsheet takes a cell for a formula."""
+"""Export of the audit log as CSV or JSON lines, page by page, with formulas escaped for spreadsheets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COLUMNS = (
 )  # fmt: skip
 CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=utf-8"}
 PAGE = 1_000
-END = "end"  # in the first column, where an entry has its id
-# How a cell begins that Excel, LibreOffice or Google Sheets would calculate (OWASP, CSV injection).
+END = "end"  # in the first column of the last line
+# The beginnings of cells that Excel, LibreOffice or Google Sheets would calculate (OWASP, CSV injection).
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
 class EntrySelection:
-    """Which entries; None leaves it open. ``until`` is not included."""
+    """Filters of entries; None matches all. ``until`` is excluded."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -37,51 +37,53 @@ class EntrySelection:
 
     @property
     def entries(self) -> QuerySet[AuditEntry]:
-        said = {
+        filters = {
             "at__gte": self.since, "at__lt": self.until, "action": self.action, "actor_id": self.actor_id,
             "tenant_id": self.tenant_id, "object_id": self.object_id,
         }  # fmt: skip
-        return AuditEntry.objects.filter(**{name: value for name, value in said.items() if value is not None})
+        return AuditEntry.objects.filter(**{name: text for name, text in filters.items() if text is not None})
 
     @property
     def as_details(self) -> dict[str, str]:
-        """What was asked for, for the entry about the export itself."""
-        named = {name: getattr(self, name) for name in self.__slots__}
-        return {name: str(value) for name, value in named.items() if value is not None}
+        """The filters that are set, for the audit entry of the export itself."""
+        filters = {name: getattr(self, name) for name in self.__slots__}
+        return {name: str(text) for name, text in filters.items() if text is not None}
 
 
-def export_lines(chosen: EntrySelection, form: str) -> Iterator[str]:
-    """Yield the file, the oldest entry first, without ever holding more than a page of it or a cursor.
+def export_lines(selection: EntrySelection, file_format: str) -> Iterator[str]:
+    """Yield the file, the oldest entry first, holding at most a page of it and no cursor.
 
-    The last line says that it is the last, and how many entries came before: a file without it was broken off.
+    The last line marks the end and has the count of entries: a file without it is incomplete.
     """
-    return _csv(chosen) if form == "csv" else _jsonl(chosen)
-
-
-def _jsonl(chosen: EntrySelection) -> Iterator[str]:
     count = 0
-    for entry in _read(chosen):
-        yield json.dumps(serialize_entry(entry)) + "\n"
-        count += 1
-    yield json.dumps({END: True, "entries": count}) + "\n"
+    if file_format == "csv":
+        writer = csv.writer(_LineBuffer(), quoting=csv.QUOTE_ALL)
+        yield writer.writerow(COLUMNS)
+        for entry in _read_entries(selection):
+            yield writer.writerow([escape_formula(cell) for cell in serialize_entry(entry).values()])
+            count += 1
+        yield writer.writerow([END, *[""] * (len(COLUMNS) - 2), json.dumps({"entries": count})])
+    else:
+        for entry in _read_entries(selection):
+            yield json.dumps(serialize_entry(entry)) + "\n"
+            count += 1
+        yield json.dumps({END: True, "entries": count}) + "\n"
 
 
 def serialize_entry(entry: AuditEntry) -> dict[str, Any]:
-    return {name: _plain(getattr(entry, name)) for name in COLUMNS}
+    columns = {name: getattr(entry, name) for name in COLUMNS}
+    ids = {name: str(cell) for name, cell in columns.items() if isinstance(cell, UUID)}
+    return columns | ids | {"at": entry.at.isoformat()}
 
 
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.isoformat()
-        case UUID():
-            return str(value)
-    return value
+def escape_formula(cell: Any) -> str:
+    text = "" if cell is None else json.dumps(cell) if isinstance(cell, dict) else str(cell)
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
-def _read(chosen: EntrySelection) -> Iterator[AuditEntry]:
-    """Walk ix_audit_at backwards: the same order as the admin's list, from its other end."""
-    ordered = chosen.entries.order_by("at", "-entry_id")
+def _read_entries(selection: EntrySelection) -> Iterator[AuditEntry]:
+    """Read ix_audit_at backwards: the order of the admin's list, from its other end."""
+    ordered = selection.entries.order_by("at", "-entry_id")
     page = list(ordered[:PAGE])
     while page:
         yield from page
@@ -90,23 +92,8 @@ def _read(chosen: EntrySelection) -> Iterator[AuditEntry]:
         page = list(ordered.filter(beyond, at__gte=last.at)[:PAGE])
 
 
-class _Lines:
-    """What the csv module writes to: it hands each line back."""
+class _LineBuffer:
+    """A file for the csv module: ``write`` returns each line."""
 
     def write(self, line: str) -> str:
         return line
-
-
-def _csv(chosen: EntrySelection) -> Iterator[str]:
-    writer = csv.writer(_Lines(), quoting=csv.QUOTE_ALL)
-    yield writer.writerow(COLUMNS)
-    count = 0
-    for entry in _read(chosen):
-        yield writer.writerow([_cell(value) for value in serialize_entry(entry).values()])
-        count += 1
-    yield writer.writerow([END, *[""] * (len(COLUMNS) - 2), json.dumps({"entries": count})])
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else json.dumps(value) if isinstance(value, dict) else str(value)
-    return f"'{text}" if text.startswith(FORMULA) else text

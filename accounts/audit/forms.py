@@ -44,10 +44,10 @@ def reason_page(
     back: str,
     lines: tuple[str, ...] = (),
     template: str = "admin/audit/reason.html",
-    **more: Any,
+    **context: Any,
 ) -> TemplateResponse:
-    """Return the page with the form and one button; nothing of it is kept by a cache."""
-    shown = {"title": title, "form": form, "button": button, "back": back, "lines": lines}
-    answer = TemplateResponse(request, template, {**site.each_context(request), **shown, **more})
-    answer.headers["Cache-Control"] = "no-store"
-    return answer
+    """Return the page of a form with one button; it is not cached."""
+    page = {"title": title, "form": form, "button": button, "back": back, "lines": lines}
+    response = TemplateResponse(request, template, {**site.each_context(request), **page, **context})
+    response.headers["Cache-Control"] = "no-store"
+    return response

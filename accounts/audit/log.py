@@ -1,4 +1,4 @@
-"""How an act of staff is written down: in the transaction of the act, so that neither is without the other."""
+"""Audit log of staff actions, written in the transaction of the action."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record_action(
 
 
 def clean_reason(reason: str) -> str:
-    """Return the reason as it is kept; raise ``ApiError("REASON_REQUIRED")`` without one."""
+    """Return the reason on one line; raise ``ApiError("REASON_REQUIRED")`` without one."""
     reason = " ".join(reason.replace("\0", " ").split())[:MAX_REASON_CHARS]
     if not reason:
         raise ApiError(REASON_REQUIRED, "Say why: it is kept with what you do.", field="reason")

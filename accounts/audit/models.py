@@ -1,4 +1,4 @@
-"""What staff did and read, and why: written once, never changed (a trigger refuses it)."""
+"""Audit entries: what staff did and read, and why. A trigger rejects changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from django.db.models.functions import Now
 
 
 class AuditEntry(models.Model):
-    """One act of one member of staff. Ids, codes and counts only: never a tenant's text."""
+    """One action of a member of staff: ids, codes and counts, no tenant text."""
 
     entry_id = models.UUIDField(primary_key=True, db_default=RandomUUID())
     at = models.DateTimeField(db_default=Now())
-    # Null: somebody at the command line. No foreign key: an entry outlives who made it and what it is about.
+    # Null: the command line. No foreign keys: an entry outlives its actor and its object.
     actor_id = models.UUIDField(null=True)
     actor = models.TextField()  # the name at that time
     action = models.TextField()  # "jobs.retry", "documents.read_text"
@@ -28,7 +28,7 @@ class AuditEntry(models.Model):
         default_permissions = ("view",)
         permissions = [("export_auditentry", "Can export the audit log, with a reason")]
         verbose_name_plural = "audit entries"
-        # Each along its list's order, the newest first; of one transaction's entries the id decides.
+        # Each in the order of its list, the newest first; entries of one transaction are ordered by id.
         indexes = [
             models.Index(F("at").desc(), "entry_id", name="ix_audit_at"),
             models.Index("action", F("at").desc(), "entry_id", name="ix_audit_action"),

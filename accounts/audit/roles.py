@@ -1,4 +1,4 @@
-"""Who of staff may do what: two groups, made by a command, since no migration knows the permissions yet."""
+"""Staff roles: the permissions of the groups support and operator, and the grant of a role to a user."""
 
 from __future__ import annotations
 
@@ -38,24 +38,22 @@ GROUPS = {
 
 @dataclass(frozen=True, slots=True)
 class RoleGrant:
-    """``tokens_revoked``: how many of the user's API tokens were in force until now."""
-
     user: User
     is_new: bool
-    tokens_revoked: int
+    tokens_revoked: int  # API tokens that were valid until now
 
 
 def grant_role(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> RoleGrant:
-    """Make a member of staff of this user, who is made if need be.
+    """Make a user, who is created if need be, a member of staff with this role only.
 
-    Belongs to this group only from then on. Without a password an old one stays; somebody new has none. API tokens of
-    a time with other powers are revoked: who holds them was not given these.
+    Without ``password`` an existing user keeps theirs, and a new one has none. API tokens from before the role are
+    revoked: their holders were not given these permissions.
     """
     email = email.strip().lower()
     with transaction.atomic():
         user, is_new = User.objects.get_or_create(email=email, defaults={"username": email})
         user = User.objects.select_for_update().get(pk=user.pk)
-        had_powers = user.is_staff and user.groups.filter(name=group).exists()
+        had_role = user.is_staff and user.groups.filter(name=group).exists()
         if password is not None:
             user.set_password(password)
         elif is_new:
@@ -65,7 +63,7 @@ def grant_role(email: str, *, group: str, by: User | None, reason: str, password
         user.groups.remove(*Group.objects.filter(name__in=GROUPS))
         user.groups.add(sync_group(group))
         revoked = (
-            0 if had_powers else token_actions.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
+            0 if had_role else token_actions.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
         )
         log.record_action(
             by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new,
@@ -75,16 +73,16 @@ def grant_role(email: str, *, group: str, by: User | None, reason: str, password
 
 
 def sync_group(name: str) -> Group:
-    """Return the group with exactly the permissions of the table above."""
-    wanted = set(GROUPS[name])
+    """Return the group with exactly the permissions of ``GROUPS``. No migration creates it: permissions come later."""
+    names = set(GROUPS[name])
     codenames = Q()
-    for each in wanted:
-        app, _, codename = each.partition(".")
+    for permission_name in names:
+        app, _, codename = permission_name.partition(".")
         codenames |= Q(content_type__app_label=app, codename=codename)
-    found = list(Permission.objects.filter(codenames).select_related("content_type"))
-    missing = wanted - {f"{each.content_type.app_label}.{each.codename}" for each in found}
+    permissions = list(Permission.objects.filter(codenames).select_related("content_type"))
+    missing = names - {f"{row.content_type.app_label}.{row.codename}" for row in permissions}
     if missing:
-        raise ImproperlyConfigured(f"Run manage.py migrate first: {', '.join(sorted(missing))} is not known yet.")
+        raise ImproperlyConfigured(f"Run manage.py migrate first: {', '.join(sorted(missing))} does not exist yet.")
     group, _ = Group.objects.get_or_create(name=name)
-    group.permissions.set(found)
+    group.permissions.set(permissions)
     return group

@@ -1,4 +1,4 @@
-"""Who may call the API: tokens made and revoked by staff, each with its audit entry."""
+"""Staff actions on API tokens: issue and revoke, each with its audit entry."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from accounts.models import ApiToken, User
 def issue_token(
     user: User, *, name: str, scope: str, by: User | None, reason: str, expires_at: datetime | None = None
 ) -> str:
-    """Return the plain token; nobody can read it again. ``by`` None is the command line.
+    """Issue a token and return it in plain text, which is not stored. ``by`` None is the command line.
 
     Raises ``ApiError``: "USER_INACTIVE", "TOKEN_OF_STAFF".
     """
     with transaction.atomic():
-        # Locked: whoever is enlisted as staff at this moment is so before, and refused, or loses this token with it.
+        # Locked: a role granted at this moment is either seen here, or revokes this token.
         user = User.objects.select_for_update().get(pk=user.pk)
         _require_lendable(user, by)
         plain = api_tokens.create_token(user, name=name, scope=scope, expires_at=expires_at)
-        made = ApiToken.objects.get(digest=api_tokens.token_digest(plain))
-        _write("tokens.make", made, by=by, reason=reason, scope=scope)
+        token = ApiToken.objects.get(digest=api_tokens.token_digest(plain))
+        _write_entry("tokens.make", token, by=by, reason=reason, scope=scope)
     return plain
 
 
@@ -41,32 +41,32 @@ def _require_lendable(user: User, by: User | None) -> None:
         raise ApiError(TOKEN_OF_STAFF, detail, field="user")
 
 
-def revoke_tokens(found: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:
-    """Let no request in with these tokens from now on; return how many of them were in force until now."""
+def revoke_tokens(tokens: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:
+    """Revoke tokens; return how many of them were not revoked before."""
     with transaction.atomic():
-        in_force = list(found.filter(revoked_at__isnull=True).select_for_update().order_by("token_id"))
-        ApiToken.objects.filter(pk__in=[token.pk for token in in_force]).update(revoked_at=Now())
-        for token in in_force:
-            _write("tokens.revoke", token, by=by, reason=reason)
-        log.clean_reason(reason)  # also where there was nothing to revoke
-    return len(in_force)
+        valid = list(tokens.filter(revoked_at__isnull=True).select_for_update().order_by("token_id"))
+        ApiToken.objects.filter(pk__in=[token.pk for token in valid]).update(revoked_at=Now())
+        for token in valid:
+            _write_entry("tokens.revoke", token, by=by, reason=reason)
+        log.clean_reason(reason)  # also when there is nothing to revoke
+    return len(valid)
 
 
-def _write(action: str, token: ApiToken, *, by: User | None, reason: str, **details: str) -> None:
+def _write_entry(action: str, token: ApiToken, *, by: User | None, reason: str, **details: str) -> None:
     log.record_action(
         by=by, action=action, reason=reason, object_type="api_token", object_id=token.pk, tenant_id=token.user_id,
         **details,
     )  # fmt: skip
 
 
-def find_user(said: str) -> User:
+def find_user(id_or_email: str) -> User:
     """Return the user with this id or e-mail address; raise ``ApiError("NOT_FOUND")``."""
-    said = said.strip().replace("\0", "")
+    id_or_email = id_or_email.strip().replace("\0", "")
     try:
-        found = User.objects.filter(pk=UUID(said))
+        users = User.objects.filter(pk=UUID(id_or_email))
     except ValueError:
-        found = User.objects.filter(email__in={said, said.lower()})
-    user = found.order_by("email").first()
+        users = User.objects.filter(email__in={id_or_email, id_or_email.lower()})
+    user = users.order_by("email").first()
     if user is None:
         raise not_found()
     return user

@@ -1,4 +1,4 @@
-"""What staff see of access: the audit log, users and their groups, API tokens."""
+"""Admin of accounts: audit log, users and groups, API tokens."""
 
 from accounts.audit.admin import entries, tokens, users
 

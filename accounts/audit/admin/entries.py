@@ -1,4 +1,4 @@
-"""The audit log in the admin: to be looked at and exported."""
+"""Admin of the audit log: list and export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
 from accounts.audit.forms import reason_field, reason_page
 from accounts.audit.models import AuditEntry
 
-# Each action once, along the index: DISTINCT would read every entry.
+# The distinct actions by a skip scan of the index: DISTINCT would read every entry.
 ACTIONS = """
     WITH RECURSIVE known AS (
         (SELECT action FROM audit_entries ORDER BY action LIMIT 1)
@@ -35,13 +35,13 @@ def actions() -> list[tuple[str, str]]:
         return [(name, name) for (name,) in cursor.fetchall()]
 
 
-def _moment(label: str) -> forms.CharField:
+def _datetime_field(label: str) -> forms.CharField:
     widget = UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"})
     return forms.CharField(label=f"{label} (UTC)", required=False, widget=widget)
 
 
 class ExportForm(forms.Form):
-    since, until = _moment("From"), _moment("Until")
+    since, until = _datetime_field("From"), _datetime_field("Until")
     action = forms.ChoiceField(required=False, widget=UnfoldAdminSelectWidget)
     actor_id = forms.UUIDField(label="Actor", required=False, widget=UnfoldAdminUUIDInputWidget)
     tenant_id = forms.UUIDField(label="Tenant", required=False, widget=UnfoldAdminUUIDInputWidget)
@@ -57,10 +57,10 @@ class ExportForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         for name in ("since", "until"):
-            said = self.cleaned_data.get(name)
-            self.cleaned_data[name] = parse_utc_datetime(said) if said else None
-            if said and self.cleaned_data[name] is None:
-                self.add_error(name, "This is no moment.")
+            text = self.cleaned_data.get(name)
+            self.cleaned_data[name] = parse_utc_datetime(text) if text else None
+            if text and self.cleaned_data[name] is None:
+                self.add_error(name, "This is not a valid date and time.")
         return self.cleaned_data
 
     @property
@@ -90,16 +90,14 @@ class AuditEntryAdmin(ReadOnlyAdmin):
     @action(description="Export", icon="download", url_path="export", permissions=["export"])  # type: ignore[untyped-decorator]
     def export(self, request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         form = ExportForm(request.POST or None)
-        if request.method == "POST" and form.is_valid():
-            return self._file(request, form)
-        back = reverse("admin:audit_auditentry_changelist")
-        return reason_page(request, self.admin_site, form, title="Export the audit log", button="Export", back=back)
-
-    def _file(self, request: HttpRequest, form: ExportForm) -> StreamingHttpResponse:
-        chosen, kind = form.selection, form.cleaned_data["format"]
+        if request.method != "POST" or not form.is_valid():
+            back = reverse("admin:audit_auditentry_changelist")
+            return reason_page(request, self.admin_site, form, title="Export the audit log", button="Export", back=back)
+        selection, file_format = form.selection, form.cleaned_data["format"]
         log.record_action(
             by=request.user, action="audit.export", reason=form.cleaned_data["reason"],  # type: ignore[arg-type]
-            object_type="audit_log", object_id=kind, selection=chosen.as_details,
+            object_type="audit_log", object_id=file_format, selection=selection.as_details,
         )  # fmt: skip
-        headers = {"Content-Disposition": f'attachment; filename="audit.{kind}"', "Cache-Control": "no-store"}
-        return StreamingHttpResponse(export_lines(chosen, kind), content_type=CONTENT_TYPES[kind], headers=headers)
+        headers = {"Content-Disposition": f'attachment; filename="audit.{file_format}"', "Cache-Control": "no-store"}
+        lines = export_lines(selection, file_format)
+        return StreamingHttpResponse(lines, content_type=CONTENT_TYPES[file_format], headers=headers)

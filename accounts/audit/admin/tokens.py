@@ -1,4 +1,4 @@
-"""API tokens in the admin: made and shown once, revoked with a reason, never readable again."""
+"""Admin of API tokens: issue (shown once) and revoke, each with a reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accounts.audit.forms import ReasonForm, reason_field, reason_page
 from accounts.errors import ApiError
 from accounts.models import ApiToken
 
-LISTED = "admin:accounts_apitoken_changelist"
+CHANGELIST = "admin:accounts_apitoken_changelist"
 
 
 class TokenForm(forms.Form):
@@ -40,13 +40,13 @@ class TokenForm(forms.Form):
     )  # fmt: skip
     reason = reason_field()
 
-    def make(self, by: Any) -> str:
-        """Return the plain token; raise ``ApiError`` where there is no such user."""
-        said = self.cleaned_data
-        expires_at = timezone.now() + timedelta(days=said["days"]) if said["days"] else None
-        user = token_actions.find_user(said["user"])
+    def issue_token(self, by: Any) -> str:
+        """Return the plain token; raise ``ApiError`` for an unknown user."""
+        fields = self.cleaned_data
+        expires_at = timezone.now() + timedelta(days=fields["days"]) if fields["days"] else None
+        user = token_actions.find_user(fields["user"])
         return token_actions.issue_token(
-            user, name=said["name"], scope=said["scope"], expires_at=expires_at, by=by, reason=said["reason"]
+            user, name=fields["name"], scope=fields["scope"], expires_at=expires_at, by=by, reason=fields["reason"]
         )
 
 
@@ -56,7 +56,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     list_filter = (exact_filter("user_id", "user's id"),)
     id_fields = ("token_id", "user_id")
     ordering = ("-created_at", "token_id")
-    # Not the digest: whoever has it can tell which of two tokens is the one.
+    # Without the digest: it would identify the token.
     fields = (("token_id", "user_id"), ("name", "scope"), ("created_at", "expires_at", "revoked_at"))
     readonly_fields = ("user_id",)
     actions_detail = ("revoke",)
@@ -74,27 +74,27 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         form = TokenForm(request.POST or None)
-        shown: dict[str, Any] = {"title": "New API token", "button": "Make it", "back": reverse(LISTED)}
+        page: dict[str, Any] = {"title": "New API token", "button": "Make it", "back": reverse(CHANGELIST)}
         if form.is_valid():
             try:
-                made = form.make(request.user)
+                token = form.issue_token(request.user)
             except ApiError as refused:
                 form.add_error("user", refused.detail)
             else:
-                shown |= {"title": "The new token", "token": made, "template": "admin/audit/token.html"}
-        return reason_page(request, self.admin_site, form, **shown)
+                page |= {"title": "The new token", "token": token, "template": "admin/audit/token.html"}
+        return reason_page(request, self.admin_site, form, **page)
 
     @action(description="Revoke", icon="block", url_path="revoke", permissions=["revoke"], variant=ActionVariant.DANGER)  # type: ignore[untyped-decorator]
     def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = self.get_object(request, object_id)
         if token is None:
-            return HttpResponseRedirect(reverse(LISTED))
+            return HttpResponseRedirect(reverse(CHANGELIST))
         back = reverse("admin:accounts_apitoken_change", args=[token.pk])
         form = ReasonForm(request.POST or None)
         if request.method == "POST" and form.is_valid():
-            found = ApiToken.objects.filter(pk=token.pk)
-            revoked = token_actions.revoke_tokens(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
-            messages.success(request, "It is revoked." if revoked else "It was revoked already.")
+            tokens = ApiToken.objects.filter(pk=token.pk)
+            revoked = token_actions.revoke_tokens(tokens, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+            messages.success(request, "The token is revoked." if revoked else "The token was revoked already.")
             return HttpResponseRedirect(back)
         lines = ("From now on every request with this token is refused. This cannot be undone.",)
         return reason_page(

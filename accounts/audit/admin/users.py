@@ -1,4 +1,4 @@
-"""Users and groups in the admin. Who may do more than others is a superuser's to say, and it is written down."""
+"""Admin of users and groups. Only superusers grant permissions; every change has a reason in the audit log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHY = ("Why", {"fields": ("reason",)})
 
 
 class AuditedAdmin(BoundedAdmin):
-    """Rows whose every change leaves an audit entry: which fields, and why. Nobody deletes them."""
+    """Rows that nobody deletes; every change writes an audit entry with its fields and the reason."""
 
     noun: str
 
@@ -32,12 +32,12 @@ class AuditedAdmin(BoundedAdmin):
 
     def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
-        self._write(
+        self._write_entry(
             request, form.instance, "change" if change else "add", form.cleaned_data["reason"],
             fields=[name for name in form.changed_data if name not in ("reason", "password1", "password2")],
         )  # fmt: skip
 
-    def _write(self, request: HttpRequest, row: Any, verb: str, reason: str, **details: Any) -> None:
+    def _write_entry(self, request: HttpRequest, row: Any, verb: str, reason: str, **details: Any) -> None:
         log.record_action(
             by=request.user, action=f"{self.noun}s.{verb}", reason=reason,  # type: ignore[arg-type]
             object_type=self.noun, object_id=str(row.pk), **details,
@@ -82,7 +82,7 @@ class UserAdmin(AuditedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     add_fieldsets = ((None, {"fields": ("username", "email", "usable_password", "password1", "password2", "reason")}),)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only a superuser changes staff: whoever sets another's password is that other."""
+        """Let only superusers change staff: whoever sets a password can sign in as that user."""
         allowed = bool(super().has_change_permission(request, obj))
         return allowed and (request.user.is_superuser or not (obj and (obj.is_staff or obj.is_superuser)))
 
@@ -91,25 +91,25 @@ class UserAdmin(AuditedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
         return (*super().get_readonly_fields(request, obj), *powers)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        shown = super().get_fieldsets(request, obj)
+        fieldsets = super().get_fieldsets(request, obj)
         if obj and not self.has_change_permission(request, obj):
-            return [(title, options) for title, options in shown if title != WHY[0]]
-        return shown
+            return [(title, options) for title, options in fieldsets if title != WHY[0]]
+        return fieldsets
 
     def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         if {*PRIVILEGE_FIELDS} & {*form.changed_data} and form.instance.is_staff:  # not for holders of old tokens
-            found = ApiToken.objects.filter(user=form.instance)
-            token_actions.revoke_tokens(found, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+            tokens = ApiToken.objects.filter(user=form.instance)
+            token_actions.revoke_tokens(tokens, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         with transaction.atomic():
             before = getattr(self.get_object(request, id), "password", None)
-            answer: HttpResponse = super().user_change_password(request, id, form_url)
+            response: HttpResponse = super().user_change_password(request, id, form_url)
             now = self.get_object(request, id)
             if now is not None and now.password != before:
-                self._write(request, now, "set_password", request.POST["reason"])
-        return answer
+                self._write_entry(request, now, "set_password", request.POST["reason"])
+        return response
 
 
 admin.site.unregister(Group)

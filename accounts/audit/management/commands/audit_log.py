@@ -17,11 +17,11 @@ from accounts.errors import ApiError
 
 
 class Command(BaseCommand):
-    help = "Prints what staff did and read, the oldest first. That it was printed is an entry of its own."
+    help = "Prints what staff did and read, the oldest first. Printing it writes an entry too."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--since", type=when, help="2026-11-01, 2026-11-01T12:00Z, or 7d or 12h ago")
-        parser.add_argument("--until", type=when)
+        parser.add_argument("--since", type=parse_time, help="2026-11-01, 2026-11-01T12:00Z, or 7d or 12h ago")
+        parser.add_argument("--until", type=parse_time)
         parser.add_argument("--action", help="such as jobs.retry")
         parser.add_argument("--actor-id", type=UUID)
         parser.add_argument("--tenant-id", type=UUID)
@@ -30,24 +30,24 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="manage.py audit_log", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        chosen = EntrySelection(**{name: options[name] for name in EntrySelection.__slots__})
+        selection = EntrySelection(**{name: options[name] for name in EntrySelection.__slots__})
         try:
             log.record_action(
                 by=None, action="audit.export", reason=options["reason"], object_type="audit_log",
-                object_id=options["format"], selection=chosen.as_details,
+                object_id=options["format"], selection=selection.as_details,
             )  # fmt: skip
-        except ApiError as refused:
-            raise CommandError(refused.detail) from refused
-        for line in export_lines(chosen, options["format"]):
+        except ApiError as error:
+            raise CommandError(error.detail) from error
+        for line in export_lines(selection, options["format"]):
             self.stdout.write(line, ending="")
 
 
-def when(said: str) -> datetime:
-    unit = {"d": "days", "h": "hours"}.get(said[-1:])
+def parse_time(text: str) -> datetime:
+    unit = {"d": "days", "h": "hours"}.get(text[-1:])
     try:
-        found = timezone.now() - timedelta(**{unit: int(said[:-1])}) if unit else parse_utc_datetime(said)
+        moment = timezone.now() - timedelta(**{unit: int(text[:-1])}) if unit else parse_utc_datetime(text)
     except (ValueError, OverflowError):
-        found = None
-    if found is None:
-        raise ArgumentTypeError(f"{said!r} is no moment: 2026-11-01, 2026-11-01T12:00Z, 7d or 12h.")
-    return found
+        moment = None
+    if moment is None:
+        raise ArgumentTypeError(f"{text!r} is not a time: 2026-11-01, 2026-11-01T12:00Z, 7d or 12h.")
+    return moment

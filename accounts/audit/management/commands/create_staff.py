@@ -1,4 +1,4 @@
-"""Make a member of staff who may sign in to the admin."""
+"""Create a member of staff who may sign in to the admin."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from accounts.audit import roles
 
 class Command(BaseCommand):
     help = (
-        "Makes a member of staff. support looks, retries jobs and reads tenants' text with a reason; operator also"
-        " cancels and discards jobs, runs campaigns, makes and revokes API tokens, and exports the audit log."
+        "Creates a member of staff. support views, retries jobs and reads tenants' text with a reason; operator also"
+        " cancels and discards jobs, runs campaigns, issues and revokes API tokens, and exports the audit log."
         " For everything there is, use createsuperuser."
     )
 
@@ -33,22 +33,22 @@ class Command(BaseCommand):
             validate_email(options["email"].strip())
             if password is not None:
                 validate_password(password)
-            made = roles.grant_role(
+            grant = roles.grant_role(
                 options["email"], group=options["group"], by=None, reason=options["reason"], password=password
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        user = made.user
-        self.stdout.write(f"{user.email} ({user.pk}) is {options['group']}{', and new' if made.is_new else ''}.")
-        if made.tokens_revoked:
-            self.stdout.write(f"API tokens of before: {made.tokens_revoked} revoked. New ones: manage.py create_user.")
+        user = grant.user
+        self.stdout.write(f"{user.email} ({user.pk}) is {options['group']}{', and new' if grant.is_new else ''}.")
+        if grant.tokens_revoked:
+            self.stdout.write(f"API tokens of before: {grant.tokens_revoked} revoked. New ones: manage.py create_user.")
         if not user.has_usable_password():
             self.stdout.write(f"There is no password yet: manage.py changepassword {user.username}")
 
     def _password(self, options: dict[str, Any]) -> str | None:
-        """Return what was typed, or None: nobody sits there, or nothing was typed."""
+        """Return the typed password; None for an empty one, or without a terminal."""
         if options["password_stdin"]:
             password = sys.stdin.readline().rstrip("\r\n")
             if not password:

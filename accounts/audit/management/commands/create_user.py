@@ -1,4 +1,4 @@
-"""Make a tenant, with an API token."""
+"""Create a tenant with an API token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 
 class Command(BaseCommand):
     help = (
-        "Makes a user and prints an API token; it is shown this once. An existing user gets another token."
+        "Creates a user and prints an API token, which is shown once. An existing user gets another token."
         " For staff, use create_staff."
     )
 
@@ -42,8 +42,8 @@ class Command(BaseCommand):
             with transaction.atomic():
                 user = self._user(options)
                 plain = token_actions.issue_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
-        except ApiError as refused:
-            raise CommandError(refused.detail) from refused
+        except ApiError as error:
+            raise CommandError(error.detail) from error
         self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")
         self.stdout.write(plain)
 
@@ -54,27 +54,27 @@ class Command(BaseCommand):
         except ValidationError as error:
             raise CommandError(f"{email!r} is not an e-mail address.") from error
         if options["id"] == SYSTEM_TENANT_ID:
-            raise CommandError(f"{SYSTEM_TENANT_ID} is the corpus of laws, which nobody is.")
-        named = {"pk": options["id"]} if options["id"] else {}
-        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email, **named})
+            raise CommandError(f"{SYSTEM_TENANT_ID} is the system tenant that owns statutes.")
+        id_field = {"pk": options["id"]} if options["id"] else {}
+        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email, **id_field})
         if options["id"] and user.pk != options["id"]:
             raise CommandError(f"{email} has another id, {user.pk}.")
         if is_new:
             user.set_unusable_password()
-            _write("users.add", user, options)
+            _write_entry("users.add", user, options)
         if options["password_stdin"]:
             user.set_password(_password(user))
-            _write("users.set_password", user, options)
+            _write_entry("users.set_password", user, options)
         user.save()
         return user
 
 
-def _write(action: str, user: User, options: dict[str, Any]) -> None:
+def _write_entry(action: str, user: User, options: dict[str, Any]) -> None:
     log.record_action(by=None, action=action, reason=options["reason"], object_type="user", object_id=user.pk)
 
 
 def _password(user: User) -> str:
-    """Ask for a password, or read it from the standard input when nobody sits there."""
+    """Ask for a password; without a terminal read it from the standard input."""
     password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     try:
         validate_password(password, user)

@@ -1,4 +1,4 @@
-"""Take an API token back, or all of a user's."""
+"""Revoke an API token, or all tokens of a user."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from accounts.models import ApiToken
 
 
 class Command(BaseCommand):
-    help = "Revokes an API token by its id, or all tokens of a user. The next request with one is refused."
+    help = "Revokes an API token by its id, or all tokens of a user. The next request with one is rejected."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        which = parser.add_mutually_exclusive_group(required=True)
-        which.add_argument("--token", type=UUID, help="the token's id, as the admin shows it")
-        which.add_argument("--user", help="all tokens of the user with this id or e-mail address")
+        group = parser.add_mutually_exclusive_group(required=True)
+        group.add_argument("--token", type=UUID, help="the token's id, as the admin shows it")
+        group.add_argument("--user", help="all tokens of the user with this id or e-mail address")
         parser.add_argument("--reason", required=True, help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            named = {"pk": options["token"]} if options["token"] else {"user": token_actions.find_user(options["user"])}
-            found = ApiToken.objects.filter(**named)
-            if options["token"] and not found.exists():
-                raise CommandError("There is no such token.")
-            revoked = token_actions.revoke_tokens(found, by=None, reason=options["reason"])
-        except ApiError as refused:
-            raise CommandError(refused.detail) from refused
+            if options["token"]:
+                tokens = ApiToken.objects.filter(pk=options["token"])
+                if not tokens.exists():
+                    raise CommandError("There is no such token.")
+            else:
+                tokens = ApiToken.objects.filter(user=token_actions.find_user(options["user"]))
+            revoked = token_actions.revoke_tokens(tokens, by=None, reason=options["reason"])
+        except ApiError as error:
+            raise CommandError(error.detail) from error
         self.stdout.write(f"{revoked} revoked.")
