@@ -21,7 +21,7 @@ $(INSTALLED): requirements/base.txt requirements/dev.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -q $(addprefix -r ,$^)
 	@touch $@
 
-# What a stand-in of Titan has embedded must not come among laws that somebody wants to find: a database of its own.
+# A separate database: vectors of the fake Titan must not mix with real ones.
 demo: $(INSTALLED)
 	@$(if $(STATUTES),ACCESSA_VAR="$${ACCESSA_VAR:-var}/statutes") $(BIN)/python manage.py demo \
 		$(if $(VENDORS),--vendors $(VENDORS)) $(if $(CONNECTORS),--connectors $(CONNECTORS)) \

@@ -1,4 +1,4 @@
-"""The cast and its empty store, for every app's tests."""
+"""Fixtures for every app's tests: the personas, an empty store and a clean database."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 
 
 @pytest.fixture(autouse=True)
-def nothing_said_before() -> None:
+def reset_log_context() -> None:
     """Each test begins with a log that is about nothing: a service that another called turned to a job.
 
     And with no call noted: where no gate was asked, nobody has written it down.
@@ -87,7 +87,7 @@ def nothing_said_before() -> None:
 def never_vacuumed(db: None) -> None:
     """For tests of plans: what autovacuum noted of tables that an earlier test had filled and emptied is forgotten."""
     for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
-        planner_statistics.believe(table)
+        planner_statistics.set_table_statistics(table)
 
 
 @pytest.fixture

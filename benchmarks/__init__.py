@@ -1,1 +1,1 @@
-"""What the product promises about speed and memory, measured beside its rivals in the same run."""
+"""Benchmarks: speed and memory figures of the product, each against a baseline in the same run."""

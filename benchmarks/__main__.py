@@ -1,4 +1,4 @@
-"""python -m benchmarks [NAME …]: one JSON line on stdout, the rest on stderr; without a name, the list of names."""
+"""Command line `python -m benchmarks [NAME …]`: one JSON line on stdout, progress on stderr; no NAME lists them."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ def main() -> int:
         print("\n".join(NAMES), file=sys.stdout if len(sys.argv) < 2 else sys.stderr)
         return 0 if len(sys.argv) < 2 else 2
     name = sys.argv[1]
-    with database.scratch() as server:
+    with database.running_server() as server:
         benchmark = import_module(f"benchmarks.{name}")
         parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=benchmark.SUMMARY)
         parser.add_argument("--quick", action="store_true", help="small enough for a test: shows that it runs, no more")

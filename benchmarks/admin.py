@@ -1,4 +1,4 @@
-"""Staff's pages with a million jobs and five million events behind them, against a stock ModelAdmin."""
+"""Response times of the staff pages with a million jobs and five million events, against a stock ModelAdmin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.test import Client, RequestFactory
 
 from accounts.models import User
 from benchmarks import database, stock_admin
-from benchmarks.report import Result, percentile, say
+from benchmarks.report import Result, percentile, print_progress
 from jobs.models import UploadJob
 from metrics import periodic
 from metrics.models import MeasurementRun
@@ -102,13 +102,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     jobs, rounds = (2_000, 2) if options.quick else (options.jobs, options.rounds)
-    seconds = {"seed": _timed(lambda: seed(jobs)), "catch_up": _timed(catch_up)}
-    sweep = max(_timed(periodic.collect_metrics) for _ in range(3))
-    say("seeded and measured", seconds, "a sweep", sweep)
-    client = _signed_in()
+    seconds = {"seed": _time(lambda: seed(jobs)), "catch_up": _time(catch_up)}
+    sweep = max(_time(periodic.collect_metrics) for _ in range(3))
+    print_progress("seeded and measured", seconds, "a sweep", sweep)
+    client = _sign_in()
     times = {name: _times(partial(_get, client, path), rounds) for name, path in pages(jobs).items()}
-    stock_times = _times(_stock_list(), max(2, rounds // 4))
-    worst = max(percentile(found, 0.95) for found in times.values())
+    stock_times = _times(_time_stock_admin(), max(2, rounds // 4))
+    worst = max(percentile(milliseconds, 0.95) for milliseconds in times.values())
     against = percentile(stock_times, 0.95)
     return Result(
         name="admin",
@@ -121,8 +121,8 @@ def measure(options: Namespace) -> Result:
         details={
             "jobs": jobs,
             "events": 5 * jobs,
-            "p50_ms": {name: percentile(found, 0.5) for name, found in times.items()},
-            "p95_ms": {name: percentile(found, 0.95) for name, found in times.items()},
+            "p50_ms": {name: percentile(milliseconds, 0.5) for name, milliseconds in times.items()},
+            "p95_ms": {name: percentile(milliseconds, 0.95) for name, milliseconds in times.items()},
             "stock_p95_ms": against,
             "sweep_seconds": sweep,
             **{f"{name}_seconds": took for name, took in seconds.items()},
@@ -133,11 +133,11 @@ def measure(options: Namespace) -> Result:
 def seed(jobs: int) -> None:
     values = {"jobs": jobs, "users": max(10, min(1_000, jobs // 100))}
     _execute(values, DOCUMENTS, JOBS, EVENTS, PURCHASES)
-    database.settle(*TABLES)
+    database.analyze_tables(*TABLES)
     _execute(values, *DELETE)
-    database.settle(*TABLES)
+    database.analyze_tables(*TABLES)
     _execute(values, REFILL)
-    database.settle(*TABLES)
+    database.analyze_tables(*TABLES)
 
 
 def _execute(values: dict[str, int], *statements: str) -> None:
@@ -145,8 +145,8 @@ def _execute(values: dict[str, int], *statements: str) -> None:
         # Without triggers and foreign keys: they would take longer than all the rest.
         superuser.execute("SET LOCAL session_replication_role = replica")
         for sql in statements:
-            took = _timed(partial(superuser.execute, sql, values))
-            say(" ".join(sql.split()[:3]), f"{took:.0f} s")
+            took = _time(partial(superuser.execute, sql, values))
+            print_progress(" ".join(sql.split()[:3]), f"{took:.0f} s")
 
 
 def catch_up() -> None:
@@ -154,10 +154,10 @@ def catch_up() -> None:
     while True:
         periodic.collect_metrics()
         upto = MeasurementRun.objects.get(pk=periodic.MOVES).counted_until
-        say("counted up to", upto)
+        print_progress("counted up to", upto)
         if upto and not periodic.is_behind():
             break
-    database.settle("metric_rollups")
+    database.analyze_tables("metric_rollups")
 
 
 def pages(jobs: int) -> dict[str, str]:
@@ -185,7 +185,7 @@ def pages(jobs: int) -> dict[str, str]:
     }
 
 
-def _signed_in() -> Client:
+def _sign_in() -> Client:
     user = User.objects.create_superuser(STAFF, STAFF, "not used", pk=UUID(int=7))
     client = Client()
     client.force_login(user)
@@ -198,7 +198,7 @@ def _get(client: Client, path: str) -> None:
         raise RuntimeError(f"{path} answered {answer.status_code}")
 
 
-def _stock_list() -> Callable[[], None]:
+def _time_stock_admin() -> Callable[[], None]:
     site = admin.AdminSite("stock")
     view = stock_admin.JobAdmin(UploadJob, site).changelist_view
     user = User.objects.get(email=STAFF)
@@ -214,10 +214,10 @@ def _stock_list() -> Callable[[], None]:
 
 def _times(look: Callable[[], None], rounds: int) -> list[float]:
     look()  # once for templates and caches
-    return [1000 * _timed(look) for _ in range(rounds)]
+    return [1000 * _time(look) for _ in range(rounds)]
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _time(work: Callable[[], object]) -> float:
     began = time.monotonic()
     work()
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""SIGKILL, again and again: the same documents undisturbed and disturbed leave the same rows and the same bill."""
+"""Kill loop: the same documents processed undisturbed and under SIGKILL must leave the same rows and purchases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import uuid4
 from django.db import connections
 
 from accessa.embedded_postgres.server import EmbeddedServer
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from testing.chaos import connectors, kill_loop, statute_samples, statutes, verdict, world
 
 SUMMARY = __doc__ or ""
@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--connectors", action="store_true", help="of a sync of 2,000 records instead")
     parser.add_argument("--statutes", action="store_true", help=f"of {STATUTES} statutes from a queue instead")
-    parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's stand-ins")
+    parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's fakes")
 
 
 def measure(options: Namespace) -> Result:
@@ -37,7 +37,7 @@ def _statutes(options: Namespace) -> Result:
     connections.close_all()  # a database that is in use cannot be copied
     rounds = max(1, options.kills // 60)
     extra = max(0, options.kills - rounds * len(statutes.POINTS))
-    say(f"Killing {rounds} times at each of {len(statutes.POINTS)} points and {extra} times at random …")
+    print_progress(f"Killing {rounds} times at each of {len(statutes.POINTS)} points and {extra} times at random …")
     folder.mkdir()
     calm, broken = statutes.trial(
         params, folder, laws, rounds=rounds, extra=extra, seed=options.seed, seconds=MOST_SECONDS
@@ -75,8 +75,8 @@ def _sync(options: Namespace) -> Result:
     params, folder = EmbeddedServer().params(), EmbeddedServer().data.parent / "chaos"
     rounds = max(1, options.kills // 20)
     extra = max(0, options.kills - rounds * len(connectors.POINTS))
-    say(f"Killing {rounds} times at each of {len(connectors.POINTS)} points and {extra} times at random …")
-    with connectors.waiting_sync(uuid4(), contacts=1000, companies=500, deals=500) as environment:
+    print_progress(f"Killing {rounds} times at each of {len(connectors.POINTS)} points and {extra} times at random …")
+    with connectors.create_queued_sync(uuid4(), contacts=1000, companies=500, deals=500) as environment:
         connections.close_all()  # a database that is in use cannot be copied
         calm = connectors.run(params, folder, "calm", environment, seconds=MOST_SECONDS)
         broken = connectors.run(
@@ -109,7 +109,7 @@ def _documents(options: Namespace) -> Result:
     connections.close_all()  # a database that is in use cannot be copied
     rounds = max(1, options.kills // 100)
     extra = max(12, options.kills - rounds * len(world.POINTS))
-    say(f"Killing {rounds} times at each of {len(world.POINTS)} points and {extra} times at random …")
+    print_progress(f"Killing {rounds} times at each of {len(world.POINTS)} points and {extra} times at random …")
     broken, calm = kill_loop.trial(
         server.params(),
         server.data.parent / "chaos",
@@ -119,18 +119,18 @@ def _documents(options: Namespace) -> Result:
         seconds=MOST_SECONDS,
         vendors=options.vendors,
     )
-    found = verdict.verdict(broken, calm)
+    outcome = verdict.verdict(broken, calm)
     return Result(
         name="chaos",
-        value=found.kills,
+        value=outcome.kills,
         unit="kills",
         against="the same documents undisturbed",
         ratio=(broken.rows & calm.rows).total() / max(1, calm.rows.total()),
         goal="equal rows, nothing paid twice",
-        ok=found.ok and found.prompt and found.kills >= options.kills,
+        ok=outcome.ok and outcome.prompt and outcome.kills >= options.kills,
         details={
-            **{name: value for name, value in asdict(found).items() if name != "kills"},
-            "prompt": found.prompt,
+            **{name: value for name, value in asdict(outcome).items() if name != "kills"},
+            "prompt": outcome.prompt,
             "random": dict(broken.kills),
             "documents": broken.taken,
             "chunks": calm.rows.total(),

@@ -1,4 +1,4 @@
-"""The chunker's speed over real markdown, against packing paragraphs by characters."""
+"""Speed of the chunker over real markdown, against packing paragraphs by characters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import corpus
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from documents import parsers
 from documents.markdown.normalization import NormalizedPages, normalize_pages
 from embeddings import chunking
@@ -62,16 +62,16 @@ def measure(options: Namespace) -> Result:
 
 
 def _texts(most: int | None) -> list[NormalizedPages]:
-    found: list[NormalizedPages] = []
-    for path in corpus.readable()[:most]:
+    pages: list[NormalizedPages] = []
+    for path in corpus.readable_pdfs()[:most]:
         try:
             text = normalize_pages(parsers.parse_pdf(path, pages=200))
         except StageFailure as failure:
-            say(path.name, failure.code)
+            print_progress(path.name, failure.code)
             continue
         if text.text.strip():
-            found.append(text)
-    return found
+            pages.append(text)
+    return pages
 
 
 def _cpu(work: Callable[[], Any], times: int) -> float:
@@ -84,12 +84,12 @@ def _cpu(work: Callable[[], Any], times: int) -> float:
 def pack(text: str) -> Sequence[str]:
     """Paragraphs joined as long as they fit, whatever they say and however many tokens they are."""
     packed: list[str] = []
-    held: list[str] = []
+    paragraphs: list[str] = []
     length = 0
     for paragraph in text.split("\n\n"):
-        if held and length + len(paragraph) > PACKED_CHARS:
-            packed.append("\n\n".join(held))
-            held, length = [], 0
-        held.append(paragraph)
+        if paragraphs and length + len(paragraph) > PACKED_CHARS:
+            packed.append("\n\n".join(paragraphs))
+            paragraphs, length = [], 0
+        paragraphs.append(paragraph)
         length += len(paragraph) + 2
-    return [*packed, "\n\n".join(held)] if held else packed
+    return [*packed, "\n\n".join(paragraphs)] if paragraphs else packed

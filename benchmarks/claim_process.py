@@ -1,4 +1,4 @@
-"""A process that claims and finishes jobs as a worker does, and prints what each claim took, in milliseconds."""
+"""Worker process that claims and finishes jobs and prints the milliseconds of each claim."""
 
 from __future__ import annotations
 

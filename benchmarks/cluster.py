@@ -1,4 +1,4 @@
-"""The real machine: `manage.py qcluster` in a process of its own."""
+"""Subprocesses of the benchmarks: `manage.py qcluster` and other programs of the repository."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STOP_SECONDS = 40  # the cluster promises 30
 
 
 @contextmanager
-def running(**environment: str) -> Iterator[psutil.Process]:
+def running_cluster(**environment: str) -> Iterator[psutil.Process]:
     """A cluster from here to the end of the block; its log is in the scratch folder."""
-    with started([sys.executable, "manage.py", "qcluster"], **environment) as process:
+    with running_program([sys.executable, "manage.py", "qcluster"], **environment) as process:
         yield process
 
 
 @contextmanager
-def started(command: list[str], **environment: str) -> Iterator[psutil.Process]:
+def running_program(command: list[str], **environment: str) -> Iterator[psutil.Process]:
     """A program of the repository, stopped by SIGTERM at the end of the block."""
     log = Path(os.environ["ACCESSA_VAR"]).parent / "programs.log"
     with log.open("ab") as output:
@@ -41,7 +41,7 @@ def started(command: list[str], **environment: str) -> Iterator[psutil.Process]:
             process.wait()
 
 
-def until(done: Callable[[], bool], *, seconds: float, pause: float = 0.2) -> None:
+def wait_until(done: Callable[[], bool], *, seconds: float, pause: float = 0.2) -> None:
     """Wait until something is so. Raises ``TimeoutError``."""
     deadline = time.monotonic() + seconds
     while not done():

@@ -1,4 +1,4 @@
-"""Vectors a second from the embedder's hands into search, against the same under one HNSW index over all tenants."""
+"""Rate of committing vectors to the search tables, against the same rows under one HNSW index over all tenants."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 from django.db import transaction
 
 from benchmarks import database, shared_index
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from embeddings import active_model, vector_store
 from embeddings.embedders import Vectors
 from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk
 from testing.factories import vectors as stored
-from testing.factories.pending_documents import texts, waiting
+from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.factories.vectors import MODEL, VERSION
 
 SUMMARY = __doc__
@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Cut:
+class ChunkedDocument:
     """A document whose passages are there and wait for vectors."""
 
     user_id: UUID
@@ -42,13 +42,13 @@ class Cut:
 
 def measure(options: Namespace) -> Result:
     count = 500 if options.quick else options.vectors
-    rows = stored.vectors(PASSAGES)
-    ours, words = _rates(_cut(count), rows)
-    say(f"{ours:.0f} vectors a second, {words:.0f} with their words")
-    few = _cut(max(count // 10, PASSAGES))
+    rows = stored.generate_vectors(PASSAGES)
+    ours, words = _rates(_create_chunked(count), rows)
+    print_progress(f"{ours:.0f} vectors a second, {words:.0f} with their words")
+    few = _create_chunked(max(count // 10, PASSAGES))
     with shared_index.shared_index():
         shared, _ = _rates(few, rows)
-    say(f"{shared:.0f} under one index over everything")
+    print_progress(f"{shared:.0f} under one index over everything")
     return Result(
         name="commit",
         value=ours,
@@ -66,25 +66,25 @@ def measure(options: Namespace) -> Result:
     )
 
 
-def _cut(count: int) -> list[Cut]:
+def _create_chunked(count: int) -> list[ChunkedDocument]:
     """Documents with ``count`` passages together, of tenants with a few documents each."""
-    made = []
+    documents = []
     user_id = uuid4()
     for at in range(count // PASSAGES):
         user_id = uuid4() if at % DOCUMENTS == 0 else user_id
-        said = texts(PASSAGES, words=WORDS, about=at)
-        job = waiting(said, user_id=user_id, counts=[WORDS] * PASSAGES)
-        own = DocumentChunk.objects.filter(document_id=job.document_id).order_by("chunk_ord")
-        made.append(Cut(user_id, job.document_id, list(own.values_list("pk", flat=True))))
-    database.settle(*TABLES)
-    return made
+        texts = passage_texts(PASSAGES, words=WORDS, about=at)
+        job = create_chunked_job(texts, user_id=user_id, counts=[WORDS] * PASSAGES)
+        chunks = DocumentChunk.objects.filter(document_id=job.document_id).order_by("chunk_ord")
+        documents.append(ChunkedDocument(user_id, job.document_id, list(chunks.values_list("pk", flat=True))))
+    database.analyze_tables(*TABLES)
+    return documents
 
 
-def _rates(documents: Sequence[Cut], rows: Vectors) -> tuple[float, float]:
+def _rates(documents: Sequence[ChunkedDocument], rows: Vectors) -> tuple[float, float]:
     """Vectors a second into the buffer and into the passages; and with the words counted in the same transaction."""
     moving = counting = 0.0
     for at, cut in enumerate(documents):
-        fresh = stored.near(rows, seed=at)
+        fresh = stored.perturb_vectors(rows, seed=at)
         began = time.perf_counter()
         vector_store.buffer_vectors(
             user_id=cut.user_id,

@@ -1,4 +1,4 @@
-"""Records a second from a provider that answers at once, against a bare loop; and a worker's memory on the way."""
+"""Records synced per second from an instant provider, against a bare loop; and the growth of the worker's memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from uuid import uuid4
 from django.db import connection
 
 from benchmarks import cluster
-from benchmarks.memory_watch import watched
-from benchmarks.report import Result, say
+from benchmarks.memory_watch import recorded_memory
+from benchmarks.report import Result, print_progress
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
 from integrations.sync import sync_jobs
 
@@ -24,7 +24,7 @@ MOST_GROWTH_MB = 30.0  # of a worker, from its first tenth to the end
 SETTINGS = {
     "INTEGRATIONS_USE_FIXTURES": "true",  # no token is asked for
     "INTEGRATIONS_PROVIDERS": "hubspot=testing.fakes.instant_provider",
-    "EMBEDDER": "testing.embedders.Instant",
+    "EMBEDDER": "testing.embedders.InstantEmbedder",
 }
 
 
@@ -35,9 +35,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     records, bare_records = (400, 200) if options.quick else (options.records, options.bare)
-    before = _bare(bare_records)
+    before = _run_bare_loop(bare_records)
     first = _sync(records)
-    bare = (before + _bare(bare_records)) / 2  # on both sides: the machine may be busier in one hour than in the next
+    bare = (
+        before + _run_bare_loop(bare_records)
+    ) / 2  # on both sides: the machine may be busier in one hour than in the next
     again = _sync(records, source=first["source"])
     flat = first["grown_mb"] <= MOST_GROWTH_MB
     return Result(
@@ -63,9 +65,12 @@ def measure(options: Namespace) -> Result:
 def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]:
     source = source or ConnectedSource.objects.create(user_id=uuid4(), provider="hubspot")
     job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="benchmark")
-    say(f"{records} records …")
-    with cluster.running(**SETTINGS, INSTANT_RECORDS=str(records)) as process, watched(process) as memory:
-        cluster.until(lambda: _ended(job.pk), seconds=3600)
+    print_progress(f"{records} records …")
+    with (
+        cluster.running_cluster(**SETTINGS, INSTANT_RECORDS=str(records)) as process,
+        recorded_memory(process) as memory,
+    ):
+        cluster.wait_until(lambda: _wait_for_sync(job.pk), seconds=3600)
     job.refresh_from_db()
     if job.status != IngestionJob.Status.COMPLETED or job.started_at is None or job.finished_at is None:
         raise RuntimeError(f"The sync ended as {job.status}: {job.error_message}")
@@ -80,12 +85,12 @@ def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]
     }
 
 
-def _ended(job_id: Any) -> bool:
+def _wait_for_sync(job_id: Any) -> bool:
     connection.close_if_unusable_or_obsolete()
     return IngestionJob.objects.filter(pk=job_id, finished_at__isnull=False).exists()
 
 
-def _bare(records: int) -> float:
+def _run_bare_loop(records: int) -> float:
     """Return the records a second of the loop that anybody would write first."""
     command = [sys.executable, "-m", "benchmarks.baselines.bare_sync", str(records)]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Real PDFs, stored and declared as an upload leaves them, each with a user of its own."""
+"""Test corpus: real PDFs stored with document rows and jobs, as an upload leaves them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USERS = UUID("6d1f8a52-7c1e-4f5e-9a53-0a8e2c1b7d44")
 ENDED = ("done", "deadletter")
 
 # How long each stage took: an event tells of the stage that it leaves, the one before it of its beginning.
-STAGES = """
+STAGE_SECONDS = """
     SELECT stage, sum(seconds)::float8 FROM (
         SELECT payload ->> 'from' AS stage,
                extract(epoch FROM ts - lag(ts) OVER (PARTITION BY job_id ORDER BY ts)) AS seconds
@@ -36,7 +36,7 @@ STAGES = """
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredPdf:
     """A PDF in the raw bucket, with its document's row."""
 
     source: Path
@@ -45,13 +45,13 @@ class Stored:
     path: str
 
 
-def readable(extra: Sequence[Path] = ()) -> list[Path]:
+def readable_pdfs(extra: Sequence[Path] = ()) -> list[Path]:
     """The PDFs that a tenant would expect to become searchable."""
     folders = [SAMPLES, *(COLLECTION / name for name in READABLE if COLLECTION.is_dir()), *extra]
-    return [path for folder in folders for path in pdfs(folder)]
+    return [path for folder in folders for path in pdf_paths(folder)]
 
 
-def textless() -> set[Path]:
+def textless_pdfs() -> set[Path]:
     """The files in which the collection's own index counts no character: honest scans and blank pages."""
     index = COLLECTION / "INDEX.tsv"
     if not index.exists():
@@ -60,18 +60,18 @@ def textless() -> set[Path]:
         return {COLLECTION / row["path"] for row in csv.DictReader(file, delimiter="\t") if row["characters"] == "0"}
 
 
-def pdfs(folder: Path) -> list[Path]:
+def pdf_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.pdf")) if folder.is_dir() else [folder]
 
 
-def store(paths: Iterable[Path], user_id: UUID | None = None) -> list[Stored]:
+def store_pdfs(paths: Iterable[Path], user_id: UUID | None = None) -> list[StoredPdf]:
     """Empty the tables, then put every file under the user's name, or each under that of a new one."""
-    jobs.clear()
+    jobs.truncate_tables()
     shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)
     return [_store(path, user_id or uuid5(USERS, f"{number}")) for number, path in enumerate(paths)]
 
 
-def _store(path: Path, user_id: UUID) -> Stored:
+def _store(path: Path, user_id: UUID) -> StoredPdf:
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     document_id = ids.document_id(user_id, sha256)
@@ -82,10 +82,10 @@ def _store(path: Path, user_id: UUID) -> Stored:
         document_id=document_id, user_id=user_id, filename=path.name, mime="application/pdf", bytes_len=len(content),
         file_sha256=sha256, raw_path=uri,
     )  # fmt: skip
-    return Stored(path, document_id, user_id, uri)
+    return StoredPdf(path, document_id, user_id, uri)
 
 
-def queue(stored: Sequence[Stored]) -> None:
+def create_jobs(stored: Sequence[StoredPdf]) -> None:
     """A job for each, in one statement, so that none is begun before all are there."""
     UploadJob.objects.bulk_create(
         UploadJob(
@@ -96,26 +96,26 @@ def queue(stored: Sequence[Stored]) -> None:
     )  # fmt: skip
 
 
-def ended() -> bool:
+def jobs_have_ended() -> bool:
     return not UploadJob.objects.exclude(state__in=ENDED).exists()
 
 
-def seconds() -> float:
+def elapsed_seconds() -> float:
     """From the first claim to the last job's end, by the database's clock."""
-    return float(_one("SELECT extract(epoch FROM max(finished_at) - min(started_at)) FROM upload_jobs"))
+    return float(_select_value("SELECT extract(epoch FROM max(finished_at) - min(started_at)) FROM upload_jobs"))
 
 
-def pages() -> int:
-    return int(_one("SELECT coalesce(sum(pages), 0) FROM documents"))
+def count_pages() -> int:
+    return int(_select_value("SELECT coalesce(sum(pages), 0) FROM documents"))
 
 
-def stages() -> dict[str, float]:
+def stage_seconds() -> dict[str, float]:
     with connection.cursor() as cursor:
-        cursor.execute(STAGES)
+        cursor.execute(STAGE_SECONDS)
         return dict(cursor.fetchall())
 
 
-def _one(sql: str) -> Any:
+def _select_value(sql: str) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(sql)
         return cursor.fetchone()[0]

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the benchmark's own: made for it, stopped and removed after it."""
+"""Temporary PostgreSQL server of a benchmark run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import django
 import psycopg
 
 from accessa.embedded_postgres.server import EmbeddedServer
-from benchmarks.report import say
+from benchmarks.report import print_progress
 
 # What every process of a benchmark has in common; the rest is as in production.
 ENVIRONMENT = {
@@ -28,7 +28,7 @@ ENVIRONMENT = {
 FOREIGN = ("DATABASE_URL", "DOORBELL_REDIS_URL", "DOORBELL_SQS_REGION", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")
 
 
-class Scratch:
+class ScratchServer:
     """A folder that holds the server's data, the objects and the logs."""
 
     def __init__(self, root: Path) -> None:
@@ -39,11 +39,11 @@ class Scratch:
         from django.core.management import call_command  # noqa: PLC0415  needs the settings
 
         call_command("migrate", verbosity=0)
-        say("PostgreSQL is up in", self.root)
+        print_progress("PostgreSQL is up in", self.root)
 
 
 @contextmanager
-def scratch() -> Iterator[Scratch]:
+def running_server() -> Iterator[ScratchServer]:
     """Set the environment and Django up; nothing is started before ``start``. All is gone at the end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # /tmp, not $TMPDIR: a socket's path is limited to 107 bytes.
@@ -51,7 +51,7 @@ def scratch() -> Iterator[Scratch]:
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ.update(ENVIRONMENT, ACCESSA_VAR=str(root / "var"))
-    here = Scratch(root)
+    here = ScratchServer(root)
     try:
         django.setup()
         logging.disable(logging.INFO)
@@ -67,7 +67,7 @@ def connect(database: str = "accessa", *, user: str = "") -> psycopg.Connection[
     return psycopg.connect(**params | ({"user": user} if user else {}), autocommit=True)
 
 
-def settle(*tables: str, database: str = "accessa") -> None:
+def analyze_tables(*tables: str, database: str = "accessa") -> None:
     """Write out what seeding has left, so that the next round does not pay for it, and take fresh statistics."""
     with connect(database, user="postgres") as connection:
         for table in tables:

@@ -1,4 +1,4 @@
-"""Chunks bought from OpenAI's stand-in: the share of what the calls in flight allow, and of what a budget allows."""
+"""Throughput of the embed stage against a fake OpenAI: share of the in-flight limit and of the token budget used."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from django.conf import settings
 from django.db import connection
 
 from benchmarks import cluster, database, jobs
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from jobs.models import UploadJob
-from testing.factories.pending_documents import texts, waiting
+from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.fakes.openai import KEY
 
 SUMMARY = __doc__
 GOAL = 0.9
 GROWTH_GOAL = 20.0  # MB, between the second quarter of a run and its last
 WORDS = 340  # of a passage: about 450 tokens, of the chunker's 512
-BURST = 30 / 60  # of a minute's budget may be spent at once (vendors/rate_limit.py)
-LONGEST = 240.0
+BURST_SHARE = 30 / 60  # of a minute's budget may be spent at once (vendors/rate_limit.py)
+TIMEOUT_SECONDS = 240.0
 TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_vector_buffer")
-BILLS = "purchases, vendor_rate_limits, vendor_breakers"
-SPAN = "SELECT sum(quantity), extract(epoch FROM max(settled_at) - min(created_at))::float8 FROM purchases"
+PURCHASE_TABLES = "purchases, vendor_rate_limits, vendor_breakers"
+PURCHASES_SPAN = "SELECT sum(quantity), extract(epoch FROM max(settled_at) - min(created_at))::float8 FROM purchases"
 # The middle four fifths: neither the making of the client's first connections nor the last, half empty round.
-STEADY = """
+STEADY_RATE = """
     SELECT (count(*) * 0.8 / nullif(extract(epoch FROM percentile_disc(0.9) WITHIN GROUP (ORDER BY settled_at)
         - percentile_disc(0.1) WITHIN GROUP (ORDER BY settled_at)), 0))::float8 FROM purchases"""
 
@@ -41,12 +41,12 @@ STEADY = """
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--chunks", type=int, default=10_000)
     parser.add_argument("--delay", type=float, default=0.2, help="seconds a call takes")
-    # On two cores a second worker measures the machine: the stand-in and PostgreSQL want one of them.
+    # On two cores a second worker measures the machine: the fake and PostgreSQL want one of them.
     parser.add_argument("--workers", type=int, default=1)
 
 
 @dataclass(frozen=True)
-class Leg:
+class Run:
     """One run: how long it took from the first purchase to the last, for how many tokens, and what workers held."""
 
     seconds: float
@@ -57,22 +57,22 @@ class Leg:
     @property
     def growth(self) -> float:
         """The most, in MB, that a worker's memory grew between the second quarter and the last."""
-        return max((_growth(held) for held in self.resident.values() if len(held) >= 8), default=0.0)
+        return max((_growth(samples) for samples in self.resident.values() if len(samples) >= 8), default=0.0)
 
 
 def measure(options: Namespace) -> Result:
     chunks = 512 if options.quick else options.chunks
     at_once = settings.EMBED_IN_FLIGHT * options.workers
-    with stand_in(options.delay) as url:
-        free = _leg(chunks, options.workers, url, tokens_per_minute=0)
+    with running_fake_openai(options.delay) as url:
+        free = _run(chunks, options.workers, url, tokens_per_minute=0)
         allowed = at_once * settings.EMBED_BATCH / options.delay
         rate = free.calls_per_second * settings.EMBED_BATCH
-        say(f"{rate:.0f} of {allowed:.0f} chunks a second; workers grew {free.growth:.1f} MB")
+        print_progress(f"{rate:.0f} of {allowed:.0f} chunks a second; workers grew {free.growth:.1f} MB")
         # Half of it at once, then as fast as the budget comes in: half a minute, or three seconds.
-        limit = int(free.tokens / (BURST + (0.05 if options.quick else 0.5)))
-        bound = _leg(chunks, options.workers, url, tokens_per_minute=limit)
-    ideal = (bound.tokens - limit * BURST) * 60 / limit
-    say(f"{bound.seconds:.1f} s where a budget of {limit} tokens a minute allows {ideal:.1f}")
+        limit = int(free.tokens / (BURST_SHARE + (0.05 if options.quick else 0.5)))
+        bound = _run(chunks, options.workers, url, tokens_per_minute=limit)
+    ideal = (bound.tokens - limit * BURST_SHARE) * 60 / limit
+    print_progress(f"{bound.seconds:.1f} s where a budget of {limit} tokens a minute allows {ideal:.1f}")
     share, of_budget, growth = rate / allowed, ideal / bound.seconds, max(free.growth, bound.growth)
     return Result(
         name="embed",
@@ -93,44 +93,46 @@ def measure(options: Namespace) -> Result:
             "budget_ideal_seconds": ideal,
             "worker_growth_mb": growth,
             "goal_growth_mb": GROWTH_GOAL,
-            "worker_peak_mb": max((max(held) for leg in (free, bound) for held in leg.resident.values()), default=0.0),
+            "worker_peak_mb": max(
+                (max(samples) for leg in (free, bound) for samples in leg.resident.values()), default=0.0
+            ),
         },
     )
 
 
 @contextmanager
-def stand_in(delay: float) -> Iterator[str]:
+def running_fake_openai(delay: float) -> Iterator[str]:
     """OpenAI's protocol in a process of its own; the URL of it."""
     state = Path(settings.VAR).parent / "vendors.json"
     command = [sys.executable, "-m", "testing.fakes", "--openai-port", "0", "--openai-delay", str(delay)]
-    with cluster.started([*command, "--openai-guess-tokens", "--state", str(state)]):
-        cluster.until(state.exists, seconds=30, pause=0.05)
+    with cluster.running_program([*command, "--openai-guess-tokens", "--state", str(state)]):
+        cluster.wait_until(state.exists, seconds=30, pause=0.05)
         yield json.loads(state.read_text())["openai"]["url"]
 
 
-def _leg(chunks: int, workers: int, url: str, *, tokens_per_minute: int) -> Leg:
+def _run(chunks: int, workers: int, url: str, *, tokens_per_minute: int) -> Run:
     with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {jobs.TABLES}, {BILLS} CASCADE")
+        cursor.execute(f"TRUNCATE {jobs.TABLES}, {PURCHASE_TABLES} CASCADE")
     each = -(-chunks // workers)
     for number in range(workers):
-        passages = texts(each, words=WORDS, about=number)
-        waiting(passages, user_id=uuid4(), counts=[len(text) // 4 + 1 for text in passages])
-    database.settle(*TABLES)
+        passages = passage_texts(each, words=WORDS, about=number)
+        create_chunked_job(passages, user_id=uuid4(), counts=[len(text) // 4 + 1 for text in passages])
+    database.analyze_tables(*TABLES)
     environment = {
         "EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": url, "WORKERS": str(workers),
         "OPENAI_REQUESTS_PER_MINUTE": "0", "OPENAI_TOKENS_PER_MINUTE": str(tokens_per_minute),
     }  # fmt: skip
-    with cluster.running(**environment) as process, _watched(process) as resident:
-        cluster.until(_embedded, seconds=LONGEST)
+    with cluster.running_cluster(**environment) as process, _recorded_memory(process) as resident:
+        cluster.wait_until(_all_embedded, seconds=TIMEOUT_SECONDS)
     with connection.cursor() as cursor:
-        cursor.execute(SPAN)
+        cursor.execute(PURCHASES_SPAN)
         tokens, seconds = cursor.fetchone()
-        cursor.execute(STEADY)
+        cursor.execute(STEADY_RATE)
         (steady,) = cursor.fetchone()
-    return Leg(seconds, steady or 0.0, int(tokens), resident)
+    return Run(seconds, steady or 0.0, int(tokens), resident)
 
 
-def _embedded() -> bool:
+def _all_embedded() -> bool:
     dead = UploadJob.objects.filter(state="deadletter").values_list("last_error", flat=True).first()
     if dead:
         raise RuntimeError(f"A document failed: {dead}")
@@ -138,26 +140,26 @@ def _embedded() -> bool:
 
 
 @contextmanager
-def _watched(process: psutil.Process) -> Iterator[dict[int, list[float]]]:
+def _recorded_memory(process: psutil.Process) -> Iterator[dict[int, list[float]]]:
     """What each descendant holds, in MB, four times a second while anything is being bought."""
-    held: dict[int, list[float]] = {}
+    samples: dict[int, list[float]] = {}
     over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(process, held, over))
+    watcher = threading.Thread(target=_watch, args=(process, samples, over))
     watcher.start()
     try:
-        yield held
+        yield samples
     finally:
         over.set()
         watcher.join()
 
 
-def _watch(process: psutil.Process, held: dict[int, list[float]], over: threading.Event) -> None:
+def _watch(process: psutil.Process, samples: dict[int, list[float]], over: threading.Event) -> None:
     while not over.wait(0.25):
         for child in process.children(recursive=True):
             with suppress(psutil.Error):
-                held.setdefault(child.pid, []).append(child.memory_info().rss / 2**20)
+                samples.setdefault(child.pid, []).append(child.memory_info().rss / 2**20)
 
 
-def _growth(held: Sequence[float]) -> float:
-    quarter = len(held) // 4
-    return fmean(held[-quarter:]) - fmean(held[quarter : 2 * quarter])
+def _growth(samples: Sequence[float]) -> float:
+    quarter = len(samples) // 4
+    return fmean(samples[-quarter:]) - fmean(samples[quarter : 2 * quarter])

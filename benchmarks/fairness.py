@@ -1,4 +1,4 @@
-"""Claims from a queue whose oldest 99 % belong to one user who may not run any more of them now."""
+"""Claim times of a queue whose oldest 99 % belong to one user at the concurrency cap."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from benchmarks import cluster, database, jobs, pickup_latency
-from benchmarks.report import percentile, say
+from benchmarks.report import percentile, print_progress
 from jobs import queries
 from jobs.models import UploadJob
 
@@ -25,30 +25,30 @@ AT_THE_CAP = """
 
 def measure(rows: int, *, samples: int) -> dict[str, Any]:
     """Claim latencies of two workers at once, and the pickup of a newcomer, while the crowd is blocked."""
-    say(f"seeding {rows} rows")
-    jobs.clear()
-    jobs.crowd(rows * 99 // 100)
-    jobs.seed(rows // 100, users=100, pipeline="noop")
+    print_progress(f"seeding {rows} rows")
+    jobs.truncate_tables()
+    jobs.create_jobs_of_one_user(rows * 99 // 100)
+    jobs.create_jobs(rows // 100, users=100, pipeline="noop")
     with database.connect() as connection:
         connection.execute(AT_THE_CAP)
-    database.settle("upload_jobs", "documents")
-    taken = _taken(rows)
-    with cluster.running():
-        cluster.until(_begun, seconds=30)
-        busy = pickup_latency.latencies(samples // 5)
-        cluster.until(lambda: not _others_wait(), seconds=60)
-        idle = pickup_latency.latencies(samples)
+    database.analyze_tables("upload_jobs", "documents")
+    claim_times = _time_claims(rows)
+    with cluster.running_cluster():
+        cluster.wait_until(_begun, seconds=30)
+        busy = pickup_latency.measure_latencies(samples // 5)
+        cluster.wait_until(lambda: not _other_jobs_claimable(), seconds=60)
+        idle = pickup_latency.measure_latencies(samples)
     return {
-        "claim_p50_ms": percentile(taken, 0.5),
-        "claim_p99_ms": percentile(taken, 0.99),
-        "claims": len(taken),
+        "claim_p50_ms": percentile(claim_times, 0.5),
+        "claim_p99_ms": percentile(claim_times, 0.99),
+        "claims": len(claim_times),
         "pickup_p50_ms": percentile(idle, 0.5),
         "pickup_p95_ms": percentile(idle, 0.95),
         "pickup_while_others_run_p95_ms": percentile(busy, 0.95),
     }
 
 
-def _others_wait() -> bool:
+def _other_jobs_claimable() -> bool:
     with database.connect() as connection:
         return bool(queries.count_claimable(connection.cursor(), most=1))
 
@@ -57,7 +57,7 @@ def _begun() -> bool:
     return UploadJob.objects.filter(state="done", claimed_by__contains=":").exists()
 
 
-def _taken(rows: int) -> list[float]:
+def _time_claims(rows: int) -> list[float]:
     command = [sys.executable, "-m", "benchmarks.claim_process", str(min(CLAIMS, rows // 500))]
     claimers = [subprocess.Popen(command, cwd=cluster.ROOT, stdout=subprocess.PIPE) for _ in range(CLAIMERS)]
     answers = [claimer.communicate(timeout=120)[0] for claimer in claimers]

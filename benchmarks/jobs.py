@@ -1,4 +1,4 @@
-"""Queues of jobs that have no file behind them, for the pipelines that do nothing."""
+"""Bulk-inserted jobs without files, for the no-op pipelines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from benchmarks import database
 from documents.models import Document
 
 TABLES = "documents, upload_jobs, events, document_chunks, document_chunk_buffer, document_vector_buffer"
-DOCUMENTS = """
+INSERT_DOCUMENTS = """
     INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path)
     SELECT gen_random_uuid(), md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 1, i::text, 'x'
     FROM generate_series(1, %(jobs)s) i"""
-JOBS = """
+INSERT_JOBS = """
     INSERT INTO upload_jobs (job_id, user_id, document_id, stage, pipeline, raw_path, chunks_version, correlation_id,
                              created_at)
     SELECT gen_random_uuid(), user_id, document_id, 'embedded', %(pipeline)s, 'x', 'x', gen_random_uuid(),
            now() - random() * interval '1 hour'
     FROM documents d WHERE NOT EXISTS (SELECT FROM upload_jobs j WHERE j.document_id = d.document_id)"""
 # Older than all others, and never run: no document is behind them.
-CROWD = """
+INSERT_JOBS_OF_ONE_USER = """
     INSERT INTO upload_jobs (job_id, user_id, document_id, stage, pipeline, raw_path, chunks_version, correlation_id,
                              created_at)
     SELECT gen_random_uuid(), md5('crowd')::uuid, gen_random_uuid(), 'embedded', 'noop', 'x', 'x', gen_random_uuid(),
@@ -30,23 +30,23 @@ CROWD = """
     FROM generate_series(1, %s) i"""
 
 
-def clear() -> None:
+def truncate_tables() -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {TABLES} CASCADE")
 
 
-def seed(count: int, *, users: int, pipeline: str) -> None:
+def create_jobs(count: int, *, users: int, pipeline: str) -> None:
     """Queue ``count`` jobs dealt out to ``users``, past the services: what is measured is what runs them."""
     values = {"jobs": count, "users": users, "pipeline": pipeline}
-    _bulk((DOCUMENTS, values), (JOBS, values))
+    _execute_bulk((INSERT_DOCUMENTS, values), (INSERT_JOBS, values))
 
 
-def crowd(count: int) -> None:
+def create_jobs_of_one_user(count: int) -> None:
     """Queue ``count`` jobs of one user."""
-    _bulk((CROWD, [count]))
+    _execute_bulk((INSERT_JOBS_OF_ONE_USER, [count]))
 
 
-def _bulk(*statements: tuple[str, Any]) -> None:
+def _execute_bulk(*statements: tuple[str, Any]) -> None:
     """Run statements without triggers and foreign keys: they would take minutes for a million rows."""
     with database.connect(user="postgres") as superuser, superuser.transaction():
         superuser.execute("SET LOCAL session_replication_role = replica")
@@ -54,15 +54,15 @@ def _bulk(*statements: tuple[str, Any]) -> None:
             superuser.execute(sql, values)
 
 
-def document(user_id: UUID) -> Document:
+def create_document(user_id: UUID) -> Document:
     """One more document to enqueue a job for."""
-    made = uuid4()
+    document_id = uuid4()
     return Document.objects.create(
-        document_id=made,
+        document_id=document_id,
         user_id=user_id,
         filename="x.pdf",
         bytes_len=1,
         mime="application/pdf",
-        file_sha256=made.hex,
+        file_sha256=document_id.hex,
         raw_path="x",
     )

@@ -1,4 +1,4 @@
-"""The largest PDFs that the product accepts, and one with more text than that: made on the spot."""
+"""Generated PDFs: the largest that the product accepts, and one with more text than that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_CHARS, LINES = 90, 50
 CHUNK_CHARS = 1900  # about 512 tokens of such text, less the overlap
 
 
-def illustrated(target: Path, *, pages: int, megabytes: float) -> Path:
+def write_image_pdf(target: Path, *, pages: int, megabytes: float) -> Path:
     """Real text on every page, and noise that no filter can shrink to make up the bytes."""
     canvas = Canvas(str(target), pageCompression=1)
     side = int((megabytes * 2**20 * 0.8 / pages / 3) ** 0.5)  # reportlab writes streams as ASCII85: a quarter more
@@ -35,7 +35,7 @@ def illustrated(target: Path, *, pages: int, megabytes: float) -> Path:
     return target
 
 
-def wordy(target: Path, *, chunks: int) -> Path:
+def write_text_pdf(target: Path, *, chunks: int) -> Path:
     """Nothing but text, on as many pages as it needs."""
     lines = _lines(chunks * CHUNK_CHARS // LINE_CHARS)
     target.write_bytes(text_pdf(*("\n".join(lines[at : at + LINES]) for at in range(0, len(lines), LINES))))

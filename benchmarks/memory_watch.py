@@ -1,4 +1,4 @@
-"""How much memory the workers of a cluster hold, and whether that grows."""
+"""Resident memory of a cluster's workers over time: peak and growth."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import psutil
 
-EVERY = 0.2
+INTERVAL_SECONDS = 0.2
 
 
 @dataclass
-class Resident:
+class ResidentMemory:
     """In MB, of the largest process at each look."""
 
     seen: list[float] = field(default_factory=list)
@@ -33,20 +33,20 @@ class Resident:
 
 
 @contextlib.contextmanager
-def watched(process: psutil.Process) -> Iterator[Resident]:
-    found, over = Resident(), threading.Event()
+def recorded_memory(process: psutil.Process) -> Iterator[ResidentMemory]:
+    memory, over = ResidentMemory(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(EVERY):
+        while not over.wait(INTERVAL_SECONDS):
             with contextlib.suppress(psutil.Error):
                 sizes = [child.memory_info().rss for child in process.children(recursive=True)]
                 if sizes:  # they are up
-                    found.seen.append(max(sizes) / 2**20)
+                    memory.seen.append(max(sizes) / 2**20)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield found
+        yield memory
     finally:
         over.set()
         watcher.join()

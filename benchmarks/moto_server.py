@@ -1,4 +1,4 @@
-"""SQS and S3 by moto's server in a process of its own, and clients of it."""
+"""Fake SQS and S3 (moto's server in its own process) and boto3 clients of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks import cluster
 BUCKET = "laws"
 REGION = "us-east-1"
 ON_DISK = str(64 * 1024)  # bytes from which the server keeps an object on disk: the vectors of 100 laws are 700 MB
-AT_ONCE = 16  # as many uploads together as the product makes
+CONCURRENT_UPLOADS = 16  # as many uploads together as the product makes
 
 
 class Aws:
@@ -27,11 +27,11 @@ class Aws:
         self.endpoint = endpoint
         self.s3, self.sqs = client("s3", endpoint), client("sqs", endpoint)
 
-    def queue(self) -> str:
+    def create_queue(self) -> str:
         """Return a new queue, which has a queue of dead letters as the worker wants it."""
         dead = self.sqs.create_queue(QueueName=f"dead-{uuid4().hex}")["QueueUrl"]
-        told = self.sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
-        policy = json.dumps({"deadLetterTargetArn": told["QueueArn"], "maxReceiveCount": 3})
+        attributes = self.sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+        policy = json.dumps({"deadLetterTargetArn": attributes["QueueArn"], "maxReceiveCount": 3})
         url: str = self.sqs.create_queue(QueueName=f"laws-{uuid4().hex}", Attributes={"RedrivePolicy": policy})[
             "QueueUrl"
         ]
@@ -48,26 +48,26 @@ class Aws:
 
 
 @contextmanager
-def standing() -> Iterator[Aws]:
+def running_aws() -> Iterator[Aws]:
     """The server, from here to the end of the block."""
     os.environ.update(AWS_ACCESS_KEY_ID="benchmark", AWS_SECRET_ACCESS_KEY="benchmark", AWS_DEFAULT_REGION=REGION)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with cluster.started(
+    with cluster.running_program(
         [sys.executable, "-m", "moto.server", "-p", str(port)], MOTO_S3_DEFAULT_KEY_BUFFER_SIZE=ON_DISK
     ):
-        cluster.until(lambda: _answers(port), seconds=60)
-        made = Aws(f"http://127.0.0.1:{port}")
-        made.s3.create_bucket(Bucket=BUCKET)
-        yield made
+        cluster.wait_until(lambda: _is_up(port), seconds=60)
+        aws = Aws(f"http://127.0.0.1:{port}")
+        aws.s3.create_bucket(Bucket=BUCKET)
+        yield aws
 
 
 def client(service: str, endpoint: str) -> Any:
-    config = Config(s3={"addressing_style": "path"}, max_pool_connections=AT_ONCE + 2)
+    config = Config(s3={"addressing_style": "path"}, max_pool_connections=CONCURRENT_UPLOADS + 2)
     return boto3.client(service, endpoint_url=endpoint, region_name=REGION, config=config)
 
 
-def _answers(port: int) -> bool:
+def _is_up(port: int) -> bool:
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0

@@ -1,4 +1,4 @@
-"""Both vendors away for ten minutes with 200 documents queued: none is lost, all are done soon after they return."""
+"""Recovery from a ten-minute outage of both vendors with 200 queued documents: none lost, all done soon afterwards."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from django.conf import settings
 from django.db import connection
 
 from benchmarks import cluster, corpus
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from jobs.models import Event, UploadJob
 from vendors.models import Purchase
 
 SUMMARY = __doc__
 GOAL = 120.0
-LONGEST = 600.0
+TIMEOUT_SECONDS = 600.0
 START = [sys.executable, "-m", "testing.fakes", "--llamaparse-port", "0", "--openai-port", "0"]
-AWAY = {"misbehave": [{"route": "*", "kind": "status-503", "times": 1_000_000}]}
-BACK = {"behave": True}
+OUTAGE = {"faults": [{"route": "*", "fault": "status-503", "times": 1_000_000}]}
+RECOVERY = {"clear_faults": True}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,18 +37,18 @@ def measure(options: Namespace) -> Result:
     documents, seconds = (5, 5.0) if options.quick else (options.documents, options.seconds)
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE vendor_rate_limits, vendor_breakers, purchases")
-    with standing_in() as vendors:
-        _tell(vendors, AWAY)
-        corpus.queue(corpus.store([corpus.SAMPLES / "amendment.pdf"] * documents))
-        with cluster.running(**_environment(vendors, quick=options.quick)):
-            cluster.until(lambda: _faults(vendors) > 0, seconds=60)
+    with running_fakes() as vendors:
+        _send_control(vendors, OUTAGE)
+        corpus.create_jobs(corpus.store_pdfs([corpus.SAMPLES / "amendment.pdf"] * documents))
+        with cluster.running_cluster(**_environment(vendors, quick=options.quick)):
+            cluster.wait_until(lambda: _count_requests(vendors) > 0, seconds=60)
             time.sleep(seconds)
-            say(f"{_faults(vendors)} calls met the outage; the vendors return")
-            _tell(vendors, BACK)
+            print_progress(f"{_count_requests(vendors)} calls met the outage; the vendors return")
+            _send_control(vendors, RECOVERY)
             began = time.monotonic()
-            cluster.until(corpus.ended, seconds=LONGEST)
+            cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
             took = time.monotonic() - began
-        books = _books(vendors["llamaparse"])["ledger"]
+        books = _read_ledger(vendors["llamaparse"])["ledger"]
     dead = UploadJob.objects.filter(state="deadletter").count()
     charged = Event.objects.filter(type="retry").count()
     return Result(
@@ -72,11 +72,11 @@ def measure(options: Namespace) -> Result:
 
 
 @contextmanager
-def standing_in() -> Iterator[dict[str, Any]]:
+def running_fakes() -> Iterator[dict[str, Any]]:
     state = Path(settings.VAR).parent / "outage.json"
     state.unlink(missing_ok=True)
-    with cluster.started([*START, "--state", str(state)]):
-        cluster.until(state.exists, seconds=30, pause=0.05)
+    with cluster.running_program([*START, "--state", str(state)]):
+        cluster.wait_until(state.exists, seconds=30, pause=0.05)
         yield json.loads(state.read_text())
 
 
@@ -91,20 +91,20 @@ def _environment(vendors: dict[str, Any], *, quick: bool) -> dict[str, str]:
     }
 
 
-def _tell(vendors: dict[str, Any], order: dict[str, Any]) -> None:
+def _send_control(vendors: dict[str, Any], order: dict[str, Any]) -> None:
     for name in ("llamaparse", "openai"):
-        _ask(vendors[name], json.dumps(order).encode())
+        _call_control(vendors[name], json.dumps(order).encode())
 
 
-def _books(vendor: dict[str, Any]) -> dict[str, Any]:
-    return _ask(vendor, None)
+def _read_ledger(vendor: dict[str, Any]) -> dict[str, Any]:
+    return _call_control(vendor, None)
 
 
-def _faults(vendors: dict[str, Any]) -> int:
-    return sum(int(_books(vendors[name])["requests"]) for name in ("llamaparse", "openai"))
+def _count_requests(vendors: dict[str, Any]) -> int:
+    return sum(int(_read_ledger(vendors[name])["requests"]) for name in ("llamaparse", "openai"))
 
 
-def _ask(vendor: dict[str, Any], body: bytes | None) -> dict[str, Any]:
+def _call_control(vendor: dict[str, Any], body: bytes | None) -> dict[str, Any]:
     with urllib.request.urlopen(vendor["control"], body, timeout=10) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-    return found
+        fields: dict[str, Any] = json.loads(answer.read())
+    return fields

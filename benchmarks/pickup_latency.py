@@ -1,4 +1,4 @@
-"""How long a new job waits for an idle worker: from its commit to the claim, both by this machine's clock."""
+"""Pickup latency: milliseconds from a new job's commit to an idle worker's claim."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.models import UploadJob
 GAP = (0.03, 0.15)  # seconds between two jobs: the workers are idle again, and not in step with the enqueuer
 
 
-def latencies(samples: int) -> list[float]:
+def measure_latencies(samples: int) -> list[float]:
     """Enqueue jobs one by one at random moments, each a new user's; return what each waited, in milliseconds."""
     committed: dict[UUID, float] = {}
     for _ in range(samples):
@@ -28,7 +28,7 @@ def latencies(samples: int) -> list[float]:
 def _enqueued(user_id: UUID) -> tuple[UUID, float]:
     """The job, and the moment between its commit and its ring."""
     at: list[float] = []
-    document = jobs.document(user_id)
+    document = jobs.create_document(user_id)
     with transaction.atomic():
         transaction.on_commit(lambda: at.append(time.time()))
         job = services.enqueue(
@@ -38,9 +38,9 @@ def _enqueued(user_id: UUID) -> tuple[UUID, float]:
 
 
 def _claimed(committed: dict[UUID, float]) -> dict[UUID, float]:
-    found: dict[UUID, float] = {}
-    while len(found) < len(committed):
+    claims: dict[UUID, float] = {}
+    while len(claims) < len(committed):
         rows = UploadJob.objects.filter(pk__in=committed, state="done").values_list("job_id", "claimed_at")
-        found = {job_id: claimed_at.timestamp() for job_id, claimed_at in rows if claimed_at}
+        claims = {job_id: claimed_at.timestamp() for job_id, claimed_at in rows if claimed_at}
         time.sleep(0.1)
-    return found
+    return claims

@@ -1,4 +1,4 @@
-"""Real PDFs through the whole pipeline, against a script that does the same work without a queue."""
+"""Throughput of real PDFs through the whole pipeline, against a script that does the same work without a queue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from statistics import median
 from django.conf import settings
 
 from benchmarks import cluster, corpus, database
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 
 SUMMARY = __doc__
 RATIO_GOAL, PAGES_GOAL = 1.25, 40.0
-LONGEST = 280.0
+TIMEOUT_SECONDS = 280.0
 TABLES = ("documents", "upload_jobs", "events", "document_chunks", "document_chunk_buffer", "document_vector_buffer")
-INSTANT = "testing.embedders.Instant"
+INSTANT = "testing.embedders.InstantEmbedder"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    files = corpus.readable(options.path)
+    files = corpus.readable_pdfs(options.path)
     if options.quick:
         files = sorted(files, key=lambda path: path.stat().st_size)[:10]
     else:
@@ -36,12 +36,14 @@ def measure(options: Namespace) -> Result:
     ours, two, instant = [], [], []
     stages: dict[str, float] = {}
     for number in range(1 if options.quick else options.rounds):
-        ours.append(_ours(files, "local"))
-        stages = corpus.stages()
-        two.append(_straight(files, 2))
-        instant.append(_ours(files, INSTANT))
-        say(f"round {number + 1}: ours {ours[-1]:.2f} s, the script {two[-1]:.2f} s, instant {instant[-1]:.2f} s")
-    pages, one = corpus.pages(), _straight(files, 1)
+        ours.append(_run_accessa(files, "local"))
+        stages = corpus.stage_seconds()
+        two.append(_run_bare_script(files, 2))
+        instant.append(_run_accessa(files, INSTANT))
+        print_progress(
+            f"round {number + 1}: ours {ours[-1]:.2f} s, the script {two[-1]:.2f} s, instant {instant[-1]:.2f} s"
+        )
+    pages, one = corpus.count_pages(), _run_bare_script(files, 1)
     ratio = median(mine / its for mine, its in zip(ours, two, strict=True))
     speed = pages / median(instant)
     return Result(
@@ -67,23 +69,24 @@ def measure(options: Namespace) -> Result:
     )
 
 
-def _ours(files: Sequence[Path], embedder: str) -> float:
-    corpus.queue(corpus.store(files))
-    database.settle(*TABLES)
-    with cluster.running(EMBEDDER=embedder):
-        cluster.until(corpus.ended, seconds=LONGEST)
-    return corpus.seconds()
+def _run_accessa(files: Sequence[Path], embedder: str) -> float:
+    corpus.create_jobs(corpus.store_pdfs(files))
+    database.analyze_tables(*TABLES)
+    with cluster.running_cluster(EMBEDDER=embedder):
+        cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+    return corpus.elapsed_seconds()
 
 
-def _straight(files: Sequence[Path], processes: int) -> float:
-    stored = corpus.store(files)
-    database.settle(*TABLES)
+def _run_bare_script(files: Sequence[Path], processes: int) -> float:
+    stored = corpus.store_pdfs(files)
+    database.analyze_tables(*TABLES)
     root = Path(settings.STORAGE_ROOT)
     work = [
         (str(root / each.path.removeprefix("storage://")), str(each.document_id), str(each.user_id)) for each in stored
     ]
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.baselines.bare_pipeline", str(processes)],
-        cwd=cluster.ROOT, input=json.dumps(work), stdout=subprocess.PIPE, text=True, check=True, timeout=LONGEST,
+        cwd=cluster.ROOT, input=json.dumps(work), stdout=subprocess.PIPE, text=True, check=True,
+        timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
     return float(answer.stdout)

@@ -1,4 +1,4 @@
-"""Questions with the pages that answer them, from a JSONL file beside its PDFs, and their split into dev and test."""
+"""Questions with the pages that answer them, read from a JSONL file, and their dev/test split."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Question:
         return "dev" if int.from_bytes(digest[:4], "big") % 100 < DEV_PERCENT else "test"
 
 
-def given(path: str) -> list[Question]:
+def read_questions(path: str) -> list[Question]:
     """Read a JSONL file, or the one of a folder. Raises ``ArgumentTypeError`` with a sentence on what is wrong."""
     file = _file(Path(path))
     try:
@@ -47,14 +47,14 @@ def given(path: str) -> list[Question]:
     return questions
 
 
-def of_split(questions: list[Question], split: str) -> list[Question]:
+def filter_split(questions: list[Question], split: str) -> list[Question]:
     return [question for question in questions if split in ("all", question.split)]
 
 
 def _require_different(documents: list[Path]) -> None:
-    seen: dict[bytes, Path] = {}
+    documents_by_digest: dict[bytes, Path] = {}
     for document in documents:
-        twin = seen.setdefault(hashlib.sha256(document.read_bytes()).digest(), document)
+        twin = documents_by_digest.setdefault(hashlib.sha256(document.read_bytes()).digest(), document)
         if twin != document:
             raise ArgumentTypeError(f"{twin.name} and {document.name} are the same file: name one of them only")
 
@@ -64,10 +64,10 @@ def _file(path: Path) -> Path:
         raise ArgumentTypeError(f"there is no {path}")
     if not path.is_dir():
         return path
-    found = [path / NAME] if (path / NAME).exists() else sorted(path.glob("*.jsonl"))
-    if len(found) != 1:
-        raise ArgumentTypeError(f"{path} has no {NAME}, and {len(found)} other JSONL files")
-    return found[0]
+    files = [path / NAME] if (path / NAME).exists() else sorted(path.glob("*.jsonl"))
+    if len(files) != 1:
+        raise ArgumentTypeError(f"{path} has no {NAME}, and {len(files)} other JSONL files")
+    return files[0]
 
 
 def _question(file: Path, number: int, line: str) -> Question:
@@ -78,7 +78,7 @@ def _question(file: Path, number: int, line: str) -> Question:
         raise ArgumentTypeError(f"{at} is not JSON: {error}") from error
     if not isinstance(row, dict) or not isinstance(row.get("question"), str) or not row["question"].strip():
         raise ArgumentTypeError(f'{at} is not an object with a "question"')
-    gold = dict(_gold(file, at, each) for each in [row, *_others(at, row)])
+    gold = dict(_gold(file, at, each) for each in [row, *_other_documents(at, row)])
     return Question(
         name=str(row.get("id", number)),
         text=row["question"],
@@ -88,7 +88,7 @@ def _question(file: Path, number: int, line: str) -> Question:
     )
 
 
-def _others(at: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _other_documents(at: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     others = row.get("also", [])
     if not isinstance(others, list) or not all(isinstance(each, dict) for each in others):
         raise ArgumentTypeError(f'{at}: "also" is not a list of objects with "document" and "pages"')

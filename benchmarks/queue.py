@@ -1,4 +1,4 @@
-"""The machine alone: no-op jobs against procrastinate and a bare SKIP LOCKED loop."""
+"""Throughput of no-op jobs, against procrastinate and a bare SKIP LOCKED loop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from statistics import median
 from typing import Any
 
 from benchmarks import cluster, fairness, jobs, pickup_latency, throughput
-from benchmarks.report import Result, percentile, say
+from benchmarks.report import Result, percentile, print_progress
 from benchmarks.throughput import Contestant
 
 SUMMARY = __doc__
 USERS = 200
 RATIO_GOAL, HELD_GOAL, PICKUP_GOAL = 2.0, 1.5, 10.0
 CONTESTANTS = (
-    Contestant("noop", throughput.ours("noop", users=USERS), 9000),
-    Contestant("procrastinate", throughput.rival, 3500),
-    Contestant("hold", throughput.ours("hold", users=USERS), 6000),
-    Contestant("skip_locked", throughput.bare, 12000),
-    Contestant("one_user", throughput.ours("noop", users=1), 7000),
+    Contestant("noop", throughput.run_accessa("noop", users=USERS), 9000),
+    Contestant("procrastinate", throughput.run_procrastinate, 3500),
+    Contestant("hold", throughput.run_accessa("hold", users=USERS), 6000),
+    Contestant("skip_locked", throughput.run_skip_locked, 12000),
+    Contestant("one_user", throughput.run_accessa("noop", users=1), 7000),
 )
 
 
@@ -31,11 +31,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def measure(options: Namespace) -> Result:
     rates = _rates(options) if options.only in (None, "throughput") else {}
     idle = _idle(30 if options.quick else 200) if options.only in (None, "pickup") else []
-    crowds = _crowds(options.quick) if options.only in (None, "crowd") else {}
-    rate = {name: median(found) for name, found in rates.items()}
-    ratio, held = _ratio(rates, "noop"), _ratio(rates, "hold")
+    crowds = _fairness(options.quick) if options.only in (None, "crowd") else {}
+    rate = {name: median(seconds) for name, seconds in rates.items()}
+    ratio, hold_ratio = _ratio(rates, "noop"), _ratio(rates, "hold")
     p95 = percentile(idle, 0.95) if idle else 0.0
-    claims = max((found["claim_p99_ms"] for found in crowds.values()), default=0.0)
+    claims = max((seconds["claim_p99_ms"] for seconds in crowds.values()), default=0.0)
     return Result(
         name="queue",
         value=rate.get("noop", 0.0),
@@ -45,11 +45,11 @@ def measure(options: Namespace) -> Result:
         goal=RATIO_GOAL,
         ok=bool(rate and idle and crowds)
         and ratio >= RATIO_GOAL
-        and held >= HELD_GOAL
+        and hold_ratio >= HELD_GOAL
         and p95 <= PICKUP_GOAL
         and claims <= fairness.CLAIM_GOAL,
         details={
-            "ratio_held": held,
+            "ratio_held": hold_ratio,
             "goal_held": HELD_GOAL,
             "jobs_per_second": rate,
             "rounds": rates,
@@ -71,7 +71,7 @@ def _rates(options: Namespace) -> dict[str, list[float]]:
         for contestant in CONTESTANTS:
             count = contestant.count // 8 if options.quick else contestant.count
             rates[contestant.name].append(contestant.round(count))
-            say(f"round {number + 1}: {contestant.name} {rates[contestant.name][-1]:.0f} jobs/s")
+            print_progress(f"round {number + 1}: {contestant.name} {rates[contestant.name][-1]:.0f} jobs/s")
     return rates
 
 
@@ -83,14 +83,14 @@ def _ratio(rates: dict[str, list[float]], name: str) -> float:
 
 
 def _idle(samples: int) -> list[float]:
-    jobs.clear()
-    with cluster.running():
-        pickup_latency.latencies(5)  # until the workers are up
-        found = pickup_latency.latencies(samples)
-    say(f"pickup p95 {percentile(found, 0.95):.1f} ms")
-    return found
+    jobs.truncate_tables()
+    with cluster.running_cluster():
+        pickup_latency.measure_latencies(5)  # until the workers are up
+        latencies = pickup_latency.measure_latencies(samples)
+    print_progress(f"pickup p95 {percentile(latencies, 0.95):.1f} ms")
+    return latencies
 
 
-def _crowds(quick: bool) -> dict[str, Any]:
+def _fairness(quick: bool) -> dict[str, Any]:
     sizes = [(20_000, 30)] if quick else [(100_000, 100), (1_000_000, 100)]
     return {str(rows): fairness.measure(rows, samples=samples) for rows, samples in sizes}

@@ -1,4 +1,4 @@
-"""How good a ranking is: hits, reciprocal rank and discounted gain, all of the first ten."""
+"""Ranking metrics at depth ten: hit rate, reciprocal rank, discounted cumulative gain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean
 DEPTH = 10
 
 
-def scores(relevant: Sequence[bool], known: int) -> dict[str, float]:
+def score_ranking(relevant: Sequence[bool], known: int) -> dict[str, float]:
     """Return a ranking's figures. ``relevant``: best first; ``known``: how many relevant passages there are in all."""
     first = next((rank for rank, hit in enumerate(relevant[:DEPTH], 1) if hit), None)
     gain = sum(hit / log2(rank + 1) for rank, hit in enumerate(relevant[:DEPTH], 1))
@@ -18,5 +18,5 @@ def scores(relevant: Sequence[bool], known: int) -> dict[str, float]:
     return hits | {"mrr": 1 / first if first else 0.0, "ndcg@10": gain / best if best else 0.0}
 
 
-def mean(each: Sequence[dict[str, float]]) -> dict[str, float]:
+def mean_scores(each: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: fmean(one[name] for one in each) for name in each[0]}

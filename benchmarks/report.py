@@ -1,4 +1,4 @@
-"""The one line that a benchmark prints."""
+"""Result line that a benchmark prints, progress output and percentiles."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Result:
     ok: bool
     details: dict[str, Any] = field(default_factory=dict)
 
-    def line(self) -> str:
-        own = {name: getattr(self, name) for name in ("name", "value", "unit", "against", "ratio", "goal", "ok")}
-        return json.dumps(_rounded(own | self.details))
+    def to_json(self) -> str:
+        fields = {name: getattr(self, name) for name in ("name", "value", "unit", "against", "ratio", "goal", "ok")}
+        return json.dumps(_rounded(fields | self.details))
 
 
-def say(*words: object) -> None:
+def print_progress(*words: object) -> None:
     """Tell whoever watches how far it is."""
     print(*words, file=sys.stderr, flush=True)
 

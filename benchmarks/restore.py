@@ -1,4 +1,4 @@
-"""Backup and restore rehearsed: dumped, restored into a server of its own, checked by our own commands, searched."""
+"""Backup and restore rehearsal: dump, restore into a second server, run the checks, search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django.conf import settings
 from accessa.embedded_postgres.os_user import binaries
 from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks import cluster, corpus
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from testing.cluster import database_url
 from testing.personas import Person
 
@@ -47,13 +47,13 @@ def measure(options: Namespace) -> Result:
     tenants = 1 if options.quick else options.tenants
     people = _seed(tenants)
     source, target = EmbeddedServer(), EmbeddedServer(root / "restored" / "postgres")
-    before = _picture(source)
+    before = _snapshot(source)
     backup, seconds = root / "backup", {}
-    seconds["backup"] = _timed(_back_up, source, backup)
+    seconds["backup"] = _time(_back_up, source, backup)
     target.ensure_running()  # a server that is new: roles and extensions are made as docs/operations says
     try:
-        seconds["restore"] = _timed(_restore, backup, target, root / "restored" / "storage")
-        after = _picture(target)
+        seconds["restore"] = _time(_restore, backup, target, root / "restored" / "storage")
+        after = _snapshot(target)
         commands = _commands(target, root / "restored", str(people[0].id))
     finally:
         target.stop("immediate")
@@ -80,13 +80,13 @@ def measure(options: Namespace) -> Result:
 def _seed(tenants: int) -> list[Person]:
     people = [Person(f"tenant{number}") for number in range(tenants)]
     for person in people:
-        for sample in corpus.pdfs(corpus.SAMPLES):
+        for sample in corpus.pdf_paths(corpus.SAMPLES):
             person.ingest(sample.read_bytes(), filename=sample.name)
-    say(f"{tenants} tenants with their documents")
+    print_progress(f"{tenants} tenants with their documents")
     return people
 
 
-def _picture(server: EmbeddedServer) -> dict[str, Any]:
+def _snapshot(server: EmbeddedServer) -> dict[str, Any]:
     """What is in the database: the rows of each table, and everything that guards them."""
     with psycopg.connect(**server.params(), autocommit=True) as connection:  # type: ignore[arg-type]
         tables = [name for (name,) in connection.execute(TABLES)]
@@ -95,7 +95,7 @@ def _picture(server: EmbeddedServer) -> dict[str, Any]:
     return {"rows": {name: row[0] for name, row in rows.items() if row}, "structure": structure}
 
 
-def _timed(act: Any, *args: Any) -> float:
+def _time(act: Any, *args: Any) -> float:
     began = time.monotonic()
     act(*args)
     return time.monotonic() - began
@@ -123,7 +123,7 @@ def _commands(server: EmbeddedServer, root: Path, tenant: str) -> dict[str, bool
     """Run what docs/operations/backup.md says against the copy, in processes that know nothing of the original."""
     url = database_url(server.params())
     environment = os.environ | {"DATABASE_URL": url, "ACCESSA_VAR": str(root), "STORAGE_ROOT": str(root / "storage")}
-    asked = {
+    commands = {
         "check": ("check", "--database", "default"),
         "migrate": ("migrate", "--check"),
         "audit": ("audit_jobs", "--deep"),
@@ -133,11 +133,11 @@ def _commands(server: EmbeddedServer, root: Path, tenant: str) -> dict[str, bool
         ),
         "search": ("search", QUESTION, "--user", tenant, "-k", "1"),
     }
-    return {name: _went_well(words, environment) for name, words in asked.items()}
+    return {name: _run_command(words, environment) for name, words in commands.items()}
 
 
-def _went_well(words: tuple[str, ...], environment: dict[str, str]) -> bool:
+def _run_command(words: tuple[str, ...], environment: dict[str, str]) -> bool:
     command = [sys.executable, "manage.py", *words]
     run = subprocess.run(command, cwd=cluster.ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    say(*words, "->", run.returncode, run.stdout[-300:] if run.returncode else "")
+    print_progress(*words, "->", run.returncode, run.stdout[-300:] if run.returncode else "")
     return run.returncode == 0 and "Nothing found" not in run.stdout

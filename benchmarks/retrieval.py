@@ -1,4 +1,4 @@
-"""Questions asked of documents that went through the pipeline: how often the first passages are on the right page."""
+"""Retrieval quality: hit rates of questions over documents that went through the pipeline, against BM25."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accounts.rls import as_tenant
 from benchmarks import cluster, corpus, questions, ranking_metrics, text_loss
 from benchmarks.baselines import bm25
 from benchmarks.questions import Question
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from embeddings import embedders
 from embeddings.models import DocumentChunk
 from embeddings.search import HYBRID, TEXT, VECTOR, search
@@ -30,10 +30,10 @@ from samples import make_retrieval
 
 SUMMARY = __doc__
 TENANT = UUID("0b54a4c6-6a0e-4a55-9c40-5d2f6f5d9c3e")
-LONGEST = 1_800.0
+TIMEOUT_SECONDS = 1_800.0
 QUICK_DOCUMENTS = ("amendment.pdf", "dental_plan.pdf")
 GOAL = "more than BM25 at hit@5, and no less than the better arm"
-BAGS = """
+SELECT_LEXEMES = """
     SELECT chunk_id, lexeme, cardinality(positions) FROM document_chunks, unnest(search)
     WHERE user_id = %s AND embedding IS NOT NULL"""
 
@@ -42,7 +42,7 @@ Ranking = Callable[[str], list[UUID]]
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "path", nargs="?", type=questions.given, metavar="PATH",
+        "path", nargs="?", type=questions.read_questions, metavar="PATH",
         help="a JSONL file with questions, or its folder (docs/retrieval.md); without it, the samples' own set",
     )  # fmt: skip
     parser.add_argument("--embedder", type=_embedder, default="local", help="as EMBEDDER; default: local")
@@ -58,7 +58,7 @@ def _embedder(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
+class CitedPassage:
     """A passage, by the file and the pages that it cites."""
 
     source: Path
@@ -70,46 +70,50 @@ class Cited:
 
 
 def measure(options: Namespace) -> Result:
-    with _asked(options) as asked:
-        chosen = questions.of_split(asked, options.split)
+    with _open_questions(options) as all_questions:
+        chosen = questions.filter_split(all_questions, options.split)
         if not chosen:
             raise SystemExit(f"No question is in the split {options.split}.")
-        passages = _ingested(asked, options.embedder)
-        ranked = {name: _judged(ranking, chosen, passages) for name, ranking in _rankings().items()}
-        loss = text_loss.told(chosen, _by_source(passages))
+        passages = _ingest(all_questions, options.embedder)
+        ranked = {name: _score(ranking, chosen, passages) for name, ranking in _rankings().items()}
+        loss = text_loss.measure_loss(chosen, _by_source(passages))
     return _result(options, chosen, passages, ranked, loss)
 
 
 @contextmanager
-def _asked(options: Namespace) -> Iterator[list[Question]]:
+def _open_questions(options: Namespace) -> Iterator[list[Question]]:
     """The questions given, or the samples' own, whose PDFs are there as long as the block."""
     if options.path:
         yield options.path
         return
     with tempfile.TemporaryDirectory() as folder:
-        own = questions.given(str(make_retrieval.make(Path(folder))))
-        yield [each for each in own if not options.quick or {path.name for path in each.gold} <= set(QUICK_DOCUMENTS)]
+        sample_questions = questions.read_questions(str(make_retrieval.make(Path(folder))))
+        yield [
+            each
+            for each in sample_questions
+            if not options.quick or {path.name for path in each.gold} <= set(QUICK_DOCUMENTS)
+        ]
 
 
-def _ingested(asked: Sequence[Question], embedder: str) -> dict[UUID, Cited]:
+def _ingest(questions_: Sequence[Question], embedder: str) -> dict[UUID, CitedPassage]:
     """Every PDF that a question names, through the pipeline of one tenant; what can be found of them, by its id."""
     settings.EMBEDDER = embedder
-    stored = corpus.store(sorted({path for question in asked for path in question.gold}), TENANT)
-    corpus.queue(stored)
-    say(f"{len(stored)} documents of one tenant, embedded by {embedder}")
-    with cluster.running(EMBEDDER=embedder):
-        cluster.until(corpus.ended, seconds=LONGEST)
+    stored = corpus.store_pdfs(sorted({path for question in questions_ for path in question.gold}), TENANT)
+    corpus.create_jobs(stored)
+    print_progress(f"{len(stored)} documents of one tenant, embedded by {embedder}")
+    with cluster.running_cluster(EMBEDDER=embedder):
+        cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
     for job in UploadJob.objects.exclude(state="done"):
-        say(f"{job.document_id} is not searchable: {(job.last_error or {}).get('code')}")
+        print_progress(f"{job.document_id} is not searchable: {(job.last_error or {}).get('code')}")
     by_id = {each.document_id: each.source for each in stored}
     return _passages(by_id)
 
 
-def _passages(sources: dict[UUID, Path]) -> dict[UUID, Cited]:
+def _passages(sources: dict[UUID, Path]) -> dict[UUID, CitedPassage]:
     with as_tenant(TENANT):
         rows = DocumentChunk.objects.filter(user_id=TENANT, embedding__isnull=False)
-        found = rows.values_list("chunk_id", "document_id", "meta", "text")
-        return {pk: Cited(sources[document], _pages(meta), text) for pk, document, meta, text in found}
+        columns = rows.values_list("chunk_id", "document_id", "meta", "text")
+        return {pk: CitedPassage(sources[document], _pages(meta), text) for pk, document, meta, text in columns}
 
 
 def _pages(meta: dict[str, Any] | None) -> range:
@@ -123,7 +127,7 @@ def _rankings() -> dict[str, Ranking]:
             hit.chunk_id for hit in search(user_id=TENANT, query=text, k=ranking_metrics.DEPTH, mode=mode)
         ]
 
-    plain, stemmed = _plain(), _stemmed()
+    plain, stemmed = _plain_bm25(), _stemmed_bm25()
     return {
         **{mode: ours(mode) for mode in (TEXT, VECTOR, HYBRID)},
         "bm25": lambda text: plain.rank(bm25.words(text), ranking_metrics.DEPTH),
@@ -131,45 +135,47 @@ def _rankings() -> dict[str, Ranking]:
     }
 
 
-def _plain() -> bm25.Okapi:
+def _plain_bm25() -> bm25.Okapi:
     with as_tenant(TENANT):
         rows = DocumentChunk.objects.filter(user_id=TENANT, embedding__isnull=False).order_by("pk")
         return bm25.Okapi({pk: Counter(bm25.words(text)) for pk, text in rows.values_list("pk", "text")})
 
 
-def _stemmed() -> bm25.Okapi:
+def _stemmed_bm25() -> bm25.Okapi:
     """The rival on the words that our own text arm sees: PostgreSQL's, headings included."""
     bags: dict[UUID, dict[str, int]] = defaultdict(dict)
     with as_tenant(TENANT), connection.cursor() as cursor:
-        cursor.execute(BAGS + " ORDER BY 1", [TENANT])
+        cursor.execute(SELECT_LEXEMES + " ORDER BY 1", [TENANT])
         for chunk_id, lexeme, times in cursor.fetchall():
             bags[chunk_id][lexeme] = times
     return bm25.Okapi(bags)
 
 
-def _judged(ranking: Ranking, asked: Sequence[Question], passages: dict[UUID, Cited]) -> list[dict[str, float]]:
+def _score(ranking: Ranking, chosen: Sequence[Question], passages: dict[UUID, CitedPassage]) -> list[dict[str, float]]:
     judged = []
-    for question in asked:
-        known = sum(cited.answers(question) for cited in passages.values())
-        judged.append(ranking_metrics.scores([passages[pk].answers(question) for pk in ranking(question.text)], known))
+    for question in chosen:
+        relevant = sum(cited.answers(question) for cited in passages.values())
+        judged.append(
+            ranking_metrics.score_ranking([passages[pk].answers(question) for pk in ranking(question.text)], relevant)
+        )
     return judged
 
 
-def _by_source(passages: dict[UUID, Cited]) -> dict[Path, list[tuple[range, str]]]:
-    found: dict[Path, list[tuple[range, str]]] = defaultdict(list)
+def _by_source(passages: dict[UUID, CitedPassage]) -> dict[Path, list[tuple[range, str]]]:
+    passages_by_source: dict[Path, list[tuple[range, str]]] = defaultdict(list)
     for cited in passages.values():
-        found[cited.source].append((cited.pages, cited.text))
-    return found
+        passages_by_source[cited.source].append((cited.pages, cited.text))
+    return passages_by_source
 
 
 def _result(
     options: Namespace,
-    asked: Sequence[Question],
-    passages: dict[UUID, Cited],
+    chosen: Sequence[Question],
+    passages: dict[UUID, CitedPassage],
     ranked: dict[str, list[dict[str, float]]],
     loss: dict[str, Any],
 ) -> Result:
-    figures = {name: ranking_metrics.mean(judged) for name, judged in ranked.items()}
+    figures = {name: ranking_metrics.mean_scores(judged) for name, judged in ranked.items()}
     hybrid, rival = figures[HYBRID]["hit@5"], max(figures["bm25"]["hit@5"], figures["bm25_lexemes"]["hit@5"])
     arms = max(figures[TEXT]["hit@5"], figures[VECTOR]["hit@5"])
     return Result(
@@ -183,25 +189,25 @@ def _result(
         details={
             "split": options.split,
             "embedder": options.embedder,
-            "questions": len(asked),
+            "questions": len(chosen),
             "documents": len({cited.source for cited in passages.values()}),
             "passages": len(passages),
             **figures,
-            "hit@5_by_kind": _by_kind(asked, ranked),
+            "hit@5_by_kind": _by_kind(chosen, ranked),
             "pipeline_loss": loss,
         },
     )
 
 
-def _by_kind(asked: Sequence[Question], ranked: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
-    kinds = sorted({question.kind for question in asked if question.kind})
+def _by_kind(chosen: Sequence[Question], ranked: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, float]]:
+    kinds = sorted({question.kind for question in chosen if question.kind})
     return {
-        kind: {"questions": float(sum(question.kind == kind for question in asked))}
-        | {name: _hits(kind, asked, judged) for name, judged in ranked.items()}
+        kind: {"questions": float(sum(question.kind == kind for question in chosen))}
+        | {name: _hits(kind, chosen, judged) for name, judged in ranked.items()}
         for kind in kinds
     }
 
 
-def _hits(kind: str, asked: Iterable[Question], judged: Iterable[dict[str, float]]) -> float:
-    own = [one["hit@5"] for question, one in zip(asked, judged, strict=True) if question.kind == kind]
-    return sum(own) / len(own)
+def _hits(kind: str, chosen: Iterable[Question], judged: Iterable[dict[str, float]]) -> float:
+    hits = [one["hit@5"] for question, one in zip(chosen, judged, strict=True) if question.kind == kind]
+    return sum(hits) / len(hits)

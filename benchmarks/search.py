@@ -1,4 +1,4 @@
-"""A hybrid search's time for a small, a 1 % and a 30 % tenant, and how it grows, against one shared index."""
+"""Latency of hybrid search for a small, a 1 % and a 30 % tenant, and its growth, against one shared index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.conf import settings
 
 from accounts.rls import as_tenant
 from benchmarks import database, shared_index
-from benchmarks.report import Result, percentile, say
+from benchmarks.report import Result, percentile, print_progress
 from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import Vectors
 from embeddings.indexes import bm25, hnsw
@@ -31,7 +31,7 @@ SHARES = {"tenant_of_30_percent": 0.3, "tenant_of_1_percent": 0.01}
 MILLION = 1_000_000
 
 
-class Known:
+class KnownEmbedder:
     """Vectors that are known beforehand: what a question's embedding costs is not measured here."""
 
     model, version, batch_size = LIVE.model, LIVE.version, 256
@@ -42,10 +42,10 @@ class Known:
 
 
 def sizes(text: str) -> list[int]:
-    found = sorted(int(part) for part in text.split(","))
-    if not found or found[0] < 2 * SMALL:
+    numbers = sorted(int(part) for part in text.split(","))
+    if not numbers or numbers[0] < 2 * SMALL:
         raise ArgumentTypeError(f"must be numbers of at least {2 * SMALL}, with commas between them")
-    return found
+    return numbers
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -54,20 +54,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    settings.EMBEDDER = "benchmarks.search.Known"
-    wanted, queries = ([1_000, 2_000], 10) if options.quick else (options.sizes, options.queries)
+    settings.EMBEDDER = "benchmarks.search.KnownEmbedder"
+    tenant_sizes, queries = ([1_000, 2_000], 10) if options.quick else (options.sizes, options.queries)
     if options.quick:
         settings.SEARCH_EXACT_PASSAGES = 200
-    world = World()
+    world = Corpus()
     grown: dict[int, dict[str, list[float]]] = {}
-    for size in wanted:
+    for size in tenant_sizes:
         world.grow(size)
-        grown[size] = {name: world.ask(name, queries, _ours) for name in world.tenants}
-        say(size, "passages:", {name: f"{percentile(ms, 0.95):.1f} ms" for name, ms in grown[size].items()})
+        grown[size] = {name: world.time_queries(name, queries, _search_ours) for name in world.tenants}
+        print_progress(size, "passages:", {name: f"{percentile(ms, 0.95):.1f} ms" for name, ms in grown[size].items()})
     recall = min(world.recall(name, min(queries, 50)) for name in SHARES)
     with shared_index.shared_index():
-        theirs = {name: world.ask(name, max(queries // 4, 10), _theirs) for name in world.tenants}
-    last = grown[wanted[-1]]
+        theirs = {name: world.time_queries(name, max(queries // 4, 10), _search_shared) for name in world.tenants}
+    last = grown[tenant_sizes[-1]]
     worst, shared = (max(percentile(ms, 0.95) for ms in each.values()) for each in (last, theirs))
     return Result(
         name="search",
@@ -78,7 +78,7 @@ def measure(options: Namespace) -> Result:
         goal=GOAL,
         ok=worst <= GOAL,
         details={
-            "passages": wanted[-1],
+            "passages": tenant_sizes[-1],
             "queries": queries * len(last),
             "tenants": world.sizes(),
             "p50_ms": {name: percentile(ms, 0.5) for name, ms in last.items()},
@@ -97,15 +97,15 @@ def _extrapolated(grown: dict[int, dict[str, list[float]]]) -> dict[str, Any]:
     """A power law through three sizes or more, for each tenant: extrapolated, not measured."""
     if len(grown) < 3:
         return {}
-    found = {}
+    estimates = {}
     for name in next(iter(grown.values())):
         times = [percentile(each[name], 0.95) for each in grown.values()]
         slope, start = np.polyfit(np.log(list(grown)), np.log(times), 1)
-        found[name] = float(np.exp(start + slope * np.log(MILLION)))
-    return {"extrapolated_to_1000000_p95_ms": found}
+        estimates[name] = float(np.exp(start + slope * np.log(MILLION)))
+    return {"extrapolated_to_1000000_p95_ms": estimates}
 
 
-class World:
+class Corpus:
     """A table in which two tenants have their shares and many small ones the rest."""
 
     def __init__(self) -> None:
@@ -129,37 +129,37 @@ class World:
         while sum(map(len, self._held.values())) < size:
             self._others += 1
             self._add(UUID(int=1000 + self._others), SMALL)
-        database.settle("document_chunks", "document_terms", "documents")
-        say("Sealing what has outgrown the exact scan")
+        database.analyze_tables("document_chunks", "document_terms", "documents")
+        print_progress("Sealing what has outgrown the exact scan")
         for user_id in self.tenants.values():
             hnsw.build_index(user_id, LIVE.model, LIVE.version)
 
     def _add(self, user_id: UUID, size: int) -> None:
         """Passages as an ingested document leaves them: text, its words counted, vector."""
-        held = self._held.setdefault(user_id, [])
-        missing = size - len(held)
+        passages = self._held.setdefault(user_id, [])
+        missing = size - len(passages)
         if missing <= 0:
             return
         texts = [" ".join(words) for words in self._chance.choice(self._words, (missing, WORDS), p=self._odds)]
-        rows = stored.vectors(missing, seed=user_id.int + 7 * len(held))
-        made = stored.store(user_id, rows, live=LIVE, texts=texts)
-        for document_id in dict.fromkeys(made.document_ids):
+        rows = stored.generate_vectors(missing, seed=user_id.int + 7 * len(passages))
+        written = stored.store_vectors(user_id, rows, live=LIVE, texts=texts)
+        for document_id in dict.fromkeys(written.document_ids):
             bm25.index_document(document_id)
-        held += zip(texts, rows if user_id in self.tenants.values() else [None] * missing, strict=True)
+        passages += zip(texts, rows if user_id in self.tenants.values() else [None] * missing, strict=True)
 
     def questions(self, name: str, queries: int) -> Iterator[tuple[UUID, str, Any]]:
         """Words out of a passage, and a vector near its own."""
-        held = self._held[self.tenants[name]]
-        for at in self._chance.integers(0, len(held), queries):
-            text, row = held[at]
+        passages = self._held[self.tenants[name]]
+        for at in self._chance.integers(0, len(passages), queries):
+            text, row = passages[at]
             words = self._chance.choice(text.split(), 6)
-            yield self.tenants[name], " ".join(words), stored.near(row[None], seed=int(at))[0]
+            yield self.tenants[name], " ".join(words), stored.perturb_vectors(row[None], seed=int(at))[0]
 
-    def ask(self, name: str, queries: int, ask: Callable[[UUID, str, Any], object]) -> list[float]:
+    def time_queries(self, name: str, queries: int, ask: Callable[[UUID, str, Any], object]) -> list[float]:
         """Return each query's milliseconds; the first few, which load what is cold, are not counted."""
         times = []
         for user_id, text, vector in self.questions(name, queries + 5):
-            Known.vectors[text] = vector
+            KnownEmbedder.vectors[text] = vector
             began = time.perf_counter()
             ask(user_id, text, vector)
             times.append((time.perf_counter() - began) * 1000)
@@ -167,20 +167,20 @@ class World:
 
     def recall(self, name: str, queries: int) -> float:
         """How much of the exact answer the vector arm finds."""
-        found = []
+        recalls = []
         for user_id, text, vector in self.questions(name, queries):
-            Known.vectors[text] = vector
+            KnownEmbedder.vectors[text] = vector
             ours = {passage.chunk_id for passage in search(user_id=user_id, query=text, k=K, mode="vector")}
             with as_tenant(user_id):
                 best = nearest_chunks_exact(Scope(user_id, LIVE), vector, K)
-            found.append(sum(hit.chunk_id in ours for hit in best) / len(best))
-        return float(np.mean(found))
+            recalls.append(sum(hit.chunk_id in ours for hit in best) / len(best))
+        return float(np.mean(recalls))
 
 
-def _ours(user_id: UUID, text: str, vector: Any) -> object:
+def _search_ours(user_id: UUID, text: str, vector: Any) -> object:
     return search(user_id=user_id, query=text, k=K)
 
 
-def _theirs(user_id: UUID, text: str, vector: Any) -> object:
+def _search_shared(user_id: UUID, text: str, vector: Any) -> object:
     with as_tenant(user_id):
-        return shared_index.hybrid(user_id, LIVE, text, vector, K)
+        return shared_index.search_hybrid(user_id, LIVE, text, vector, K)

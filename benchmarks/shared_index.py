@@ -1,4 +1,4 @@
-"""The usual set-up, to compare with: one HNSW index over all tenants, and PostgreSQL's own ranking of words."""
+"""Baseline for search: one HNSW index over all tenants, and PostgreSQL's own text ranking."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from benchmarks import database
-from benchmarks.report import say
+from benchmarks.report import print_progress
 
 CREATE = "CREATE INDEX shared_hnsw ON document_chunks USING hnsw ((embedding::halfvec(1536)) halfvec_cosine_ops)"
 ITERATIVE, POST_FILTER = "relaxed_order", "off"
@@ -33,7 +33,7 @@ CANDIDATES = 50
 @contextmanager
 def shared_index() -> Iterator[None]:
     """One half-precision HNSW index over everything; gone after the block."""
-    say("Building one HNSW index over all tenants")
+    print_progress("Building one HNSW index over all tenants")
     with database.connect(user="postgres") as server:
         server.execute("SET maintenance_work_mem = '1GB'")
         server.execute(CREATE)
@@ -44,7 +44,7 @@ def shared_index() -> Iterator[None]:
             server.execute("DROP INDEX shared_hnsw")
 
 
-def by_vector(
+def search_vectors(
     user_id: UUID, live: Any, vector: Any, n: int, *, scan: str = ITERATIVE, ef: int = 100
 ) -> list[tuple[UUID, float]]:
     """What the shared index finds of one tenant: with pgvector's iterative scan, or as it was without it."""
@@ -56,17 +56,17 @@ def by_vector(
         for name, value in {**settings, "enable_bitmapscan": "off"}.items():
             cursor.execute("SELECT set_config(%s, %s, true)", [name, value])
         cursor.execute(VECTOR, values)
-        found: list[tuple[UUID, float]] = cursor.fetchall()
+        rows: list[tuple[UUID, float]] = cursor.fetchall()
         transaction.set_rollback(True)
-    return found
+    return rows
 
 
-def hybrid(user_id: UUID, live: Any, text: str, vector: Any, k: int) -> list[UUID]:
+def search_hybrid(user_id: UUID, live: Any, text: str, vector: Any, k: int) -> list[UUID]:
     """Both arms fused by reciprocal rank, and the texts of what came out."""
     with connection.cursor() as cursor:
         values = {"words": text.split(), "user": user_id, "model": live.model, "n": CANDIDATES}
         cursor.execute(TEXT, values)
-        arms = [by_vector(user_id, live, vector, CANDIDATES), cursor.fetchall()]
+        arms = [search_vectors(user_id, live, vector, CANDIDATES), cursor.fetchall()]
         scores: dict[UUID, float] = {}
         for arm in arms:
             for rank, (chunk_id, _) in enumerate(arm):

@@ -1,4 +1,4 @@
-"""Laws of so many articles in each format that is read: the same words, and the same bytes, at every run."""
+"""Generated statutes in XML, DOCX and PDF; the same bytes in every run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from samples.make_statutes import CONTENT_TYPES, HEAD, RELATIONS, WORD
 from testing.pdfs import text_pdf
 
 FORMATS = ("xml", "docx", "pdf")
-CHAPTER = 20  # articles
+ARTICLES_PER_CHAPTER = 20  # articles
 ARTICLE_CHARS = 1_400  # some 330 tokens: each is a passage of its own
 LINE_CHARS, LINES = 85, 46  # of a PDF's page
 
 Article = tuple[str, list[str]]  # its label and its paragraphs
 
 
-def law(format: str, articles: int, name: str = "") -> bytes:
+def generate_law(format: str, articles: int, name: str = "") -> bytes:
     """Return a law's file. Two of different names share no passage, whose vector would be known already."""
     chapters = list(_chapters(articles, name))
     return {"xml": _xml, "docx": _docx, "pdf": _pdf}[format](chapters)
@@ -30,22 +30,22 @@ def law(format: str, articles: int, name: str = "") -> bytes:
 
 def _chapters(articles: int, name: str) -> Iterator[list[Article]]:
     chance, sentences = random.Random(name), _sentences()
-    for first in range(1, articles + 1, CHAPTER):
-        numbers = range(first, min(first + CHAPTER, articles + 1))
+    for first in range(1, articles + 1, ARTICLES_PER_CHAPTER):
+        numbers = range(first, min(first + ARTICLES_PER_CHAPTER, articles + 1))
         yield [(f"Artículo {number}.-", _paragraphs(chance, sentences)) for number in numbers]
 
 
 def _sentences() -> list[str]:
     text = (ROOT / "samples" / "text" / "statutes" / "ley.txt").read_text(encoding="utf-8")
-    found = (re.sub(r"^(?:Artículo \S+|[IVX]+\.) ", "", line) for line in text.splitlines())
-    return [line for line in found if line.endswith(".") and 60 < len(line) < 400]
+    lines = (re.sub(r"^(?:Artículo \S+|[IVX]+\.) ", "", line) for line in text.splitlines())
+    return [line for line in lines if line.endswith(".") and 60 < len(line) < 400]
 
 
 def _paragraphs(chance: random.Random, sentences: list[str]) -> list[str]:
-    found: list[str] = []
-    while sum(map(len, found)) < ARTICLE_CHARS:
-        found.append(chance.choice(sentences))
-    return found
+    paragraphs: list[str] = []
+    while sum(map(len, paragraphs)) < ARTICLE_CHARS:
+        paragraphs.append(chance.choice(sentences))
+    return paragraphs
 
 
 def _title(number: int) -> str:

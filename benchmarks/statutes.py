@@ -1,4 +1,4 @@
-"""A law of 300 articles from its message to its last object, beside a bare script; and the worker's memory over 100."""
+"""Seconds from message to published statute (300 articles), against a bare script; worker memory over 100 of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import psutil
 
 from benchmarks import cluster, corpus, moto_server, vector_import
 from benchmarks.moto_server import BUCKET, Aws
-from benchmarks.report import Result, say
+from benchmarks.report import Result, print_progress
 from benchmarks.statute_generator import FORMATS
-from benchmarks.statute_messages import Orders, format_of
+from benchmarks.statute_messages import StatuteQueue, format_of
 from jobs.models import UploadJob
 from statutes.models import Law
 from statutes.s3 import keys
@@ -28,7 +28,7 @@ SUMMARY = __doc__ or ""
 GOAL = 3.0
 MOST_GROWTH_MB = 20.0  # of the worker, from its tenth law to its last
 WORKER = [sys.executable, "manage.py", "consume_sqs"]
-SETTINGS = {"EMBEDDER": "testing.embedders.Instant"}
+SETTINGS = {"EMBEDDER": "testing.embedders.InstantEmbedder"}
 Seconds = dict[str, list[float]]  # by format
 
 
@@ -40,12 +40,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     articles, rounds, laws = (20, 1, 6) if options.quick else (options.articles, options.rounds, options.laws)
-    with moto_server.standing() as here:
-        before = _bare(Orders(here, here.queue(), articles), rounds)
-        ours, memory = _ours(Orders(here, here.queue(), articles), rounds, laws)
+    with moto_server.running_aws() as here:
+        before = _run_bare_script(StatuteQueue(here, here.create_queue(), articles), rounds)
+        ours, memory = _run_worker(StatuteQueue(here, here.create_queue(), articles), rounds, laws)
         # On both sides: the machine may be busier in one hour than in the next.
-        after = before if options.quick else _bare(Orders(here, here.queue(), articles), rounds)
-        uploads = _uploads(here, rounds)
+        after = before if options.quick else _run_bare_script(StatuteQueue(here, here.create_queue(), articles), rounds)
+        uploads = _time_uploads(here, rounds)
         read_back = vector_import.measure(here, [f"{name}-0" for name in FORMATS])
     bare = {name: median(before[name] + after[name]) for name in FORMATS}
     slowest = max(ours, key=lambda name: median(ours[name]))
@@ -59,9 +59,9 @@ def measure(options: Namespace) -> Result:
         goal=GOAL,
         ok=value <= GOAL and memory["grown_mb"] <= MOST_GROWTH_MB,
         details={
-            "seconds": {name: median(found) for name, found in ours.items()},
+            "seconds": {name: median(times) for name, times in ours.items()},
             "bare_seconds": bare,
-            "uploads_alone_seconds": uploads,  # of which next to all is the stand-in's: it answers 300 to 400 a second
+            "uploads_alone_seconds": uploads,  # of which next to all is the fake's: it answers 300 to 400 a second
             "chunks": Law.objects.get(pk=f"{slowest}-0").chunk_count,
             **memory,
             **read_back,
@@ -69,34 +69,34 @@ def measure(options: Namespace) -> Result:
     )
 
 
-def _ours(orders: Orders, rounds: int, laws: int) -> tuple[Seconds, dict[str, Any]]:
+def _run_worker(orders: StatuteQueue, rounds: int, laws: int) -> tuple[Seconds, dict[str, Any]]:
     """Let one worker carry ``laws`` laws: first one by one, timed, then the rest from a queue that is full."""
     first, timed = "xml-first", [f"{name}-{number}" for number in range(rounds) for name in FORMATS]
     rest = [f"{name}-more-{number}" for number, name in enumerate(islice(cycle(FORMATS), laws - len(timed) - 1))]
     seconds: Seconds = {name: [] for name in FORMATS}
-    orders.stock([first, *timed, *rest])
-    with cluster.started(WORKER, **SETTINGS, **orders.here.environment(orders.queue_url)) as worker:
-        _carried(orders, worker, first)  # everything is loaded
+    orders.upload([first, *timed, *rest])
+    with cluster.running_program(WORKER, **SETTINGS, **orders.aws.environment(orders.queue_url)) as worker:
+        _run_law(orders, worker, first)  # everything is loaded
         for law_id in timed:
-            seconds[format_of(law_id)].append(_carried(orders, worker, law_id))
-            say(f"{law_id}: {seconds[format_of(law_id)][-1]:.2f} s")
-        stages = {name: found / (len(timed) + 1) for name, found in corpus.stages().items()}
+            seconds[format_of(law_id)].append(_run_law(orders, worker, law_id))
+            print_progress(f"{law_id}: {seconds[format_of(law_id)][-1]:.2f} s")
+        stages = {name: total / (len(timed) + 1) for name, total in corpus.stage_seconds().items()}
         orders.send(rest)
-        return seconds, {**_held(worker, laws, since=len(timed) + 1), "stage_seconds": stages}
+        return seconds, {**_measure_memory(worker, laws, since=len(timed) + 1), "stage_seconds": stages}
 
 
-def _carried(orders: Orders, worker: psutil.Process, law_id: str) -> float:
+def _run_law(orders: StatuteQueue, worker: psutil.Process, law_id: str) -> float:
     """Send a law's message; return the seconds until it is deleted."""
-    began, before = time.perf_counter(), _done(worker)
+    began, before = time.perf_counter(), _count_published(worker)
     orders.send([law_id])
-    cluster.until(
-        lambda: _done(worker) > before, seconds=120, pause=0.02
+    cluster.wait_until(
+        lambda: _count_published(worker) > before, seconds=120, pause=0.02
     )  # the database's word costs the server nothing
-    cluster.until(lambda: orders.are_done, seconds=60, pause=0.02)
+    cluster.wait_until(lambda: orders.is_empty, seconds=60, pause=0.02)
     return time.perf_counter() - began
 
 
-def _done(worker: psutil.Process) -> int:
+def _count_published(worker: psutil.Process) -> int:
     """Return how many laws have been published. Raises ``RuntimeError`` when there will be no more."""
     if worker.status() == psutil.STATUS_ZOMBIE:
         raise RuntimeError("The worker has ended.")
@@ -105,17 +105,18 @@ def _done(worker: psutil.Process) -> int:
     return UploadJob.objects.filter(state="done").count()
 
 
-def _held(worker: psutil.Process, laws: int, *, since: int) -> dict[str, Any]:
+def _measure_memory(worker: psutil.Process, laws: int, *, since: int) -> dict[str, Any]:
     """Return what the worker and its zygote hold in MB, after ``since`` laws and after all: medians over some laws."""
-    held: dict[int, list[float]] = {}
+    megabytes: dict[int, list[float]] = {}
     began, done = time.monotonic(), since
     while done < laws:
-        held.setdefault(done, []).append(sum(map(_resident, (worker, *worker.children()))))
+        megabytes.setdefault(done, []).append(sum(map(_resident, (worker, *worker.children()))))
         time.sleep(0.1)
-        done = _done(worker)
-    some = max(1, min(5, len(held) // 2))
+        done = _count_published(worker)
+    some = max(1, min(5, len(megabytes) // 2))
     early, late = (
-        [each for number in seen for each in held[number]] for seen in (sorted(held)[:some], sorted(held)[-some:])
+        [each for number in counts for each in megabytes[number]]
+        for counts in (sorted(megabytes)[:some], sorted(megabytes)[-some:])
     )
     return {
         "laws": laws,
@@ -133,11 +134,11 @@ def _resident(process: psutil.Process) -> float:
         return 0.0
 
 
-def _bare(orders: Orders, rounds: int) -> Seconds:
+def _run_bare_script(orders: StatuteQueue, rounds: int) -> Seconds:
     law_ids = ["xml-bare", *(f"{name}-bare-{number}" for number in range(rounds) for name in FORMATS)]
-    orders.stock(law_ids)
+    orders.upload(law_ids)
     orders.send(law_ids)
-    command = [sys.executable, "-m", "benchmarks.baselines.bare_statutes", orders.here.endpoint, orders.queue_url]
+    command = [sys.executable, "-m", "benchmarks.baselines.bare_statutes", orders.aws.endpoint, orders.queue_url]
     done = subprocess.run(
         [*command, str(len(law_ids))], env=os.environ | SETTINGS, cwd=cluster.ROOT, stdout=subprocess.PIPE, check=True
     )
@@ -145,23 +146,25 @@ def _bare(orders: Orders, rounds: int) -> Seconds:
     return {name: [each for law_id, each in seconds if format_of(law_id) == name] for name in FORMATS}
 
 
-def _uploads(here: Aws, rounds: int) -> float:
+def _time_uploads(here: Aws, rounds: int) -> float:
     """Return how long the objects of one law take to be put there by themselves, as many at once as we do."""
-    manifest = json.loads(_object(here, keys.manifest("pdf-0")))
-    contents = [_object(here, each["key"]) for each in (manifest["law"], manifest["embeddings"], *manifest["chunks"])]
+    manifest = json.loads(_read_object(here, keys.manifest("pdf-0")))
+    contents = [
+        _read_object(here, each["key"]) for each in (manifest["law"], manifest["embeddings"], *manifest["chunks"])
+    ]
 
     def put(number: int) -> None:
         here.s3.put_object(Bucket=BUCKET, Key=f"alone/{number}", Body=contents[number])
 
-    taken = []
-    with ThreadPoolExecutor(moto_server.AT_ONCE) as pool:
+    times = []
+    with ThreadPoolExecutor(moto_server.CONCURRENT_UPLOADS) as pool:
         for _ in range(rounds):
             began = time.perf_counter()
             list(pool.map(put, range(len(contents))))
-            taken.append(time.perf_counter() - began)
-    return median(taken)
+            times.append(time.perf_counter() - began)
+    return median(times)
 
 
-def _object(here: Aws, key: str) -> bytes:
-    found: bytes = here.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
-    return found
+def _read_object(here: Aws, key: str) -> bytes:
+    content: bytes = here.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    return content

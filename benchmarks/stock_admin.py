@@ -1,4 +1,4 @@
-"""The job list as Django makes it when nobody thinks of a million rows."""
+"""Baseline for the staff pages: Django's default ModelAdmin of jobs."""
 
 from __future__ import annotations
 

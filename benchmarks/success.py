@@ -1,4 +1,4 @@
-"""Every PDF there is, through the pipeline: how many become searchable, and how the others end."""
+"""Success rate of all collected PDFs through the pipeline, and the error codes of the others."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     files = _files(options)
-    stored = corpus.store(files)
-    corpus.queue(stored)
-    with cluster.running():
-        cluster.until(corpus.ended, seconds=540)
+    stored = corpus.store_pdfs(files)
+    corpus.create_jobs(stored)
+    with cluster.running_cluster():
+        cluster.wait_until(corpus.jobs_have_ended, seconds=540)
     ends = {job.document_id: _end(job) for job in UploadJob.objects.all()}
-    told = [{"file": _shown(each.source), **ends[each.document_id]} for each in stored]
-    readable, textless = set(corpus.readable(options.path)), corpus.textless()
-    wanted = [end for end, each in zip(told, stored, strict=True) if each.source in readable]
-    layered = [end for end, each in zip(told, stored, strict=True) if each.source in readable - textless]
+    outcomes = [{"file": _display_path(each.source), **ends[each.document_id]} for each in stored]
+    readable, textless = set(corpus.readable_pdfs(options.path)), corpus.textless_pdfs()
+    expected = [end for end, each in zip(outcomes, stored, strict=True) if each.source in readable]
+    layered = [end for end, each in zip(outcomes, stored, strict=True) if each.source in readable - textless]
     share = sum(end["code"] == "done" for end in layered) / len(layered)
-    slowest = max(end["seconds"] for end in told)
-    codes = Counter(end["code"] for end in told)
+    slowest = max(end["seconds"] for end in outcomes)
+    codes = Counter(end["code"] for end in outcomes)
     return Result(
         name="success",
         value=share,
@@ -44,20 +44,20 @@ def measure(options: Namespace) -> Result:
         goal=GOAL,
         ok=share >= GOAL and slowest < SECONDS_GOAL and not BUGS & set(codes),
         details={
-            "files": len(told),
+            "files": len(outcomes),
             "with_text_layer": len(layered),
-            "share_without_leaving_out_scans": sum(end["code"] == "done" for end in wanted) / len(wanted),
+            "share_without_leaving_out_scans": sum(end["code"] == "done" for end in expected) / len(expected),
             "slowest_seconds": slowest,
             "goal_seconds": SECONDS_GOAL,
             "codes": dict(codes.most_common()),
-            "codes_by_folder": _by_folder(told),
-            "not_done": [end for end in wanted if end["code"] != "done"],
+            "codes_by_folder": _by_folder(outcomes),
+            "not_done": [end for end in expected if end["code"] != "done"],
         },
     )
 
 
 def _files(options: Namespace) -> list[Path]:
-    readable = corpus.readable(options.path)
+    readable = corpus.readable_pdfs(options.path)
     if options.quick:
         return sorted(readable, key=lambda path: path.stat().st_size)[:10]
     hostile = [path for path in sorted(corpus.COLLECTION.rglob("*.pdf")) if path not in readable]
@@ -71,12 +71,12 @@ def _end(job: UploadJob) -> dict[str, Any]:
     return {"code": code, "seconds": (job.finished_at - job.started_at).total_seconds()}
 
 
-def _shown(path: Path) -> str:
+def _display_path(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _by_folder(told: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def _by_folder(outcomes: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
     folders: dict[str, Counter[str]] = {}
-    for end in told:
+    for end in outcomes:
         folders.setdefault(end["file"].split("/")[0], Counter())[end["code"]] += 1
     return {folder: dict(codes) for folder, codes in folders.items()}

@@ -1,4 +1,4 @@
-"""What the pipeline loses before anything is searched: words of a page that stand in no passage that cites it."""
+"""Text loss of the pipeline: words of a page that are missing from the passages citing it."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ PRESENT = 0.95  # of a page's different words: two readers do not split all word
 FEWEST_PAGES = 3  # of a document whose repeated lines are taken for running heads
 
 
-def told(questions: Sequence[Question], passages: dict[Path, list[tuple[range, str]]]) -> dict[str, Any]:
+def measure_loss(questions: Sequence[Question], passages: dict[Path, list[tuple[range, str]]]) -> dict[str, Any]:
     """Return the share of questions that no ranking could answer, and how whole the pages and answers arrived.
 
     ``passages``: for each document the pages and the text of its passages. The pages' words are those that another
     reader than the pipeline's sees; of a page on which it sees none nothing is said.
     """
-    known = {question.name: _best(question, passages) for question in questions}
-    seen = {name: share for name, share in known.items() if share is not None}
-    lost = sorted(name for name, share in seen.items() if share < PRESENT)
+    shares = {question.name: _best_page_share(question, passages) for question in questions}
+    readable = {name: share for name, share in shares.items() if share is not None}
+    lost = sorted(name for name, share in readable.items() if share < PRESENT)
     quoted = [question for question in questions if question.answer]
     whole = [
         any(_letters(question.answer) in _letters(text) for text in _texts(question, passages)) for question in quoted
     ]
     return {
-        "lost": len(lost) / max(1, len(seen)),
+        "lost": len(lost) / max(1, len(readable)),
         "lost_questions": lost,
-        "page_words_kept": fmean(seen.values()) if seen else 0.0,
-        "pages_without_text": len(known) - len(seen),
+        "page_words_kept": fmean(readable.values()) if readable else 0.0,
+        "pages_without_text": len(shares) - len(readable),
         "answers_whole_in_a_passage": fmean(whole) if whole else None,
     }
 
 
-def _best(question: Question, passages: dict[Path, list[tuple[range, str]]]) -> float | None:
+def _best_page_share(question: Question, passages: dict[Path, list[tuple[range, str]]]) -> float | None:
     """The share of the words of the gold page that is best preserved."""
     shares = []
     for document, pages in question.gold.items():
         for page in pages:
-            wanted = _words(document, page)
-            if wanted:
-                kept = {word for cited, text in passages.get(document, []) if page in cited for word in words(text)}
-                shares.append(len(wanted & kept) / len(wanted))
+            page_words = _words(document, page)
+            if page_words:
+                passage_words = {
+                    word for cited, text in passages.get(document, []) if page in cited for word in words(text)
+                }
+                shares.append(len(page_words & passage_words) / len(page_words))
     return max(shares, default=None)
 
 
@@ -73,7 +75,7 @@ def _words(document: Path, page: int) -> frozenset[str]:
     if page > len(lines):
         return frozenset()
     heads = _running_heads(document)
-    return frozenset(words("\n".join(line for line in lines[page - 1] if _masked(line) not in heads)))
+    return frozenset(words("\n".join(line for line in lines[page - 1] if _mask_digits(line) not in heads)))
 
 
 @cache
@@ -88,9 +90,9 @@ def _running_heads(document: Path) -> frozenset[str]:
     pages = _lines(document)
     if len(pages) < FEWEST_PAGES:
         return frozenset()
-    found = Counter(line for lines in pages for line in {_masked(line) for line in lines})
-    return frozenset(line for line, times in found.items() if times > len(pages) / 2)
+    line_counts = Counter(line for lines in pages for line in {_mask_digits(line) for line in lines})
+    return frozenset(line for line, times in line_counts.items() if times > len(pages) / 2)
 
 
-def _masked(line: str) -> str:
+def _mask_digits(line: str) -> str:
     return re.sub(r"\d+", "#", line.strip())

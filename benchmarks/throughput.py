@@ -1,4 +1,4 @@
-"""No-op jobs per second: our machine and its rivals, each with two worker processes on the same PostgreSQL."""
+"""No-op jobs per second of Accessa and its baselines, with two worker processes on the same PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks import cluster, database, jobs
 from benchmarks.baselines import procrastinate, skip_locked
 
 WORKERS = 2
-LONGEST = 60.0  # seconds to the first job that is finished
+TIMEOUT_SECONDS = 60.0  # seconds to the first job that is finished
 SECONDS = 4.0  # that a round is watched from then on
 # The middle four fifths of a round: neither the start of the second worker nor the last one's end.
 SPAN = """
@@ -36,38 +36,38 @@ class Contestant:
     count: int
 
 
-def ours(pipeline: str, *, users: int) -> Callable[[int], float]:
+def run_accessa(pipeline: str, *, users: int) -> Callable[[int], float]:
     """Return a round of our machine: jobs per second of a pipeline that ``users`` share."""
 
     def round_(count: int) -> float:
-        jobs.clear()
-        jobs.seed(count, users=users, pipeline=pipeline)
-        database.settle("upload_jobs", "documents", "events")
-        with database.connect() as connection, cluster.running():
+        jobs.truncate_tables()
+        jobs.create_jobs(count, users=users, pipeline=pipeline)
+        database.analyze_tables("upload_jobs", "documents", "events")
+        with database.connect() as connection, cluster.running_cluster():
             return _rate(connection, "upload_jobs WHERE state IN ('queued', 'working')",
                          "SELECT finished_at FROM upload_jobs WHERE state = 'done'")  # fmt: skip
 
     return round_
 
 
-def bare(count: int) -> float:
+def run_skip_locked(count: int) -> float:
     with database.connect() as connection:
         connection.execute(skip_locked.TABLE)
         connection.execute("TRUNCATE bare_jobs")
         connection.execute(
             "INSERT INTO bare_jobs (user_id) SELECT gen_random_uuid() FROM generate_series(1, %s)", [count]
         )
-        database.settle("bare_jobs")
+        database.analyze_tables("bare_jobs")
         with _workers("benchmarks.baselines.skip_locked", "accessa"):
             return _rate(
                 connection, "bare_jobs WHERE state <> 'done'", "SELECT finished_at FROM bare_jobs WHERE state = 'done'"
             )
 
 
-def rival(count: int) -> float:
-    _make_rival_database()
+def run_procrastinate(count: int) -> float:
+    _create_procrastinate_database()
     asyncio.run(_defer(count))
-    database.settle("procrastinate_jobs", "procrastinate_events", database="procrastinate")
+    database.analyze_tables("procrastinate_jobs", "procrastinate_events", database="procrastinate")
     with (
         database.connect("procrastinate") as connection,
         _workers("benchmarks.baselines.procrastinate", "procrastinate"),
@@ -76,7 +76,7 @@ def rival(count: int) -> float:
                      "SELECT at FROM procrastinate_events WHERE type = 'succeeded'")  # fmt: skip
 
 
-def _make_rival_database() -> None:
+def _create_procrastinate_database() -> None:
     """A fresh one each round, as ours is emptied each round."""
     with database.connect() as connection:
         connection.execute("DROP DATABASE IF EXISTS procrastinate")
@@ -93,7 +93,7 @@ async def _defer(count: int) -> None:
 def _workers(module: str, database_name: str) -> ExitStack:
     with ExitStack() as stack:
         for _ in range(WORKERS):
-            stack.enter_context(cluster.started([sys.executable, "-m", module, conninfo(database_name)]))
+            stack.enter_context(cluster.running_program([sys.executable, "-m", module, conninfo(database_name)]))
         return stack.pop_all()
 
 
@@ -106,9 +106,11 @@ def _rate(connection: psycopg.Connection[Any], unfinished: str, finished: str) -
 
     By time, not by count: on a busy machine a round would never end.
     """
-    cluster.until(lambda: connection.execute(f"{finished} LIMIT 1").fetchone() is not None, seconds=LONGEST)
+    cluster.wait_until(
+        lambda: connection.execute(f"{finished} LIMIT 1").fetchone() is not None, seconds=TIMEOUT_SECONDS
+    )
     with contextlib.suppress(TimeoutError):
-        cluster.until(
+        cluster.wait_until(
             lambda: connection.execute(f"SELECT FROM {unfinished} LIMIT 1").fetchone() is None, seconds=SECONDS
         )
     row = connection.execute(SPAN.format(finished=finished)).fetchone()

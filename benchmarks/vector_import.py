@@ -1,4 +1,4 @@
-"""How fast laws go from their artifacts into an empty table: `manage.py ingest_vectors`, its store left out."""
+"""Speed of `manage.py ingest_vectors`: passages per second from published artifacts into an empty table."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _passages_per_second(folder: Path, law_ids: Sequence[str]) -> float:
 
 
 def _copy(here: Aws, law_id: str, folder: Path) -> None:
-    wanted = (keys.law(law_id), keys.manifest(law_id), keys.vectors(law_id), keys.chunks(law_id))
-    for prefix in wanted:
+    prefixes = (keys.law(law_id), keys.manifest(law_id), keys.vectors(law_id), keys.chunks(law_id))
+    for prefix in prefixes:
         for page in here.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix):
-            for found in page["Contents"]:
-                path = folder / found["Key"]
+            for entry in page["Contents"]:
+                path = folder / entry["Key"]
                 path.parent.mkdir(parents=True, exist_ok=True)
-                here.s3.download_file(BUCKET, found["Key"], str(path))
+                here.s3.download_file(BUCKET, entry["Key"], str(path))

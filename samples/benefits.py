@@ -1,4 +1,4 @@
-"""The benefits in text/benefits/, one TOML file a chapter, as sections of the booklet and as rows of the summary."""
+"""Benefits in text/benefits/, one TOML file a chapter, as booklet sections and summary rows."""
 
 import re
 import tomllib
@@ -68,8 +68,8 @@ def _examples(benefit: dict[str, Any]) -> list[Flowable]:
     """Worked examples, for the benefits whose cost is one plain copay or percentage."""
     allowed = benefit["allowed"]
     examples = [_network_example(benefit["network"], allowed), _outside_example(benefit["outside"], allowed)]
-    told = [Paragraph(text, BODY) for text in examples if text]
-    return [Paragraph("Example", HEADINGS[3]), *told] if told else []
+    paragraphs = [Paragraph(text, BODY) for text in examples if text]
+    return [Paragraph("Example", HEADINGS[3]), *paragraphs] if paragraphs else []
 
 
 def _network_example(cost: str, allowed: int) -> str:

@@ -1,4 +1,4 @@
-"""How the sample booklets look: styles, page frame, ruled tables."""
+"""Layout of the sample booklets: styles, page frame, ruled tables."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Writes the retrieval set, nine PDFs and their questions, into a folder: `python -m samples.make_retrieval FOLDER`."""
+"""Generator of the retrieval set, nine PDFs and their questions: `python -m samples.make_retrieval FOLDER`."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Writes the three sample PDFs beside this file: `python -m samples.make_samples [FOLDER]`."""
+"""Generator of the three sample PDFs: `python -m samples.make_samples [FOLDER]`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Writes the sample laws to samples/statutes, one of each format: `python -m samples.make_statutes [FOLDER]`."""
+"""Generator of the sample statutes, one in each format: `python -m samples.make_statutes [FOLDER]`."""
 
 import re
 import sys
@@ -120,8 +120,8 @@ def _section(block: Block) -> str:
 
 
 def _paragraph(line: str) -> str:
-    if found := re.match(r"(\([a-z]\)) (.*)", line):
-        return f"<paragraph><num>{found[1]}</num><content><p>{escape(found[2])}</p></content></paragraph>"
+    if match := re.match(r"(\([a-z]\)) (.*)", line):
+        return f"<paragraph><num>{match[1]}</num><content><p>{escape(match[2])}</p></content></paragraph>"
     return f"<content><p>{escape(line)}</p></content>"
 
 

@@ -1,4 +1,4 @@
-"""The little markdown that the samples are written in, as reportlab flowables."""
+"""Markdown subset of the sample texts, rendered as reportlab flowables."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The API as it is served: gunicorn in a session of its own, on the test's database."""
+"""API server for tests: gunicorn in its own process group, on the test database."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import requests
 from django.conf import settings
 
-from testing.cluster import database_url, until, used_database
+from testing.cluster import database_params, database_url, wait_until
 from testing.ports import free_port
 
 
-class Web:
+class ApiServer:
     """One started gunicorn. ``url`` is where it listens."""
 
     def __init__(self, application: str, environment: dict[str, str], port: int) -> None:
@@ -35,7 +35,7 @@ class Web:
                 start_new_session=True,
             )
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         try:
             return requests.get(f"{self.url}/healthz", timeout=2).ok
         except requests.RequestException:
@@ -46,28 +46,32 @@ class Web:
         self.process.wait(seconds)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
 
 @contextmanager
-def web(*, application: str = "accessa.wsgi:application", port: int = 0, **environment: object) -> Iterator[Web]:
+def running_api_server(
+    *, application: str = "accessa.wsgi:application", port: int = 0, **environment: object
+) -> Iterator[ApiServer]:
     """An API that answers, until the end of the block."""
     port = port or free_port()
-    given = {
-        "DATABASE_URL": database_url(used_database()),
+    defaults = {
+        "DATABASE_URL": database_url(database_params()),
         "PUBLIC_URL": f"http://127.0.0.1:{port}",
         "WEB_WORKERS": 1,
         "WEB_THREADS": 4,
     }
-    made = Web(application, os.environ | {name: str(value) for name, value in (given | environment).items()}, port)
+    server = ApiServer(
+        application, os.environ | {name: str(value) for name, value in (defaults | environment).items()}, port
+    )
     try:
         try:
-            until(made.answers, seconds=60)
+            wait_until(server.is_up, seconds=60)
         except TimeoutError as error:
-            raise AssertionError(f"The API does not answer:\n{made.said}") from error
-        yield made
+            raise AssertionError(f"The API does not answer:\n{server.log_text}") from error
+        yield server
     finally:
-        if made.process.poll() is None:
-            made.stop()
-        made.log.unlink(missing_ok=True)
+        if server.process.poll() is None:
+            server.stop()
+        server.log.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A real browser for tests: headless Chromium, which also tells what it refused to do and what went wrong in it."""
+"""Headless Chromium for tests; collects console errors and requests to other origins."""
 
 from __future__ import annotations
 
@@ -61,22 +61,23 @@ class Visit:
         cookie = client.cookies[settings.SESSION_COOKIE_NAME]
         self.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": self.origin}])
 
-    def shot(self, name: str) -> None:
+    def screenshot(self, name: str) -> None:
         """Keep what is seen, for people."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
-    def phone_shot(self, name: str) -> None:
+    def phone_screenshot(self, name: str) -> None:
         """Keep what a phone shows; nothing may stick out to its side."""
         self.page.set_viewport_size(PHONE)
         assert self.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
-        self.shot(name)
+        self.screenshot(name)
         self.page.set_viewport_size(DESK)
 
-    def barriers(self) -> list[str]:
+    def accessibility_violations(self) -> list[str]:
         """Return what axe finds in the page that keeps people out."""
         return [
-            f"{found['id']}: {found['nodes'][0]['html'][:200]}" for found in Axe().run(self.page).response["violations"]
+            f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+            for violation in Axe().run(self.page).response["violations"]
         ]
 
 
@@ -104,12 +105,12 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def visit(browser: Browser, live_server: Any) -> Iterator[Callable[..., Visit]]:
     """Open a browser of somebody's own at the server that runs for this test."""
-    made: list[Visit] = []
+    visits: list[Visit] = []
 
     def open_one(origin: str = live_server.url, **options: Any) -> Visit:
-        made.append(Visit(browser, origin, **options))
-        return made[-1]
+        visits.append(Visit(browser, origin, **options))
+        return visits[-1]
 
     yield open_one
-    for one in made:
+    for one in visits:
         one.context.close()

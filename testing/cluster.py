@@ -1,4 +1,4 @@
-"""Real clusters for tests: `manage.py qcluster` in a session of its own, on the test's database."""
+"""Worker cluster for tests: `manage.py qcluster` in its own process group, on the test database."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from django.conf import settings
 from django.db import connection
 
 MANAGE = [sys.executable, "manage.py"]
-PATIENCE = 4.0  # 1 where the seconds are the promise
+TIMEOUT_FACTOR = 4.0  # 1 where the seconds are the promise
 SECRET = "a-secret-that-only-tests-know-of-32-bytes"
 # Jobs past the services and without a ring: only the row says that they are due.
-SEED = """
+INSERT_JOBS = """
     WITH made AS (
         INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path)
         SELECT gen_random_uuid(), md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 1,
@@ -37,17 +37,19 @@ SEED = """
            gen_random_uuid() FROM made"""
 
 
-def seed(cursor: Any, count: int, pipeline: str, *, users: int = 5, stage: str = "embedded", **payload: Any) -> None:
+def create_jobs(
+    cursor: Any, count: int, pipeline: str, *, users: int = 5, stage: str = "embedded", **payload: Any
+) -> None:
     """Queue jobs of ``pipeline``, dealt out to ``users``."""
     values = {"count": count, "users": users, "stage": stage, "pipeline": pipeline, "payload": json.dumps(payload)}
-    cursor.execute(SEED, values)
+    cursor.execute(INSERT_JOBS, values)
 
 
-def used_database() -> dict[str, str]:
+def database_params() -> dict[str, str]:
     """What libpq needs to reach the database that this test uses."""
-    found = connection.settings_dict
-    given = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
-    return {name: str(found[key]) for name, key in given.items() if found.get(key)}
+    settings_dict = connection.settings_dict
+    setting_names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
+    return {name: str(settings_dict[key]) for name, key in setting_names.items() if settings_dict.get(key)}
 
 
 def database_url(params: Mapping[str, str]) -> str:
@@ -57,11 +59,11 @@ def database_url(params: Mapping[str, str]) -> str:
     return f"postgres://{login}@{'/' + host if host.startswith('/') else f'{host}:{port}'}/{name}"
 
 
-def copied(connection: psycopg.Connection[Any], name: str, *, template: str) -> None:
+def copy_database(connection: psycopg.Connection[Any], name: str, *, template: str) -> None:
     """Make a database like ``template``. What this process still has open there, a heartbeat's say, is closed first."""
     others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
     connection.execute(others, [template])
-    until(lambda: not connection.execute(f"{others} LIMIT 1", [template]).fetchall(), seconds=10)
+    wait_until(lambda: not connection.execute(f"{others} LIMIT 1", [template]).fetchall(), seconds=10)
     connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
 
 
@@ -88,7 +90,7 @@ class Cluster:
         self.main = psutil.Process(self.process.pid)
 
     def wait_until_up(self) -> None:
-        until(lambda: len(self.tree()) >= self.workers + 4, seconds=30)  # main, sentinel, monitor, pusher
+        wait_until(lambda: len(self.tree()) >= self.workers + 4, seconds=30)  # main, sentinel, monitor, pusher
 
     def tree(self) -> list[psutil.Process]:
         """Every living process: the main one, django-q2's guard, the workers, the pusher, the monitor."""
@@ -102,7 +104,7 @@ class Cluster:
         send(self.process.pid, signal.SIGTERM)
         return self.process.wait(seconds)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Leave nothing of it behind, stopped processes included."""
         left = self.tree()
         with suppress(ProcessLookupError):
@@ -112,27 +114,29 @@ class Cluster:
         self.log.unlink(missing_ok=True)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
 
 @contextmanager
-def cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
+def running_cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
     """A cluster that is up, until the end of the block."""
-    given = {
-        "DATABASE_URL": database_url(used_database()),
+    defaults = {
+        "DATABASE_URL": database_url(database_params()),
         "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
         "WORKERS": workers,
     }
-    made = Cluster(workers, os.environ | {name: str(value) for name, value in (given | environment).items()})
+    started = Cluster(workers, os.environ | {name: str(value) for name, value in (defaults | environment).items()})
     try:
-        made.wait_until_up()
-        yield made
+        started.wait_until_up()
+        yield started
     finally:
-        made.end()
+        started.kill()
 
 
-def until(holds: Callable[[], object], *, seconds: float, pause: float = 0.05, patience: float = PATIENCE) -> None:
+def wait_until(
+    holds: Callable[[], object], *, seconds: float, pause: float = 0.05, patience: float = TIMEOUT_FACTOR
+) -> None:
     """Wait until something is so, or fail: ``seconds`` on a quiet machine, which may be ``patience`` times as slow."""
     seconds *= patience
     deadline = time.monotonic() + seconds
@@ -142,7 +146,7 @@ def until(holds: Callable[[], object], *, seconds: float, pause: float = 0.05, p
         time.sleep(pause)
 
 
-def worker_of(claimed_by: str | None) -> int:
+def worker_pid(claimed_by: str | None) -> int:
     """Return the process id in the ``claimed_by`` of a row: ``host:cluster:worker``."""
     host, _, rest = str(claimed_by).partition(":")
     assert host == socket.gethostname()

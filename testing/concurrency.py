@@ -1,4 +1,4 @@
-"""Doing things at the same moment, each on a database connection of its own."""
+"""Concurrent calls in threads, each with its own database connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import connection, connections
 T = TypeVar("T")
 
 
-def at_once(*work: Callable[[], T]) -> list[T]:
+def run_concurrently(*work: Callable[[], T]) -> list[T]:
     """Run each of ``work`` in a thread; they start together. Returns what they return, in order."""
     gate = threading.Barrier(len(work))
 

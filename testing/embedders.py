@@ -9,7 +9,7 @@ import numpy
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
 
 
-class Instant:
+class InstantEmbedder:
     """Vectors out of a hash: the same text is near itself and nothing else. Costs about 10 µs a text."""
 
     model = "instant"
@@ -22,17 +22,17 @@ class Instant:
         return unit(rows - numpy.float32(127.5))  # centred, and never zero
 
 
-class Counting(Instant):
+class CountingEmbedder(InstantEmbedder):
     """Writes down what it sells: a line for each text, appended in one piece, before the answer is out."""
 
     model = "counting"
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        found = super().embed(texts)
+        vectors = super().embed(texts)
         lines = "".join(f"{sha256(text.encode()).hexdigest()}\n" for text in texts)
         ledger = os.open(os.environ["ACCESSA_PURCHASES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(ledger, lines.encode())
         finally:
             os.close(ledger)
-        return found
+        return vectors

@@ -16,12 +16,14 @@ GUIDES = (Path(settings.BASE_DIR, "docs/api.md"), Path(settings.BASE_DIR, "docs/
 SECTION = re.compile(r"(<!-- error codes: (\w+) -->\n).*?(<!-- end of error codes -->)", re.DOTALL)
 
 
-def with_tables(guide: str, schema: Mapping[str, Any]) -> str:
+def insert_tables(guide: str, schema: Mapping[str, Any]) -> str:
     """Return a guide's text with its tables as they are declared today."""
-    return SECTION.sub(lambda section: section[1] + "\n".join(table(section[2], schema)) + "\n" + section[3], guide)
+    return SECTION.sub(
+        lambda section: section[1] + "\n".join(render_table(section[2], schema)) + "\n" + section[3], guide
+    )
 
 
-def table(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+def render_table(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     if name == "api":
         yield from ("| status | codes |", "|---|---|")
         for status, codes in by_status([*schema_codes(schema), *ANYWHERE]).items():

@@ -1,4 +1,4 @@
-"""A queue beside the jobs (``settings.JOBS_SIDE_QUEUES``) whose work is to wait a moment."""
+"""Fake side queue (``settings.JOBS_SIDE_QUEUES``) whose items only sleep."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any
 
 from jobs.cluster import shared_memory
 
-PIECE = 0.01  # seconds that one takes at least
+SECONDS_PER_ITEM = 0.01  # seconds that one takes at least
 
 
 @dataclass
-class Fake:
+class FakeSideQueue:
     due: int = 0
     hidden: bool = False  # due, but for no other worker
     worked: int = 0
-    asked: int = 0
-    breaks: Exception | None = None
+    count_calls: int = 0
+    error: Exception | None = None
 
 
-fake = Fake()
+fake_queue = FakeSideQueue()
 
 
 def count_claimable(cursor: Any, *, most: int) -> int:
-    fake.asked += 1
-    return 0 if fake.hidden else min(fake.due, most)
+    fake_queue.count_calls += 1
+    return 0 if fake_queue.hidden else min(fake_queue.due, most)
 
 
 def drain(until: float) -> int:
-    if fake.breaks:
-        raise fake.breaks
+    if fake_queue.error:
+        raise fake_queue.error
     worked = 0
-    while fake.due and not shared_memory.is_stopping() and time.monotonic() <= until:
+    while fake_queue.due and not shared_memory.is_stopping() and time.monotonic() <= until:
         shared_memory.record_claim_attempt()
-        time.sleep(PIECE)
-        fake.due, fake.worked, worked = fake.due - 1, fake.worked + 1, worked + 1
+        time.sleep(SECONDS_PER_ITEM)
+        fake_queue.due, fake_queue.worked, worked = fake_queue.due - 1, fake_queue.worked + 1, worked + 1
     return worked
 
 
 def is_idle() -> bool:
-    return not fake.due
+    return not fake_queue.due

@@ -1,4 +1,4 @@
-"""`python -m testing.fork_server`: a started Django that forks a command for each line it reads, and says the number.
+"""Fork server `python -m testing.fork_server`: a loaded Django that forks a management command per line of stdin.
 
 A process that is killed again and again need not load everything each time: that takes seconds.
 """
@@ -23,7 +23,7 @@ from django.core.management import call_command
 ROOT = Path(__file__).resolve().parents[1]
 
 
-class Nursery:
+class ForkServer:
     """Processes of commands, each a child of one that has loaded everything and has no connection open."""
 
     def __init__(self, environment: Mapping[str, str], log: Path) -> None:
@@ -68,7 +68,7 @@ def _serve() -> None:
 def _run(command: list[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what the nursery says there is for whoever asked
+    os.dup2(2, 1)  # what the fork_server says there is for whoever asked
     code = 1
     try:
         call_command(*command)

@@ -1,4 +1,4 @@
-"""The whole API asked with what its own schema says may be sent, and with what it says may not be."""
+"""Fuzzing of the whole API from its own schema, with valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class World:
 
     def _point(self, case: Case[Any]) -> None:
         """Let every other case be about what exists."""
-        made = case.path_parameters or {}
-        if hash(repr(made)) % 2:
+        path_params = case.path_parameters or {}
+        if hash(repr(path_params)) % 2:
             return
         if operation_id(case) in ("put_bytes", "get_bytes"):
             url = urlsplit(self.signed_url)
@@ -68,12 +68,12 @@ class World:
             case.path_parameters.update(bucket=bucket, name=name)
             case.query.update(token=parse_qs(url.query)["token"][0])
         for name, real in (("document_id", self.document_id), ("job_id", self.job_id)):
-            if name in made and operation_id(case) != "delete_document":
+            if name in path_params and operation_id(case) != "delete_document":
                 case.path_parameters[name] = real
 
 
 @contextmanager
-def one_connection() -> Iterator[None]:
+def shared_connection() -> Iterator[None]:
     """Let requests run in the test's own transaction: a server begins and ends each by closing what is stale."""
     signals = (request_started, request_finished)
     for signal in signals:

@@ -1,4 +1,4 @@
-"""Plans that do nothing, hold the row, or fail on purpose: what the machine is measured and broken with."""
+"""Test pipelines whose stages do nothing, hold the row, sleep, fail or crash."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from jobs.states import Stage
 from testing.error_codes import error_code
 
 
-def holds(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+def always_holds(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     return {}
 
 
-def breaks(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+def always_violated(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     return dict.fromkeys(job_ids, "This never holds.")
 
 
@@ -87,15 +87,17 @@ def deaf(claim: Claim) -> Outcome:
 
 
 def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
-    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, time_limit=limit),))
+    return Pipeline(name, (Step(Stage.EMBEDDED, handler, always_holds, time_limit=limit),))
 
 
 _SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)]
 _STAGES = Pipeline(
-    "stages", tuple(Step(stage, noop, holds, total_pct=index * 9.0) for index, stage in enumerate(Stage))
+    "stages", tuple(Step(stage, noop, always_holds, total_pct=index * 9.0) for index, stage in enumerate(Stage))
 )
 # Its proofs hold up to chunking and no further.
-_UNPROVEN = Pipeline("unproven", tuple(Step(s, noop, holds if n < 6 else breaks) for n, s in enumerate(Stage)))
+_UNPROVEN = Pipeline(
+    "unproven", tuple(Step(s, noop, always_holds if n < 6 else always_violated) for n, s in enumerate(Stage))
+)
 _HANGS = _single("hangs", sleep, limit=1.0)
 _DEAF = _single("deaf", deaf, limit=1.0)
 PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _UNPROVEN, _HANGS, _DEAF]}}

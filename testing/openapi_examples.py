@@ -1,4 +1,4 @@
-"""The requests and answers that the schema shows: taken from the API itself, by the story of one document."""
+"""Request and response examples of the OpenAPI schema, recorded from the API with one document."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from uuid import UUID
 from django.test import Client
 
 from jobs import worker
-from testing.factories.records import connected, record
-from testing.factories.searchable_statutes import enacted
+from testing.factories.records import create_record, create_source
+from testing.factories.searchable_statutes import create_searchable_statute
 from testing.fuzzing import SECRET
-from testing.personas import Person, declaration, plan_pdf
+from testing.personas import Person, plan_pdf, upload_request
 from vendors.models import Purchase
 
 NOWHERE = UUID(int=4)
@@ -29,30 +29,30 @@ ACT = f"Section 12. {'A health plan pays for therapy that a physician has ordere
 COMPANY = "Northwind Therapy runs twelve clinics. Renewal of their plan in June."
 
 
-class Collector:
+class ExampleCollector:
     """Remembers what was asked and answered, by operation and status."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[str, Any]] = {}
 
-    def note(self, operation: str, answer: Any, asked: Any = None) -> Any:
+    def add(self, operation: str, answer: Any, request: Any = None) -> Any:
         body = answer.json()
         example = self.found.setdefault(operation, {"answers": {}})
-        if asked is not None and answer.status_code < 300:
-            example["request"] = asked
+        if request is not None and answer.status_code < 300:
+            example["request"] = request
         example["answers"][str(answer.status_code)] = body
         return body
 
 
-def collect(ana: Person, platform: Person) -> dict[str, Any]:
+def collect_examples(ana: Person, platform: Person) -> dict[str, Any]:
     """Carry a document of Ana's from its declaration to an answer, and return what was said.
 
     Needs BRAIN_API_SECRET to be ``SECRET``.
     """
-    noted = Collector()
-    note = noted.note
+    noted = ExampleCollector()
+    note = noted.add
     pdf = plan_pdf("therapy")
-    file = declaration(pdf) | {"ocr": False}
+    file = upload_request(pdf) | {"ocr": False}
     declared = note("upload", ana.post("/upload", file), file)
     note("upload", ana.post("/upload", file | {"sha256": "unknown"}))
     note("put_bytes", ana.client.put(declared["signed_url"], b"%PDF-1.7", content_type="application/pdf"))
@@ -86,8 +86,8 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
         note(operation, Client().get(path))
     for operation, path in (("job", f"/job/{NOWHERE}"), ("document", f"/documents/{NOWHERE}")):
         note(operation, ana.client.get(path))
-    record(connected(ana.id), "company:512", COMPANY, title="Northwind Therapy", url=LINK)
-    enacted("HEALTH_2024", ACT, title="Health Plans Act")
+    create_record(create_source(ana.id), "company:512", COMPANY, title="Northwind Therapy", url=LINK)
+    create_searchable_statute("HEALTH_2024", ACT, title="Health Plans Act")
     note("search", ana.post("/search", QUESTION), QUESTION)
     note("search", ana.post("/search", {"query": "deductible", "k": 0}))
     note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))

@@ -1,11 +1,11 @@
-"""Small PDFs that ask for far too much memory or time, one function a kind."""
+"""PDF bombs: small files that need far too much memory or time, one function a kind."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
 
-from testing.pdfs import FONT, file, page_objects, stream, words
+from testing.pdfs import FONT, build_pdf, content_stream, page_objects, text_operators
 
 MB = 1 << 20
 PAGE = (
@@ -17,7 +17,7 @@ ONE_KID = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
 
 def one_page(contents: bytes, *, resources: bytes = b"", more: tuple[bytes, ...] = ()) -> bytes:
     """``more`` are the objects from number 6 on."""
-    return file([CATALOG, ONE_KID, PAGE % resources, contents, FONT, *more])
+    return build_pdf([CATALOG, ONE_KID, PAGE % resources, contents, FONT, *more])
 
 
 def deflated(size: int, layers: int, unit: bytes = b" ") -> bytes:
@@ -34,130 +34,136 @@ def deflated(size: int, layers: int, unit: bytes = b" ") -> bytes:
 
 
 def flate_once() -> bytes:
-    return one_page(stream(deflated(1024 * MB, 1), b"/Filter /FlateDecode"))
+    return one_page(content_stream(deflated(1024 * MB, 1), b"/Filter /FlateDecode"))
 
 
 def flate_chained() -> bytes:
-    return one_page(stream(deflated(2048 * MB, 3), b"/Filter [/FlateDecode /FlateDecode /FlateDecode]"))
+    return one_page(content_stream(deflated(2048 * MB, 3), b"/Filter [/FlateDecode /FlateDecode /FlateDecode]"))
 
 
 def lzw() -> bytes:
     """LZW grows quadratically until its table is full; deflating it on top makes the rest."""
     codes = [256, *([32, *range(258, 4090), 256] * 60)]
-    bits, held, out = 0, 0, bytearray()
+    bits, buffer, out = 0, 0, bytearray()
     width, table = 9, 258
     for code in codes:
-        held, bits = held << width | code, bits + width
+        buffer, bits = buffer << width | code, bits + width
         while bits >= 8:
             bits -= 8
-            out.append(held >> bits & 255)
-        held &= (1 << bits) - 1
+            out.append(buffer >> bits & 255)
+        buffer &= (1 << bits) - 1
         table = 258 if code == 256 else table + 1
         width = max(9, min(12, (table + 1).bit_length()))
-    return one_page(stream(bytes(out), b"/Filter /LZWDecode"))
+    return one_page(content_stream(bytes(out), b"/Filter /LZWDecode"))
 
 
 def run_length() -> bytes:
     runs = deflated(64 * MB, 2, b"\x81 ")  # 128 spaces for every two bytes
-    return one_page(stream(runs, b"/Filter [/FlateDecode /FlateDecode /RunLengthDecode]"))
+    return one_page(content_stream(runs, b"/Filter [/FlateDecode /FlateDecode /RunLengthDecode]"))
 
 
 def ascii_hex() -> bytes:
     hexed = deflated(1536 * MB, 2, b"20")
-    return one_page(stream(hexed, b"/Filter [/FlateDecode /FlateDecode /ASCIIHexDecode]"))
+    return one_page(content_stream(hexed, b"/Filter [/FlateDecode /FlateDecode /ASCIIHexDecode]"))
 
 
 def many_filters() -> bytes:
-    return one_page(stream(b"20" * 1000, b"/Filter [%s]" % (b"/ASCIIHexDecode " * 100_000)))
+    return one_page(content_stream(b"20" * 1000, b"/Filter [%s]" % (b"/ASCIIHexDecode " * 100_000)))
 
 
 def object_stream() -> bytes:
-    packed = stream(deflated(1024 * MB, 1), b"/Type /ObjStm /N 1000000 /First 500000000 /Filter /FlateDecode")
+    packed = content_stream(deflated(1024 * MB, 1), b"/Type /ObjStm /N 1000000 /First 500000000 /Filter /FlateDecode")
     table = b"\0\0\0\0\0\xff" + b"\x02\0\0\0\x03\0" + b"\x02\0\0\0\x03\1" + b"\1" + (9).to_bytes(4, "big") + b"\0"
     head = b"%PDF-1.7\n3 0 obj\n" + packed + b"\nendobj\n"
     entries = b"/Type /XRef /Size 4 /W [1 4 1] /Root 1 0 R"
-    return head + b"4 0 obj\n%s\nendobj\nstartxref\n%d\n%%%%EOF\n" % (stream(table, entries), len(head))
+    return head + b"4 0 obj\n%s\nendobj\nstartxref\n%d\n%%%%EOF\n" % (content_stream(table, entries), len(head))
 
 
 def xref_stream() -> bytes:
     entries = b"/Type /XRef /Size 2000000000 /W [1 8 8] /Index [0 2000000000] /Root 1 0 R /Filter /FlateDecode"
     head = b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n"
-    table = stream(deflated(1024 * MB, 1, b"\1"), entries)
+    table = content_stream(deflated(1024 * MB, 1, b"\1"), entries)
     return head + b"4 0 obj\n%s\nendobj\nstartxref\n%d\n%%%%EOF\n" % (table, len(head))
 
 
 def xref_loop() -> bytes:
-    whole = one_page(stream(words("round and round")))
+    whole = one_page(content_stream(text_operators("round and round")))
     start = whole.rindex(b"xref\n0 ")
     return whole.replace(b"/Root 1 0 R", b"/Root 1 0 R /Prev %d" % start)
 
 
 def pixel_flood() -> bytes:
     """Text beside an image of 40 gigapixels, so that no engine may leave the page out as a mere scan."""
-    image = stream(
+    image = content_stream(
         deflated(1024 * MB, 1, b"\0"),
         b"/Type /XObject /Subtype /Image /Width 200000 /Height 200000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
         b" /Filter /FlateDecode",
     )
     return one_page(
-        stream(words("beside the flood") + b" q 600 0 0 700 0 0 cm /I Do Q"),
+        content_stream(text_operators("beside the flood") + b" q 600 0 0 700 0 0 cm /I Do Q"),
         resources=b"/XObject << /I 6 0 R >>",
         more=(image,),
     )
 
 
 def scanned_flood() -> bytes:
-    image = stream(
+    image = content_stream(
         deflated(1024 * MB, 1, b"\0"),
         b"/Type /XObject /Subtype /Image /Width 30000 /Height 30000 /BitsPerComponent 8 /ColorSpace /DeviceRGB"
         b" /Filter /FlateDecode",
     )
-    return one_page(stream(b"q 600 0 0 700 0 0 cm /I Do Q"), resources=b"/XObject << /I 6 0 R >>", more=(image,))
+    return one_page(
+        content_stream(b"q 600 0 0 700 0 0 cm /I Do Q"), resources=b"/XObject << /I 6 0 R >>", more=(image,)
+    )
 
 
 def deep_tree() -> bytes:
     depth = 50_000
     tree = [b"<< /Type /Pages /Kids [%d 0 R] /Count 1 >>" % (number + 3) for number in range(depth)]
-    return file([CATALOG, *tree, b"<< /Type /Page /MediaBox [0 0 612 792] >>"])
+    return build_pdf([CATALOG, *tree, b"<< /Type /Page /MediaBox [0 0 612 792] >>"])
 
 
 def cyclic_tree() -> bytes:
-    return file([CATALOG, b"<< /Type /Pages /Kids [%s] /Count 100000 >>" % (b"2 0 R " * 1000)])
+    return build_pdf([CATALOG, b"<< /Type /Pages /Kids [%s] /Count 100000 >>" % (b"2 0 R " * 1000)])
 
 
 def fanned_tree() -> bytes:
     """Each node lists the next ten times over: 10 to the 12th pages in a kilobyte."""
     nodes = [b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b"%d 0 R " % n * 10, 10 ** (15 - n)) for n in range(3, 15)]
-    return file([CATALOG, *nodes, b"<< /Type /Page /MediaBox [0 0 612 792] >>"])
+    return build_pdf([CATALOG, *nodes, b"<< /Type /Page /MediaBox [0 0 612 792] >>"])
 
 
 def absurd_count() -> bytes:
     page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] >>"
-    return file([CATALOG, b"<< /Type /Pages /Kids [3 0 R] /Count 1000000 >>", page])
+    return build_pdf([CATALOG, b"<< /Type /Pages /Kids [3 0 R] /Count 1000000 >>", page])
 
 
 def huge_media_box() -> bytes:
-    return file(page_objects([stream(words("vast"))])).replace(b"[0 0 612 792]", b"[-1e30 -1e30 1e30 1e30]")
+    return build_pdf(page_objects([content_stream(text_operators("vast"))])).replace(
+        b"[0 0 612 792]", b"[-1e30 -1e30 1e30 1e30]"
+    )
 
 
 def nested_forms() -> bytes:
     """Sixteen forms, each drawing the next ten times over."""
     calls = b"/X Do " * 10
     forms = [
-        stream(calls, b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X %d 0 R >> >>" % n)
+        content_stream(
+            calls, b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X %d 0 R >> >>" % n
+        )
         for n in range(7, 22)
     ]
-    last = stream(
-        words("boom"), b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /Font << /F1 5 0 R >> >>"
+    last = content_stream(
+        text_operators("boom"), b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /Font << /F1 5 0 R >> >>"
     )
-    return one_page(stream(calls), resources=b"/XObject << /X 6 0 R >>", more=(*forms, last))
+    return one_page(content_stream(calls), resources=b"/XObject << /X 6 0 R >>", more=(*forms, last))
 
 
 def own_form() -> bytes:
-    form = stream(
+    form = content_stream(
         b"/X Do /X Do", b"/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources << /XObject << /X 6 0 R >> >>"
     )
-    return one_page(stream(b"/X Do"), resources=b"/XObject << /X 6 0 R >>", more=(form,))
+    return one_page(content_stream(b"/X Do"), resources=b"/XObject << /X 6 0 R >>", more=(form,))
 
 
 def giant_cmap() -> bytes:
@@ -172,26 +178,26 @@ def giant_cmap() -> bytes:
         b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /A"
         b" /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>"
     )
-    contents = stream(b"BT /F2 12 Tf 72 720 Td <00410042> Tj ET")
-    more = (font, stream(cmap, b"/Filter /FlateDecode"), descendant)
+    contents = content_stream(b"BT /F2 12 Tf 72 720 Td <00410042> Tj ET")
+    more = (font, content_stream(cmap, b"/Filter /FlateDecode"), descendant)
     return one_page(contents, more=more).replace(b"/F1 5 0 R", b"/F2 6 0 R")
 
 
 def many_operators() -> bytes:
-    return one_page(stream(deflated(200 * MB, 2, b"0 0 m 9 9 l S q\n"), b"/Filter [/FlateDecode /FlateDecode]"))
+    return one_page(content_stream(deflated(200 * MB, 2, b"0 0 m 9 9 l S q\n"), b"/Filter [/FlateDecode /FlateDecode]"))
 
 
 def much_text() -> bytes:
     shown = b"BT /F1 1 Tf 1 TL 72 720 Td " + b"(aaaa bbb) Tj T* " * 2_000_000 + b"ET"
-    return one_page(stream(zlib.compress(shown, 9), b"/Filter /FlateDecode"))
+    return one_page(content_stream(zlib.compress(shown, 9), b"/Filter /FlateDecode"))
 
 
 def deep_arrays() -> bytes:
-    return one_page(stream(words("deep")), more=(b"[" * 1_000_000 + b"]" * 1_000_000,))
+    return one_page(content_stream(text_operators("deep")), more=(b"[" * 1_000_000 + b"]" * 1_000_000,))
 
 
 def deep_operands() -> bytes:
-    return one_page(stream(zlib.compress(b"[" * 20_000_000), b"/Filter /FlateDecode"))
+    return one_page(content_stream(zlib.compress(b"[" * 20_000_000), b"/Filter /FlateDecode"))
 
 
 KINDS: tuple[Callable[[], bytes], ...] = (

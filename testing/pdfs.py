@@ -1,4 +1,4 @@
-"""The smallest PDFs that show a thing: written by hand, so that a test says exactly what is in its file."""
+"""Minimal hand-written PDFs: text, pages, streams, encryption."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FILE_ID = b"0123456789abcdef"
 FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
 FIRST_PAGE = 4  # objects 1, 2 and 3 are the catalog, the page tree and the font
 
-Saved = Callable[[bytes], Path]  # puts bytes into a file
+SavePdf = Callable[[bytes], Path]  # puts bytes into a file
 
 
-def file(objects: Sequence[bytes], *, trailer: bytes = b"") -> bytes:
+def build_pdf(objects: Sequence[bytes], *, trailer: bytes = b"") -> bytes:
     """A whole file; the first object is the catalog and has number 1."""
     out, offsets = bytearray(b"%PDF-1.7\n"), []
     for number, body in enumerate(objects, start=1):
@@ -27,11 +27,11 @@ def file(objects: Sequence[bytes], *, trailer: bytes = b"") -> bytes:
     return bytes(out + b"startxref\n%d\n%%%%EOF\n" % start)
 
 
-def stream(content: bytes, entries: bytes = b"") -> bytes:
+def content_stream(content: bytes, entries: bytes = b"") -> bytes:
     return b"<< /Length %d %s >>\nstream\n%s\nendstream" % (len(content), entries, content)
 
 
-def words(text: str) -> bytes:
+def text_operators(text: str) -> bytes:
     """A content stream that shows each line of ``text``, which must be Latin."""
     escaped = text.encode("cp1252").replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
     lines = b" T* ".join(b"(%s) Tj" % line for line in escaped.split(b"\n"))
@@ -40,7 +40,7 @@ def words(text: str) -> bytes:
 
 def text_pdf(*texts: str) -> bytes:
     """One page for each text; an empty text makes a blank page."""
-    return file(page_objects([stream(words(text) if text else b"") for text in texts]))
+    return build_pdf(page_objects([content_stream(text_operators(text) if text else b"") for text in texts]))
 
 
 def page_objects(contents: Sequence[bytes], *, page: bytes = b"", catalog: bytes = b"") -> list[bytes]:
@@ -60,7 +60,7 @@ def page_objects(contents: Sequence[bytes], *, page: bytes = b"", catalog: bytes
     return objects
 
 
-def locked_pdf(text: str, *, user_password: bytes = b"") -> bytes:
+def encrypted_pdf(text: str, *, user_password: bytes = b"") -> bytes:
     """RC4, 40 bits (revision 2): opens without a password when ``user_password`` is empty, though it is encrypted."""
     owner = _rc4(hashlib.md5(_padded(b"owner")).digest()[:5], _padded(user_password))
     seed = _padded(user_password) + owner + (-4).to_bytes(4, "little", signed=True) + FILE_ID
@@ -73,7 +73,7 @@ def locked_pdf(text: str, *, user_password: bytes = b"") -> bytes:
         FILE_ID.hex().encode(),
         FILE_ID.hex().encode(),
     )
-    return file(page_objects([stream(_rc4(salted, words(text)))]), trailer=encrypt)
+    return build_pdf(page_objects([content_stream(_rc4(salted, text_operators(text)))]), trailer=encrypt)
 
 
 def _padded(password: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The cast: Ana owns, Ben must see nothing, Sam supports, and the platform is the service."""
+"""Test personas with API clients (Ana owns, Ben must see nothing, Sam supports) and helpers that run their jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs import claims, services, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Retryable
-from testing.embedders import Instant
+from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
 from testing.pdfs import text_pdf
 
@@ -43,20 +43,20 @@ class Person:
     def delete(self, path: str) -> Any:
         return self.client.delete(path)
 
-    def declare(self, content: bytes, **said: Any) -> Any:
-        return self.post("/upload", declaration(content) | said)
+    def request_upload(self, content: bytes, **fields: Any) -> Any:
+        return self.post("/upload", upload_request(content) | fields)
 
-    def upload(self, content: bytes, **said: Any) -> Upload:
+    def upload(self, content: bytes, **fields: Any) -> Upload:
         """Declare a file and put its bytes to the signed URL."""
-        answer = self.declare(content, **said)
+        answer = self.request_upload(content, **fields)
         assert answer.status_code == 200, answer.content
         put = self.client.put(answer.json()["signed_url"], content, content_type="application/pdf")
         assert put.status_code == 200, put.content
         return Upload(UUID(answer.json()["job_id"]), UUID(answer.json()["document_id"]))
 
-    def ingest(self, content: bytes, **said: Any) -> Upload:
+    def ingest(self, content: bytes, **fields: Any) -> Upload:
         """Upload a file and let a worker carry it to its end."""
-        uploaded = self.upload(content, **said)
+        uploaded = self.upload(content, **fields)
         worker.drain()
         return uploaded
 
@@ -78,7 +78,7 @@ class Upload:
         return str((job.last_error or {})["code"])
 
 
-def declaration(content: bytes) -> dict[str, Any]:
+def upload_request(content: bytes) -> dict[str, Any]:
     sha256 = hashlib.sha256(content).hexdigest()
     return {"filename": "plan.pdf", "bytes_len": len(content), "mime": "application/pdf", "sha256": sha256}
 
@@ -89,7 +89,7 @@ def plan_pdf(*subjects: str, lines: int = 45) -> bytes:
     return text_pdf(*("\n".join(sentence.format(n, subject, n * 7) for n in range(lines)) for subject in subjects))
 
 
-def stages() -> Iterator[Claim]:
+def run_stages() -> Iterator[Claim]:
     """Claim the next job and carry it as a worker does, pausing before each try."""
     claim = claims.claim_next("test:1:1")
     assert claim is not None, "nothing is due"
@@ -99,26 +99,26 @@ def stages() -> Iterator[Claim]:
             return
 
 
-def stop_before(stage: str) -> Claim:
+def claim_at_stage(stage: str) -> Claim:
     """Carry the next due job to ``stage`` and return the claim that still holds it."""
-    return next(claim for claim in stages() if claim.job.stage == stage)
+    return next(claim for claim in run_stages() if claim.job.stage == stage)
 
 
-def let_pauses_pass() -> None:
+def make_parked_jobs_due() -> None:
     """Make what is parked due, as if its time had come."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET run_after = clock_timestamp() WHERE run_after IS NOT NULL")
     services.requeue_due_and_expired()
 
 
-def run_to_the_end(tries: int = 6) -> None:
+def run_all_jobs(tries: int = 6) -> None:
     """Let a worker run everything that is due, now and after each pause."""
     for _ in range(tries):
-        let_pauses_pass()
+        make_parked_jobs_due()
         worker.drain()
 
 
-class FailingEmbedder(Instant):
+class FailingEmbedder(InstantEmbedder):
     """Remembers what it was asked, and fails once after so many calls."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class FailingEmbedder(Instant):
         return super().embed(texts)
 
 
-class BrokenEmbedder(Instant):
+class BrokenEmbedder(InstantEmbedder):
     """Never answers."""
 
     model = "broken"
@@ -143,7 +143,7 @@ class BrokenEmbedder(Instant):
         raise Retryable(error_code("EMBEDDER_AWAY"), "The embedder is away.")
 
 
-class NarrowEmbedder(Instant):
+class NarrowEmbedder(InstantEmbedder):
     """Answers vectors of another width."""
 
     model = "narrow"

@@ -1,4 +1,4 @@
-"""Where a program that a test starts may listen."""
+"""Free TCP ports below the ephemeral range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQS by moto's server, and consumers beside a test: in threads, or as the real command in a process."""
+"""Fake SQS and S3 (moto) and SQS consumers in threads of the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 from jobs.cluster import shared_memory
 from statutes.consumer.consumer import Consumer
 
-KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 REGION = "us-east-1"
 
 
@@ -28,7 +28,7 @@ class SqsServer:
 
     def __enter__(self) -> Self:
         logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request otherwise
-        self.open()
+        self.start()
         self.endpoint = "http://{}:{}".format(*self._moto.get_host_and_port())
         self.client = boto3.client(
             "sqs", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id="test",
@@ -44,49 +44,49 @@ class SqsServer:
         self.client.close()
         self.s3.close()
         requests.post(f"{self.endpoint}/moto-api/reset", timeout=10)
-        self.shut()
+        self.stop()
 
-    def open(self, port: int = 0) -> None:
+    def start(self, port: int = 0) -> None:
         """Answer; what lies in queues and buckets is as it was before ``shut``."""
         self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
         self._moto.start()
 
-    def shut(self) -> None:
+    def stop(self) -> None:
         self._moto.stop()
 
     @contextmanager
-    def away(self) -> Iterator[None]:
+    def outage(self) -> Iterator[None]:
         """Refuse connections until the end of the block."""
         _, port = self._moto.get_host_and_port()
-        self.shut()
+        self.stop()
         try:
             yield
         finally:
-            self.open(port)
+            self.start(port)
 
-    def queue(self, *, most: int | None = 3) -> Queue:
+    def create_queue(self, *, most: int | None = 3) -> Queue:
         """Return a new queue that moves a message to its dead letters after ``most`` deliveries, if ever."""
         dead = self.client.create_queue(QueueName=f"dead-{uuid4().hex}")["QueueUrl"]
-        told = self.client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
-        policy = {"deadLetterTargetArn": told["QueueArn"], "maxReceiveCount": most}
+        queue_attributes = self.client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+        policy = {"deadLetterTargetArn": queue_attributes["QueueArn"], "maxReceiveCount": most}
         attributes = {"RedrivePolicy": json.dumps(policy)} if most else {}
         url = self.client.create_queue(QueueName=f"laws-{uuid4().hex}", Attributes=attributes)["QueueUrl"]
         return Queue(self.client, url, dead)
 
-    def bucket(self, name: str, objects: dict[str, bytes]) -> Callable[[], list[str]]:
+    def create_bucket(self, name: str, objects: dict[str, bytes]) -> Callable[[], list[str]]:
         """Make a bucket with ``objects`` in it; return what lists its keys."""
         self.s3.create_bucket(Bucket=name)
         for key, content in objects.items():
             self.s3.put_object(Bucket=name, Key=key, Body=content)
-        return lambda: list(self.content(name))
+        return lambda: list(self.read_objects(name))
 
-    def content(self, bucket: str) -> dict[str, bytes]:
+    def read_objects(self, bucket: str) -> dict[str, bytes]:
         """Return what lies in a bucket, by its keys."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
-        keys = [told["Key"] for page in pages for told in page.get("Contents", [])]
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return {key: self.s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
 
-    def remove(self, bucket: str, keys: list[str]) -> None:
+    def delete_objects(self, bucket: str, keys: list[str]) -> None:
         for key in keys:
             self.s3.delete_object(Bucket=bucket, Key=key)
 
@@ -95,27 +95,27 @@ class Queue:
     def __init__(self, client: Any, url: str, dead_url: str) -> None:
         self._client, self.url, self.dead_url = client, url, dead_url
 
-    def put(self, body: dict[str, Any] | str) -> None:
+    def send(self, body: dict[str, Any] | str) -> None:
         text = body if isinstance(body, str) else json.dumps(body)
         self._client.send_message(QueueUrl=self.url, MessageBody=text)
 
-    def take(self) -> list[str]:
+    def receive_all(self) -> list[str]:
         """Take out what could be received; return the bodies."""
-        found = self._client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages", [])
-        for message in found:
+        messages = self._client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages", [])
+        for message in messages:
             self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-        return [message["Body"] for message in found]
+        return [message["Body"] for message in messages]
 
-    def waiting(self) -> tuple[int, int]:
+    def message_counts(self) -> tuple[int, int]:
         """Return how many messages could be received, and how many are held by somebody."""
         return self._count(self.url, ""), self._count(self.url, "NotVisible")
 
-    def dead(self) -> int:
+    def dead_letter_count(self) -> int:
         return self._count(self.dead_url, "")
 
     @property
     def is_empty(self) -> bool:
-        return self.waiting() == (0, 0)
+        return self.message_counts() == (0, 0)
 
     def _count(self, url: str, which: str) -> int:
         name = f"ApproximateNumberOfMessages{which}"
@@ -123,7 +123,7 @@ class Queue:
 
 
 @contextmanager
-def consuming(count: int = 1, **options: bool) -> Iterator[list[Consumer]]:
+def running_consumers(count: int = 1, **options: bool) -> Iterator[list[Consumer]]:
     """Consumers in threads of this process, until the end of the block."""
     shared_memory.start_cluster()
     consumers = [Consumer(**options) for _ in range(count)]

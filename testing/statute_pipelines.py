@@ -1,4 +1,4 @@
-"""Plans for statutes that read no file: the message's key says what becomes of its job."""
+"""Test pipelines for statutes: the message's key decides the outcome of the job; no file is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.pipeline import Pipeline, Step
 from jobs.states import Stage
 from statutes.models import LawVersion
 from testing.error_codes import error_code
-from testing.noop_pipelines import holds
+from testing.noop_pipelines import always_holds
 
 
 def work(claim: Claim) -> Outcome:
@@ -42,5 +42,5 @@ def publish(claim: Claim) -> Moved:
         return claim.advance()
 
 
-STATUTE = Pipeline("statute", (Step(Stage.QUEUED, work, holds), Step(Stage.EMBEDDED, publish, holds)))
+STATUTE = Pipeline("statute", (Step(Stage.QUEUED, work, always_holds), Step(Stage.EMBEDDED, publish, always_holds)))
 PIPELINES = {**pipelines.PIPELINES, "statute": STATUTE}

@@ -1,4 +1,4 @@
-"""A worker beside a test: the machine itself, in a thread of this process."""
+"""Worker in a thread of the test process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs import worker as runner
 
 
 @contextmanager
-def at_work(*, pause: float = 0.1) -> Iterator[None]:
+def running_worker(*, pause: float = 0.1) -> Iterator[None]:
     """Carry whatever is due or becomes due, until the end of the block."""
     stop = threading.Event()
 

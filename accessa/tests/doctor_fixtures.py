@@ -17,8 +17,8 @@ from accessa.doctor.runner import Level, run_checks
 from accessa.management.commands.doctor import CHECKS
 from accounts.errors import ApiError
 from documents.storage import SIGNING_SALT
-from testing.fakes.faults import Kind
-from testing.fakes.http_messages import Answer, Request, as_json
+from testing.fakes.faults import Fault
+from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server
 from webhooks import verifiers
 from webhooks.tests.signers import FOREIGN
@@ -64,42 +64,42 @@ class OtherDeployment(Server):
         super().__init__()
         self.trusting, self.clock = trusting, clock
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         answer = self._route(request)
         date = {"Date": formatdate(time.time() + self.clock, usegmt=True)}
         return replace(answer, headers={**answer.headers, **date})
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: Request) -> Response:
         if request.path.startswith("/storage/"):
             return self._stored(request)
         if request.path != "/webhooks/llamaparse":
-            return as_json({"status": "ok"})
+            return json_response({"status": "ok"})
         try:
             if not self.trusting:
                 verifier = verifiers.select_verifier(dict(request.headers.items()))
                 headers = {name.lower(): value for name, value in request.headers.items()}
                 verifier.verify(headers, request.body, secrets=[FOREIGN], now=time.time())
         except ApiError as refused:
-            return as_json(refused.body, refused.status)
-        return as_json({"code": "CALLBACK_UNKNOWN_JOB"}, 404)
+            return json_response(refused.body, refused.status)
+        return json_response({"code": "CALLBACK_UNKNOWN_JOB"}, 404)
 
-    def _stored(self, request: Request) -> Answer:
+    def _stored(self, request: Request) -> Response:
         try:
             signing.loads(request.parameter("token") or "", key="another deployment's own key", salt=SIGNING_SALT)
         except signing.BadSignature:
-            return as_json({"code": "URL_NOT_VALID"}, 403)
-        return as_json({"code": "NOT_FOUND"}, 404)
+            return json_response({"code": "URL_NOT_VALID"}, 403)
+        return json_response({"code": "NOT_FOUND"}, 404)
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"code": code}, status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"code": code}, status)
 
 
 def spoil_json(spoil: Callable[[dict[str, Any]], None]) -> Any:
     """Return a kind of misbehaviour that changes the JSON object of a response in place."""
 
-    def change(_faults: object, answer: Answer) -> Answer:
+    def change(_faults: object, answer: Response) -> Response:
         body = json.loads(answer.body)
         spoil(body)
-        return Answer(answer.status, json.dumps(body).encode(), answer.headers)
+        return Response(answer.status, json.dumps(body).encode(), answer.headers)
 
-    return Kind("spoiled", sold=True, change=change)
+    return Fault("spoiled", sold=True, change=change)

@@ -16,10 +16,10 @@ from documents.parsers import registry
 from jobs import failpoints, services, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
-from testing.fakes.faults import KINDS, Kind, dripping, instead
-from testing.fakes.http_messages import Answer, Wire, as_json
+from testing.fakes.faults import FAULTS, Fault, replacement, slow_body
+from testing.fakes.http_messages import ClientConnection, Response, json_response
 from testing.fakes.server import Server
-from testing.personas import let_pauses_pass
+from testing.personas import make_parked_jobs_due
 from vendors.models import Breaker, RateLimit
 
 CANARY = "deductible-of-POLICY-XJ9-4471"  # is in every file that the tests upload
@@ -61,12 +61,12 @@ OUTCOMES = {
 USUAL_WAITS = {"WAITING_FOR_PARSER", "WAITING_FOR_UPLOAD", "WOKEN"}
 
 
-def _slow_head(wire: Wire, answer: Answer) -> None:
+def _slow_head(wire: ClientConnection, answer: Response) -> None:
     for byte in answer.head(len(answer.body)):
         if not wire.wait(0.1):
             break
         wire.send(bytes([byte]))
-    wire.end()
+    wire.close()
 
 
 ECHO = {"error": {"message": f"Bad: {CANARY}", "code": f"Bad: {CANARY}"}, "detail": f"Bad: {CANARY}"}
@@ -74,13 +74,13 @@ ECHO = {"error": {"message": f"Bad: {CANARY}", "code": f"Bad: {CANARY}"}, "detai
 MORE_KINDS = {
     kind.name: kind
     for kind in (
-        replace(dripping(0.1), name="ten-bytes-a-second"),
-        Kind("head-ten-bytes-a-second", sold=True, send=_slow_head),
-        instead("status-400-echo", as_json(ECHO, 400)),
-        instead("status-500-echo", as_json(ECHO, 500)),
+        replace(slow_body(0.1), name="ten-bytes-a-second"),
+        Fault("head-ten-bytes-a-second", sold=True, send=_slow_head),
+        replacement("status-400-echo", json_response(ECHO, 400)),
+        replacement("status-500-echo", json_response(ECHO, 500)),
     )
 }
-ALL_KINDS = KINDS | MORE_KINDS
+ALL_KINDS = FAULTS | MORE_KINDS
 SLOW = {"hang", "hang-after-sale", "one-byte-a-second", "ten-bytes-a-second", "head-ten-bytes-a-second"}
 
 
@@ -167,7 +167,7 @@ def run(job: UploadJob, after_first: Any = None, tries: int = 8) -> Ran:
     """Let a worker run the job to its end, whatever it has to wait for; ``after_first``: then all is well again."""
     waits = []
     for number in range(tries):
-        let_pauses_pass()
+        make_parked_jobs_due()
         let_vendors_rest()
         worker.drain()
         if number == 0 and after_first:
@@ -188,13 +188,13 @@ def charged(job: UploadJob) -> tuple[str, ...]:
     return tuple(payload["code"] for payload in found.values_list("payload", flat=True))
 
 
-def misbehave(server: Server, route: str, kind: str, times: int = 1) -> None:
-    server.misbehave(route, ALL_KINDS[kind], times)
+def inject_fault(server: Server, route: str, kind: str, times: int = 1) -> None:
+    server.inject_fault(route, ALL_KINDS[kind], times)
 
 
 def consumed(server: Server) -> bool:
     """Tell whether all that was to go wrong has gone wrong."""
-    return not server._script._lines
+    return not server._faults._queue
 
 
 def listen(caplog: pytest.LogCaptureFixture) -> None:

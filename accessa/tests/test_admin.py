@@ -24,7 +24,7 @@ from embeddings.reindexing.models import Campaign
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
 from statutes.models import Consumer, Law, LawVersion
-from testing.personas import Person, plan_pdf, stop_before
+from testing.personas import Person, claim_at_stage, plan_pdf
 from vendors.models import Breaker, Budget, Purchase, RateLimit
 from webhooks.models import Delivery
 
@@ -48,7 +48,7 @@ def route(model: type[Model], page: str) -> str:
 def rows(ana: Person) -> Document:
     """At least one row of everything; the file's name, its text and the storage paths are canaries."""
     uploaded = ana.upload(plan_pdf(WORD), filename=f"{CANARY}.pdf")
-    claim = stop_before("embeddings_buffered")
+    claim = claim_at_stage("embeddings_buffered")
     assert claim.job.pk == uploaded.job_id
     document = Document.objects.get(pk=uploaded.document_id)
     now, of = timezone.now(), {"user_id": ana.id, "embed_model": "m", "embed_version": "1"}

@@ -12,7 +12,7 @@ from accessa.checks.settings import check_settings
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES
 from accessa.doctor.vendors import check_titan
 from testing.fakes.bedrock import BedrockServer
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 
 
 def deployment_ids() -> list[str | None]:
@@ -45,7 +45,7 @@ def test_a_bedrock_that_is_well_is_told_with_its_model(server: BedrockServer) ->
     ],
 )
 def test_each_fault_has_its_remedy(status: int, code: str, says: str, server: BedrockServer) -> None:
-    server.misbehave("*", Status(status, code=code))
+    server.inject_fault("*", http_error(status, code=code))
 
     (finding,) = check_titan()
 

@@ -147,9 +147,9 @@ def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: 
         use_s3_storage(settings, server, S3_PARSED_BUCKET="nobody-made-it")
         (missing,) = check_buckets(app_configs=None)
         use_s3_storage(settings, server, S3_PARSED_BUCKET="parsed")
-        server.misbehave("PUT /raw/*", "status-403", times=2)
+        server.inject_fault("PUT /raw/*", "status-403", times=2)
         (refused,) = check_buckets(app_configs=None)
-        server.shut()
+        server.refuse_connections()
         absent = check_buckets(app_configs=None)
 
     assert (missing.id, refused.id, ids(absent)) == ("accessa.E105",) * 2 + (["accessa.E105"] * 2,)

@@ -94,7 +94,7 @@ def test_the_generated_client_drives_the_story(generated: Path, ana: Person) -> 
     pdf = plan_pdf("therapy")
     (generated / "plan.pdf").write_bytes(pdf)
 
-    with api_server.web() as web, cluster.cluster():
+    with api_server.running_api_server() as web, cluster.running_cluster():
         out = run(sys.executable, "story.py", web.url, ana.token, "plan.pdf", where=generated)
 
     assert out == "told\n"

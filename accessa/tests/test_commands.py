@@ -23,7 +23,7 @@ from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs import worker as runner
 from jobs.models import UploadJob
-from testing.personas import Person, plan_pdf, stop_before
+from testing.personas import Person, claim_at_stage, plan_pdf
 
 PDF = plan_pdf("hospital care", "drugs")
 pytestmark = pytest.mark.django_db
@@ -224,10 +224,10 @@ def test_the_audit_finds_nothing_where_all_is_well(ana: Person, ben: Person) -> 
     ana.ingest(PDF)
     ben.ingest(PDF)
     ana.ingest(b"no PDF")
-    ana.declare(plan_pdf("dental"))
+    ana.request_upload(plan_pdf("dental"))
     runner.drain()
     ana.upload(plan_pdf("eyes"))
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
 
     assert list(find_violations()) == []
     assert said("audit_jobs") == "All is well.\n"

@@ -21,8 +21,8 @@ from accessa.management.commands import demo
 from accessa.server.programs import Address, programs
 from accessa.server.supervisor import Supervisor
 from statutes.models import Law, LawVersion
-from testing.cluster import database_url, used_database
-from testing.sqs import consuming
+from testing.cluster import database_params, database_url
+from testing.sqs import running_consumers
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def fake(name: str) -> dict[str, str]:
 def test_a_killed_consumer_is_restarted_and_buys_nothing_twice(
     aws: FakeAws, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE_URL", database_url(used_database()))
+    monkeypatch.setenv("DATABASE_URL", database_url(database_params()))
     monkeypatch.setenv("LOG_LEVEL", "ERROR")
     reports: list[str] = []
     supervisor = Supervisor(programs(Address("127.0.0.1", 9))[2:], report=reports.append)
@@ -110,7 +110,7 @@ def test_a_law_that_does_not_end_well_is_named(aws: FakeAws, console: Console, s
     for law in SAMPLE_LAWS:
         aws.put_object(law.key, b"no law at all")
 
-    with consuming(), pytest.raises(DemoFailed, match=f"not done: {', '.join(LAW_IDS)}"):
+    with running_consumers(), pytest.raises(DemoFailed, match=f"not done: {', '.join(LAW_IDS)}"):
         shown.run("sent", expected=SAMPLE_LAWS)
 
 

@@ -371,7 +371,7 @@ def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, 
     use_s3_storage(settings, strict, S3_PARSED_BUCKET="nobody-made-it")
     assert reports("storage-parsed", "parsed files cannot be written and read: it does not exist", "Make the bucket")
     use_s3_storage(settings, strict)
-    strict.misbehave("PUT /raw/doctor/*", "status-403", times=2)
+    strict.inject_fault("PUT /raw/doctor/*", "status-403", times=2)
 
     assert reports("storage-raw", "raw files cannot be written and read: the key may not do that", "s3:PutObject")
 
@@ -478,7 +478,7 @@ def test_what_a_killed_doctor_has_left_goes_with_the_next(api: None, settings: A
     ],
 )
 def test_a_parser_that_does_not_work_is_found(llamaparse: LlamaParseServer, kind: str, says: str, remedy: str) -> None:
-    llamaparse.misbehave("GET /api/v2/parse", kind)
+    llamaparse.inject_fault("GET /api/v2/parse", kind)
 
     assert reports("parser", says, remedy)
     assert llamaparse.ledger.summary()["sold"] == 0
@@ -501,17 +501,17 @@ def widen(body: dict[str, Any]) -> None:
 )
 def test_an_embedder_that_does_not_work_is_found(openai: OpenAIServer, kind: Any, says: str, remedy: str) -> None:
     before = rows()
-    openai.misbehave("POST /v1/embeddings", kind)
+    openai.inject_fault("POST /v1/embeddings", kind)
 
     assert reports("embedder", says, remedy)
     assert rows() == before
 
 
 def test_a_vendor_that_cannot_be_reached_and_one_that_hangs_are_found(openai: OpenAIServer, settings: Any) -> None:
-    openai.misbehave("POST /v1/embeddings", "hang")
+    openai.inject_fault("POST /v1/embeddings", "hang")
     settings.VENDOR_TIMEOUT_SECONDS = 0.3
     assert reports("embedder", "OpenAI does not answer.", "OPENAI_BASE_URL")
-    openai.shut()
+    openai.refuse_connections()
 
     assert reports("embedder", "OpenAI does not answer.", "OPENAI_BASE_URL")
 

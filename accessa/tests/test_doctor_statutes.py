@@ -18,9 +18,9 @@ from accessa.doctor.runner import Level
 from accessa.tests.doctor_fixtures import reports, run_findings
 from statutes.models import Consumer
 from statutes.tests.sqs_helpers import told as message
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 from testing.fakes.s3 import S3Server
-from testing.sqs import KEYS, Queue, SqsServer
+from testing.sqs import CREDENTIALS, Queue, SqsServer
 
 QUEUE, BUCKET = "statutes-queue", "statutes-bucket"
 QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/1/laws"
@@ -34,9 +34,9 @@ def server() -> Iterator[SqsServer]:
 
 @pytest.fixture
 def queue(server: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch, db: None) -> Queue:
-    for name, value in KEYS.items():
+    for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    queue = server.queue()
+    queue = server.create_queue()
     settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = queue.url, server.endpoint
     return queue
 
@@ -53,7 +53,7 @@ def bucket(store: S3Server, settings: Any) -> Iterator[S3Server]:
     settings.STATUTES_S3_ENDPOINT_URL = settings.S3_ENDPOINT_URL = store.url
     settings.S3_ACCESS_KEY_ID, settings.S3_SECRET_ACCESS_KEY = store.access_key, store.secret_key
     yield store
-    store.behave()
+    store.clear_faults()
 
 
 def set_policy(queue: Queue, most: int | None) -> None:
@@ -65,14 +65,14 @@ def set_policy(queue: Queue, most: int | None) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_queue_that_is_well_with_a_consumer_is_well(queue: Queue) -> None:
     Consumer.objects.create(name="host:1", state="idle")
-    queue.put({"any": "message"})
+    queue.send({"any": "message"})
 
     [(level, says, _)] = run_findings(QUEUE)
 
     assert level is Level.OK
     assert "1 waiting, 0 held" in says
     assert "1 consumer alive" in says
-    assert queue.waiting() == (1, 0)
+    assert queue.message_counts() == (1, 0)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -80,7 +80,7 @@ def test_what_keeps_messages_from_being_worked_on_is_found(queue: Queue, server:
     Consumer.objects.create(name="host:1", state="idle", seen_at=timezone.now() - timedelta(minutes=2))
     queue._client.send_message(QueueUrl=queue.dead_url, MessageBody="{}")
     set_policy(queue, 1)
-    settings.SQS_PRIORITY_QUEUE_URL = server.queue(most=None).url
+    settings.SQS_PRIORITY_QUEUE_URL = server.create_queue(most=None).url
 
     everything = run_findings(QUEUE)
 
@@ -97,7 +97,7 @@ def test_what_keeps_messages_from_being_worked_on_is_found(queue: Queue, server:
 @pytest.mark.django_db(transaction=True)
 def test_dead_letters_that_two_queues_share_are_told_once(queue: Queue, server: SqsServer, settings: Any) -> None:
     Consumer.objects.create(name="host:1", state="idle")
-    urgent = server.queue()
+    urgent = server.create_queue()
     urgent.dead_url = queue.dead_url
     set_policy(urgent, 3)
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
@@ -109,7 +109,7 @@ def test_dead_letters_that_two_queues_share_are_told_once(queue: Queue, server: 
 
     assert says == "2 messages were given up (SQS_QUEUE_URL and SQS_PRIORITY_QUEUE_URL)."
     assert remedy.endswith("1 can be put back (--yes), 1 cannot.")
-    assert queue.dead() == 2
+    assert queue.dead_letter_count() == 2
 
 
 @pytest.mark.django_db(transaction=True)
@@ -145,7 +145,7 @@ def test_a_bucket_that_is_well_is_well_and_nothing_is_left_in_it(bucket: S3Serve
     ],
 )
 def test_what_the_key_may_not_do_is_found(route: str, says: str, remedy: str, bucket: S3Server) -> None:
-    bucket.misbehave(route, Status(403, code="AccessDenied"), times=5)
+    bucket.inject_fault(route, http_error(403, code="AccessDenied"), times=5)
 
     assert reports(BUCKET, says, remedy)
 
@@ -193,7 +193,7 @@ def test_what_cannot_be_meant_is_found(planted: dict[str, Any], id: str, setting
 
 
 def test_a_deployment_without_keys_or_in_the_open_is_refused(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in KEYS:
+    for name in CREDENTIALS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert list(check_rules(STATUTE_DEPLOYMENT_RULES)) == []

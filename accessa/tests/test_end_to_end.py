@@ -19,8 +19,8 @@ from jobs.claims import Claim
 from jobs.events import EVENT_CODES
 from jobs.models import Event, UploadJob
 from jobs.states import Stage
-from testing.pdfs import locked_pdf, text_pdf
-from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stages, stop_before
+from testing.pdfs import encrypted_pdf, text_pdf
+from testing.personas import Person, Upload, claim_at_stage, make_parked_jobs_due, plan_pdf, run_all_jobs, run_stages
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
 pytestmark = pytest.mark.django_db
@@ -85,7 +85,7 @@ def test_the_stages_the_statuses_and_the_share_done_go_one_way(ana: Person) -> N
     uploaded = ana.upload(PDF)
     seen: list[tuple[str, str, float, str]] = []
 
-    for _ in stages():
+    for _ in run_stages():
         seen.append(look(uploaded))
     seen.append(look(uploaded))
 
@@ -106,12 +106,12 @@ def look(uploaded: Upload) -> tuple[str, str, float, str]:
 
 def test_the_share_done_never_falls_through_failure_and_retry(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    services.cancel(stop_before("embedding").job, by="ana")
+    services.cancel(claim_at_stage("embedding").job, by="ana")
     seen = [uploaded.job.total_pct]
     parsed_file(uploaded).write_text("something else")
 
     assert ana.post(f"/jobs/{uploaded.document_id}/retry").json()["stage"] == "parsing"
-    for _ in stages():
+    for _ in run_stages():
         seen.append(uploaded.job.total_pct)
     seen.append(uploaded.job.total_pct)
 
@@ -122,7 +122,7 @@ def test_the_share_done_never_falls_through_failure_and_retry(ana: Person) -> No
 
 def test_the_payload_has_the_shapes_of_mvp_6_at_each_stage(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    at = {claim.job.stage: uploaded.job.payload for claim in stages()}
+    at = {claim.job.stage: uploaded.job.payload for claim in run_stages()}
     document, user = str(uploaded.document_id), str(ana.id)
     raw, parsed = f"storage://raw/{user}/{document}.pdf", f"storage://parsed/{user}/{document}.md"
     row = Document.objects.get()
@@ -147,7 +147,7 @@ def test_the_payload_has_the_shapes_of_mvp_6_at_each_stage(ana: Person) -> None:
 
 
 def test_a_locked_pdf_that_opens_without_a_password_is_not_refused(ana: Person) -> None:
-    assert ana.ingest(locked_pdf("Deductible: 500 dollars")).job.state == "done"
+    assert ana.ingest(encrypted_pdf("Deductible: 500 dollars")).job.state == "done"
 
 
 # Bad input: each ends in its own code, told to the tenant
@@ -159,7 +159,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "truncated": (PDF[: len(PDF) // 5], "PDF_TRUNCATED"),
     "a header alone": (b"%PDF-1.7\n", "PDF_TRUNCATED"),
     "garbage after the header": (b"%PDF-1.7\n" + bytes(range(256)) * 20 + b"\n%%EOF\n", "PDF_MALFORMED"),
-    "a password": (locked_pdf("secret", user_password=b"hunter2"), "PASSWORD_REQUIRED"),
+    "a password": (encrypted_pdf("secret", user_password=b"hunter2"), "PASSWORD_REQUIRED"),
     "blank pages": (text_pdf("", ""), "NO_TEXT_LAYER"),
 }
 
@@ -201,18 +201,18 @@ def test_other_bytes_in_the_store_are_found_and_the_right_ones_may_follow(
 
 
 def test_bytes_that_never_arrive_expire_by_the_databases_clock(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    ana.declare(PDF)
+    ana.request_upload(PDF)
     worker.drain()
     job = UploadJob.objects.get()
     assert (job.state, job.wait_reason, job.attempts) == ("queued", "WAITING_FOR_UPLOAD", 0)
     monkeypatch.setattr("time.time", lambda: 4e9)  # our own clock may say what it wants
-    let_pauses_pass()
+    make_parked_jobs_due()
     worker.drain()
     assert UploadJob.objects.get().state == "queued"
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = clock_timestamp() - interval '61 seconds'")
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     job = UploadJob.objects.get()
     assert (job.state, (job.last_error or {})["code"]) == ("deadletter", "UPLOAD_EXPIRED")
@@ -221,7 +221,7 @@ def test_bytes_that_never_arrive_expire_by_the_databases_clock(ana: Person, monk
 def test_a_text_with_nothing_to_cut_has_no_chunks(ana: Person) -> None:
     """The parser's guard answers first for every file; a text that is emptied behind it is still no silent success."""
     uploaded = ana.upload(PDF)
-    claim = stop_before("chunking")
+    claim = claim_at_stage("chunking")
     parsed_file(uploaded).write_bytes(b"\n")
 
     run_stage(claim)
@@ -250,7 +250,7 @@ def test_a_failing_stage_is_retried_three_times_and_then_buried(ana: Person, set
     assert (job.state, job.retry_count, job.last_error["code"]) == ("retryable", 1, "EMBEDDER_AWAY")  # type: ignore[index]
     assert Document.objects.get().processing_status == "embedding_queued"
 
-    run_to_the_end(4)
+    run_all_jobs(4)
 
     assert uploaded.failure == "EMBEDDER_AWAY"
     assert codes(uploaded).count("RETRY_SCHEDULED") == 3
@@ -280,7 +280,7 @@ def test_the_good_codes_come_in_order_and_once(ana: Person) -> None:
 
 def test_a_changed_parse_is_reported_and_a_retry_parses_it_anew(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    claim = stop_before("parsed")
+    claim = claim_at_stage("parsed")
     sha = Document.objects.get().parsed_sha256
     parsed_file(uploaded).write_text("# Another plan\n")
 
@@ -301,7 +301,7 @@ def test_a_changed_parse_is_reported_and_a_retry_parses_it_anew(ana: Person) -> 
 def test_a_slow_index_is_told_and_fails_no_document(ana: Person, settings: Any) -> None:
     settings.INDEX_PROBE_SECONDS = 0.05
     uploaded = ana.upload(PDF)
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     other = connections.create_connection(DEFAULT_DB_ALIAS)
     try:
         other.set_autocommit(False)
@@ -329,7 +329,7 @@ def test_vectors_that_were_kept_before_a_crash_are_not_computed_again(ana: Perso
     assert (job.stage, job.state, VectorBuffer.objects.count()) == ("embedding", "retryable", 4)
     assert job.progress["embeds_done"] == 4
     assert 70 < job.total_pct < 95
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert uploaded.job.state == "done"
     total = DocumentChunk.objects.count()
@@ -351,11 +351,11 @@ def failing(after: int) -> Any:
 @pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage != "queued"])
 def test_a_worker_that_dies_at_a_stage_is_followed_by_one_that_ends_well(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before(stage)
+    claim_at_stage(stage)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = clock_timestamp() - interval '1 second'")
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     job = uploaded.job
     assert (job.state, job.progress["embeds_done"]) == ("done", DocumentChunk.objects.count())
@@ -366,7 +366,7 @@ def test_a_worker_that_dies_at_a_stage_is_followed_by_one_that_ends_well(stage: 
 def test_a_stage_that_ran_but_did_not_move_runs_again_to_the_same_rows(stage: str, ana: Person) -> None:
     """Each handler twice: the second finds the first's rows, and the end is the same."""
     uploaded = ana.upload(PDF)
-    claim = stop_before(stage)
+    claim = claim_at_stage(stage)
     with transaction.atomic():  # the first run is lost with its commit
         run_stage(claim)
         transaction.set_rollback(True)
@@ -376,7 +376,7 @@ def test_a_stage_that_ran_but_did_not_move_runs_again_to_the_same_rows(stage: st
     if uploaded.job.state == "working":
         with connection.cursor() as cursor:
             cursor.execute("UPDATE upload_jobs SET lease_until = clock_timestamp() - interval '1 second'")
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert uploaded.job.state == "done"
     assert DocumentChunk.objects.filter(embedding=None).count() == 0
@@ -405,7 +405,7 @@ def objects_left() -> list[str]:
 @pytest.mark.parametrize("stage", Stage.values)
 def test_deleted_at_any_stage_nothing_is_left_and_a_late_write_is_refused(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    claim = stop_before(stage)
+    claim = claim_at_stage(stage)
 
     assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
 
@@ -422,7 +422,7 @@ def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeyp
     from documents import parsers, periodic  # noqa: PLC0415
 
     uploaded = ana.upload(PDF)
-    claim = stop_before("parsing")
+    claim = claim_at_stage("parsing")
     claim.job.document  # noqa: B018  # the worker has read it
     parse = parsers.parse_pdf
 

@@ -14,7 +14,7 @@ from documents.parsers.errors import FAILURES
 from jobs.outcomes import Permanent
 from jobs.states import CANCELLED_CODES
 from statutes.errors import SANDBOX_FAILURES, UNREADABLE
-from testing.error_tables import GUIDES, schema_codes, with_tables
+from testing.error_tables import GUIDES, insert_tables, schema_codes
 
 TENANTS = (Context.WAIT, Context.FAILURE, Context.SYNC_FAILURE)
 ALL = [code for context in Context for code in error_codes(context).values()]
@@ -71,7 +71,7 @@ def test_the_tables_of_the_guides_are_current(path: object) -> None:
     """With DOCS=write they are written."""
     guide = next(each for each in GUIDES if each == path)
 
-    current = with_tables(guide.read_text(encoding="utf-8"), schema())
+    current = insert_tables(guide.read_text(encoding="utf-8"), schema())
 
     if os.environ.get("DOCS") == "write":
         guide.write_text(current, encoding="utf-8")

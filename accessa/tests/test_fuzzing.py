@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from schemathesis import Case
 
-from testing.fuzzing import SECRET, World, one_connection, schema
-from testing.personas import Person, declaration, plan_pdf
+from testing.fuzzing import SECRET, World, schema, shared_connection
+from testing.personas import Person, plan_pdf, upload_request
 
 pytestmark = pytest.mark.slow
 # And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
@@ -23,10 +23,10 @@ def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
     settings.BRAIN_API_SECRET = SECRET
     settings.UPLOADS_PER_DAY = settings.POLLS_PER_MINUTE = settings.UPLOAD_REQUESTS_PER_MINUTE = 1_000_000
     settings.PAGE_VIEWS_PER_MINUTE = settings.SEARCHES_PER_MINUTE = 1_000_000
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     uploaded = ana.ingest(plan_pdf("therapy"))
-    signed = ana.post("/upload", declaration(b"%PDF-")).json()["signed_url"]
-    with one_connection():
+    signed = ana.post("/upload", upload_request(b"%PDF-")).json()["signed_url"]
+    with shared_connection():
         yield World(ana.token, platform.token, str(uploaded.document_id), str(uploaded.job_id), signed)
 
 

@@ -95,7 +95,7 @@ def test_an_empty_store_names_every_document(files: S3Server | None, ana: Person
 
 
 def test_what_has_not_come_is_not_missed(ana: Person, store: None) -> None:
-    ana.declare(plan_pdf("drugs"))
+    ana.request_upload(plan_pdf("drugs"))
 
     assert named() == set()
 

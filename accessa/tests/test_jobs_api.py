@@ -15,7 +15,7 @@ from django.test import Client
 from jobs import worker
 from jobs.models import UploadJob
 from testing.factories import JobFactory
-from testing.personas import Person, Upload, plan_pdf, stop_before
+from testing.personas import Person, Upload, claim_at_stage, plan_pdf
 
 PDF = plan_pdf("drugs")
 pytestmark = pytest.mark.django_db
@@ -72,12 +72,12 @@ def test_the_standing_tells_the_ways_of_not_moving_apart(ana: Person, settings: 
     def standing() -> str:
         return str(ana.get("/jobs").json()["results"][0]["standing"])
 
-    ana.declare(PDF)
+    ana.request_upload(PDF)
     assert standing() == "queued"
     worker.drain()
     assert standing() == "waiting"
     uploaded = ana.upload(PDF)
-    stop_before("parsing")
+    claim_at_stage("parsing")
     assert standing() == "working"
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = now() - interval '1 second'")
@@ -133,7 +133,7 @@ def test_a_campaigns_job_is_not_the_tenants_to_see_or_to_be_stopped_by(ana: Pers
 def test_bytes_declared_again_revive_the_tenants_job_whatever_a_campaign_does(ana: Person, dead: Upload) -> None:
     campaigns = JobFactory.create(user_id=ana.id, document=dead.job.document, campaign_id=uuid.uuid4())
 
-    answer = ana.declare(b"no PDF")
+    answer = ana.request_upload(b"no PDF")
 
     assert (answer.status_code, answer.json()["job_id"]) == (200, str(dead.job_id))
     assert dead.job.state == "queued"
@@ -220,7 +220,7 @@ def test_a_tenant_learns_nothing_from_a_refused_advance(ana: Person, ben: Person
 
 def test_what_is_being_worked_on_or_has_ended_is_not_advanced(ana: Person, platform: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("parsing")
+    claim_at_stage("parsing")
     assert refusal(platform.post(f"/jobs/{uploaded.document_id}/advance")) == (409, "JOB_NOT_WAITING")
 
     done = ana.ingest(plan_pdf("dental"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testing.personas import Person, declaration
+from testing.personas import Person, upload_request
 from vendors.webhook_secrets import webhook_secrets
 
 PDF = b"%PDF-1.7"
@@ -16,7 +16,7 @@ PDF = b"%PDF-1.7"
 def url_of_before(ana: Person, settings: Any) -> str:
     """A signed URL that was given out before the key was changed."""
     settings.SECRET_KEY = "the key of before, long enough to be one"
-    url = str(ana.post("/upload", declaration(PDF)).json()["signed_url"])
+    url = str(ana.post("/upload", upload_request(PDF)).json()["signed_url"])
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = (
         [settings.SECRET_KEY],
         "the key of today, long enough to be one",

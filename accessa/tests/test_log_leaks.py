@@ -13,7 +13,7 @@ from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
-from testing.personas import Person, run_to_the_end
+from testing.personas import Person, run_all_jobs
 
 SSN, POLICY, QUESTION = "078-05-1120", "POLICY-XJ9-4471", "canary-question-5582"
 PDF = text_pdf(f"Member {SSN} holds {POLICY}.", f"The deductible of {POLICY} is 500 dollars.")
@@ -84,7 +84,7 @@ def test_a_failure_of_the_database_leaves_none(break_it: str, ana: Person, caplo
             cursor.execute(statement)
 
     worker.drain()
-    run_to_the_end(4)
+    run_all_jobs(4)
 
     assert uploaded.failure == "internal"
     assert uploaded.job.traceback
@@ -103,7 +103,7 @@ def test_a_bug_in_a_stage_leaves_none(
     listen(caplog)
 
     uploaded = ana.ingest(PDF)
-    run_to_the_end(4)
+    run_all_jobs(4)
 
     assert uploaded.failure == "internal"
     text = written_down(caplog)

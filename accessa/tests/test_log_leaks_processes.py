@@ -21,16 +21,16 @@ from django.db import connection
 from accessa.pipelines import INSURANCE
 from jobs.models import Event, UploadJob
 from testing import log_leaks
-from testing.api_server import Web, web
-from testing.cluster import Cluster, cluster, seed, until
-from testing.fakes.faults import Kind, instead
-from testing.fakes.http_messages import Answer, Request, as_json
+from testing.api_server import ApiServer, running_api_server
+from testing.cluster import Cluster, create_jobs, running_cluster, wait_until
+from testing.fakes.faults import Fault, replacement
+from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.fakes.openai import OpenAIServer
 from testing.log_leaks import CANARIES, FILENAME, PASSWORD, POLICY, QUESTION, SECRETS, SSN
 from testing.log_leaks.pipelines import LEAKY
 from testing.pdfs import text_pdf
-from testing.personas import Person, declaration
+from testing.personas import Person, upload_request
 from testing.ports import free_port
 
 pytestmark = pytest.mark.slow
@@ -51,21 +51,21 @@ class Listening(OpenAIServer):
         super().__init__(**options)
         self.names: list[str] = []
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         self.names.append(request.headers.get("X-Client-Request-Id", ""))
-        return super().answer(request)
+        return super().respond(request)
 
 
 class Product:
-    """A served product with vendors' stand-ins, and everything that came out of it."""
+    """A served product with vendors' fakes, and everything that came out of it."""
 
-    def __init__(self, api: Web, workers: Cluster, parser: LlamaParseServer, openai: Listening) -> None:
+    def __init__(self, api: ApiServer, workers: Cluster, parser: LlamaParseServer, openai: Listening) -> None:
         self.api, self.workers, self.parser, self.openai = api, workers, parser, openai
 
     def upload(self, person: Person, **headers: str) -> tuple[UUID, UUID]:
         """Declare a file and put its bytes to the signed URL; return the ids of its job and of itself."""
         signed = {"Authorization": f"Bearer {person.token}", **headers}
-        body = declaration(PDF) | {"filename": f"{FILENAME} {SSN}.pdf"}
+        body = upload_request(PDF) | {"filename": f"{FILENAME} {SSN}.pdf"}
         answer = requests.post(f"{self.api.url}/upload", json=body, headers=signed, timeout=20)
         assert answer.ok, answer.text
         told = answer.json()
@@ -75,12 +75,12 @@ class Product:
 
     @property
     def said(self) -> str:
-        return self.api.said + self.workers.said
+        return self.api.log_text + self.workers.log_text
 
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Every line of both, parsed; what `manage.py` says of the settings comes before and is no log."""
-        return [json.loads(line) for said in (self.api.said, self.workers.said) for line in _logged(said)]
+        return [json.loads(line) for said in (self.api.log_text, self.workers.log_text) for line in _logged(said)]
 
 
 def _logged(said: str) -> list[str]:
@@ -113,8 +113,8 @@ def product(transactional_db: None) -> Iterator[Product]:
         parser = stack.enter_context(LlamaParseServer(delay=0.2))
         openai = stack.enter_context(Listening(key=log_leaks.KEY))
         environment = vendors(parser, openai, f"http://127.0.0.1:{port}") | {"LOG_LEVEL": "DEBUG"}
-        api = web(application="testing.log_leaks.api:application", port=port, **environment)
-        workers = stack.enter_context(cluster(workers=1, **environment))
+        api = running_api_server(application="testing.log_leaks.api:application", port=port, **environment)
+        workers = stack.enter_context(running_cluster(workers=1, **environment))
         yield Product(stack.enter_context(api), workers, parser, openai)
 
 
@@ -125,8 +125,8 @@ def ended(job_id: UUID) -> bool:
 def test_every_event_and_every_line_about_a_job_carries_the_id_of_its_request(ana: Person, product: Product) -> None:
     job_id, document_id = product.upload(ana, **{"X-Correlation-ID": CORRELATION.upper()})
 
-    until(lambda: ended(job_id), seconds=40)
-    until(lambda: '"FINALIZED"' in product.said, seconds=5)
+    wait_until(lambda: ended(job_id), seconds=40)
+    wait_until(lambda: '"FINALIZED"' in product.said, seconds=5)
 
     assert UploadJob.objects.get(pk=job_id).state == "done"
     events = Event.objects.filter(document_id=document_id)
@@ -209,15 +209,15 @@ def leaks(text: str, *more: str) -> dict[str, str]:
 
 
 def test_nothing_that_leaves_the_processes_repeats_a_canary(ana: Person, product: Product) -> None:
-    product.openai.misbehave("POST /v1/embeddings", echo(), times=1)
+    product.openai.inject_fault("POST /v1/embeddings", echo(), times=1)
     job_id, _ = product.upload(ana)
     with connection.cursor() as cursor:
         for name in LEAKY:
-            seed(cursor, 1, name)
+            create_jobs(cursor, 1, name)
 
     misuse(ana, product)
-    until(lambda: ended(job_id), seconds=60)
-    until(lambda: _said_enough(product), seconds=40)
+    wait_until(lambda: ended(job_id), seconds=60)
+    wait_until(lambda: _said_enough(product), seconds=40)
     metrics = requests.get(f"{product.api.url}/metrics", timeout=20).text
     product.api.stop()
     product.workers.stop()
@@ -233,14 +233,14 @@ def test_nothing_that_leaves_the_processes_repeats_a_canary(ana: Person, product
 
 def _said_enough(product: Product) -> bool:
     tried = UploadJob.objects.filter(pipeline__in=["leaky", "leaky-constraint", "leaky-child"])
-    drains = '"DrainFailed' in product.said or "leaky-drain" in product.workers.said
+    drains = '"DrainFailed' in product.said or "leaky-drain" in product.workers.log_text
     return drains and set(tried.values_list("state", flat=True)) == {"deadletter"}
 
 
-def echo() -> Kind:
+def echo() -> Fault:
     """A vendor that repeats in its error what it was sent."""
     body = {"error": {"message": log_leaks.ALL, "code": POLICY, "type": SSN}, "detail": log_leaks.ALL}
-    return instead("echo", as_json(body, 500))
+    return replacement("echo", json_response(body, 500))
 
 
 def leaked_by_itself(*options: str) -> str:

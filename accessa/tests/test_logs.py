@@ -23,7 +23,7 @@ from accessa.server import worker_state
 from jobs import log_context, services, worker
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
-from testing.personas import Person, run_to_the_end
+from testing.personas import Person, run_all_jobs
 
 GIVEN = "0b8e6a52-3a0f-4c5e-8f6a-6d1f0a2b3c4d"
 PDF = text_pdf("The plan pays 80 percent after the deductible.")
@@ -210,8 +210,8 @@ def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, heard:
     services.cancel(uploaded.job, by="test")
     ana.client.defaults["HTTP_X_CORRELATION_ID"] = other = str(uuid4())
 
-    ana.declare(PDF)
-    run_to_the_end(2)
+    ana.request_upload(PDF)
+    run_all_jobs(2)
 
     assert uploaded.job.state == "done"
     events = Event.objects.filter(job_id=uploaded.job_id).values_list("correlation_id", flat=True)

@@ -18,7 +18,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from accessa.openapi.hooks import EXAMPLES_FILE, examples
 from testing.fuzzing import SECRET
-from testing.openapi_examples import collect
+from testing.openapi_examples import collect_examples
 from testing.personas import Person
 
 ROOT = Path(configured.BASE_DIR)
@@ -87,7 +87,7 @@ def test_the_examples_are_what_the_api_answers(ana: Person, platform: Person, se
     """With EXAMPLES=write they are taken anew."""
     settings.BRAIN_API_SECRET = SECRET
 
-    real = collect(ana, platform)
+    real = collect_examples(ana, platform)
 
     if os.environ.get("EXAMPLES") == "write":
         EXAMPLES_FILE.write_text(json.dumps(real, indent=1, ensure_ascii=False, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""The supervisor, with small stand-ins for the API and the workers."""
+"""The supervisor, with small fakes for the API and the workers."""
 
 import os
 import signal

@@ -20,8 +20,8 @@ from django.db import connection
 
 from accessa import observability
 from testing import log_leaks
-from testing.api_server import web
-from testing.cluster import cluster, seed, until
+from testing.api_server import running_api_server
+from testing.cluster import create_jobs, running_cluster, wait_until
 from testing.log_leaks import CANARIES, SECRETS
 from testing.personas import Person
 
@@ -124,17 +124,17 @@ def test_errors_and_traces_of_both_processes_arrive_without_any_canary(ana: Pers
     pytest.importorskip("sentry_sdk")
     pytest.importorskip("opentelemetry.sdk")
     ask = {"Authorization": f"Bearer {ana.token}", "X-Correlation-ID": CORRELATION, "X-Note": log_leaks.POLICY}
-    with cluster(workers=1, **told(receiver)) as workers:
+    with running_cluster(workers=1, **told(receiver)) as workers:
         with connection.cursor() as cursor:
-            seed(cursor, 1, "leaky")
-            seed(cursor, 1, "leaky-constraint")
-        with web(application="testing.log_leaks.api:application", **told(receiver)) as api:
+            create_jobs(cursor, 1, "leaky")
+            create_jobs(cursor, 1, "leaky-constraint")
+        with running_api_server(application="testing.log_leaks.api:application", **told(receiver)) as api:
             for query in (f"q={log_leaks.QUESTION}&token=canary-token-6612", f"database=1&q={log_leaks.QUESTION}"):
                 requests.get(f"{api.url}/leak?{query}", headers=ask, timeout=20)
             requests.post(f"{api.url}/upload", json={"filename": log_leaks.ALL}, headers=ask, timeout=20)
-            until(lambda: {"request /leak", "stage"} <= {span.name for span in spans(receiver)}, seconds=30)
-            until(lambda: any("stage" in event["tags"] for event in events(receiver)), seconds=20)
-            until(lambda: any(event["tags"].get("route") == "/leak" for event in events(receiver)), seconds=20)
+            wait_until(lambda: {"request /leak", "stage"} <= {span.name for span in spans(receiver)}, seconds=30)
+            wait_until(lambda: any("stage" in event["tags"] for event in events(receiver)), seconds=20)
+            wait_until(lambda: any(event["tags"].get("route") == "/leak" for event in events(receiver)), seconds=20)
         workers.stop()
 
     for path, body in receiver.taken:

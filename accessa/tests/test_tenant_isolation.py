@@ -17,7 +17,7 @@ from documents.models import Document
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25_search
 from jobs.models import UploadJob
-from testing.factories.records import client, connected, record
+from testing.factories.records import create_client, create_record, create_source
 from testing.personas import Person, Upload, plan_pdf
 
 Look = Callable[[Person, Upload], Any]
@@ -63,8 +63,8 @@ MANY: dict[str, Look] = {
 def owned(ana: Person, ben: Person) -> Upload:
     uploaded = ana.ingest(plan_pdf("hospital care", "drugs"))
     assert uploaded.job.state == "done"
-    record(connected(ana.id), "company:1", "hospital care")
-    client(ana.id, "Northwind", "hospital care")
+    create_record(create_source(ana.id), "company:1", "hospital care")
+    create_client(ana.id, "Northwind", "hospital care")
     return uploaded
 
 
@@ -167,7 +167,7 @@ def by_words(person: Person) -> list[Any]:
 
 @pytest.fixture
 def forgetful_functions(owned: Upload, ben: Person) -> None:
-    connected(ben.id)
+    create_source(ben.id)
     with connection.cursor() as cursor:
         for function, table in BY_WORDS.items():
             cursor.execute(FORGETFUL.format(function=function, table=table))

@@ -13,7 +13,7 @@ from jobs import worker
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.fakes.openai import OpenAIServer
 from testing.pdfs import text_pdf
-from testing.personas import Person, let_pauses_pass
+from testing.personas import Person, make_parked_jobs_due
 from vendors.models import Purchase
 
 pytestmark = pytest.mark.django_db
@@ -67,14 +67,14 @@ def test_no_document_is_buried_for_what_a_vendor_goes_on_doing(
     fault_matrix.listen(caplog)
     server = vendors["openai" if site == "embed" else "llamaparse"]
     uploaded = ana.upload(PDF)
-    fault_matrix.misbehave(server, ROUTES[site], kind, times=1000)
+    fault_matrix.inject_fault(server, ROUTES[site], kind, times=1000)
 
     for _ in range(TRIES):
-        let_pauses_pass()
+        make_parked_jobs_due()
         fault_matrix.let_vendors_rest()
         worker.drain()
     held, charged = uploaded.job, fault_matrix.charged(uploaded.job)
-    server.behave()
+    server.clear_faults()
     ran = fault_matrix.run(uploaded.job)
 
     if word == "done":

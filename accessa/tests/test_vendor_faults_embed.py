@@ -19,12 +19,12 @@ from accessa.tests.fault_matrix import CANARY, MORE_KINDS, OUTCOMES, PATIENT, QU
 from embeddings import embedders
 from embeddings.embedders import DIMENSIONS, openai, peer
 from embeddings.models import DocumentChunk
-from testing.embedders import Instant
-from testing.factories.pending_documents import texts, waiting
-from testing.factories.searchable_documents import findable
-from testing.fakes.faults import HARMLESS, kinds_for
-from testing.fakes.http_messages import Answer, Request, as_json
-from testing.fakes.openai import KEY, OpenAIServer, vector
+from testing.embedders import InstantEmbedder
+from testing.factories.pending_documents import create_chunked_job, passage_texts
+from testing.factories.searchable_documents import create_searchable_document
+from testing.fakes.faults import HARMLESS, faults_for
+from testing.fakes.http_messages import Request, Response, json_response
+from testing.fakes.openai import KEY, OpenAIServer, text_vector
 from testing.fakes.server import Server
 from testing.personas import Person
 from vendors.models import Purchase
@@ -97,7 +97,7 @@ wrong-model                   done          done    -
 NOTHING_MADE = {"refused", "status-409"}
 CELLS = list(fault_matrix.cells(TABLE))
 CALL = "POST /v1/embeddings"
-BATCH, PASSAGES = 4, [f"{text} {CANARY}" for text in texts(12)]
+BATCH, PASSAGES = 4, [f"{text} {CANARY}" for text in passage_texts(12)]
 
 
 def cells(site: str) -> list[Any]:
@@ -105,7 +105,7 @@ def cells(site: str) -> list[Any]:
 
 
 def test_the_table_is_complete() -> None:
-    assert fault_matrix.kinds(TABLE) == {*kinds_for("openai"), *MORE_KINDS}
+    assert fault_matrix.kinds(TABLE) == {*faults_for("openai"), *MORE_KINDS}
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ def test_a_document_is_embedded_and_one_bad_batch_loses_only_itself(
     kind: str, site: str, word: str, ana: Person, vendor: OpenAIServer, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault_matrix.listen(caplog)
-    job = waiting(PASSAGES, user_id=ana.id)
+    job = create_chunked_job(PASSAGES, user_id=ana.id)
     settings.VENDOR_TIMEOUT_SECONDS = QUICK if kind in SLOW else PATIENT
-    fault_matrix.misbehave(vendor, CALL, kind)
+    fault_matrix.inject_fault(vendor, CALL, kind)
 
     watch = fault_matrix.Stopwatch()
     ran = fault_matrix.run(job, lambda: _be_well(vendor, settings))
@@ -141,7 +141,9 @@ def test_a_document_is_embedded_and_one_bad_batch_loses_only_itself(
         DocumentChunk.objects.filter(document_id=job.document_id).values_list("text", "embedding")
     )
     assert all(found.get(text) is not None for text in PASSAGES)
-    assert numpy.allclose([found[text] for text in PASSAGES], [vector(text) for text in PASSAGES], rtol=0, atol=1e-6)
+    assert numpy.allclose(
+        [found[text] for text in PASSAGES], [text_vector(text) for text in PASSAGES], rtol=0, atol=1e-6
+    )
     lost = fault_matrix.ALL_KINDS[kind].sold and kind not in HARMLESS
     assert (len(vendor.ledger.counts), vendor.ledger.repeated) == (len(PASSAGES), BATCH if lost else 0)
     unsure = bool(ran.charged) and kind not in NOTHING_MADE
@@ -152,7 +154,7 @@ def test_a_document_is_embedded_and_one_bad_batch_loses_only_itself(
 
 def _be_well(vendor: Server, settings: Any) -> None:
     assert fault_matrix.consumed(vendor), "it never went wrong"
-    vendor.behave()
+    vendor.clear_faults()
     settings.VENDOR_TIMEOUT_SECONDS = PATIENT
 
 
@@ -165,9 +167,9 @@ def test_a_search_is_answered_or_refused_by_name(
     kind: str, site: str, word: str, ana: Person, vendor: OpenAIServer, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault_matrix.listen(caplog)
-    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     settings.VENDOR_TIMEOUT_SECONDS = QUICK if kind in SLOW else PATIENT
-    fault_matrix.misbehave(vendor, CALL, kind)
+    fault_matrix.inject_fault(vendor, CALL, kind)
 
     watch = fault_matrix.Stopwatch()
     answer = ana.post("/search", {"query": CANARY})
@@ -199,16 +201,16 @@ class Brain(Server):
 
     name = "brain"
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         if request.bearer != SECRET:
-            return self.error(401)
+            return self.error_response(401)
         wanted = json.loads(request.body)["texts"]
         self.ledger.sell(wanted)
-        found = Instant().embed(wanted)
-        return as_json({"embeddings": found.tolist(), "model": Instant.model, "dim": found.shape[1]})
+        found = InstantEmbedder().embed(wanted)
+        return json_response({"embeddings": found.tolist(), "model": InstantEmbedder.model, "dim": found.shape[1]})
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"code": code or "BRAIN", "detail": f"The other deployment answers {status}."}, status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"code": code or "BRAIN", "detail": f"The other deployment answers {status}."}, status)
 
 
 @pytest.fixture
@@ -231,17 +233,19 @@ def test_another_deployment_may_be_as_bad(
     kind: str, site: str, word: str, ana: Person, brain: Brain, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     fault_matrix.listen(caplog)
-    job = waiting(PASSAGES, user_id=ana.id)
-    assert embedders.get_embedder("remote").model == Instant.model
+    job = create_chunked_job(PASSAGES, user_id=ana.id)
+    assert embedders.get_embedder("remote").model == InstantEmbedder.model
     settings.VENDOR_TIMEOUT_SECONDS = QUICK if kind in SLOW else PATIENT
-    fault_matrix.misbehave(brain, "POST /internal/embed", kind)
+    fault_matrix.inject_fault(brain, "POST /internal/embed", kind)
 
     watch = fault_matrix.Stopwatch()
     ran = fault_matrix.run(job, lambda: _be_well(brain, settings))
 
     assert ran.outcome == OUTCOMES[word]
     assert watch.seconds < 8
-    assert DocumentChunk.objects.filter(document_id=job.document_id, embed_model=Instant.model).count() == len(PASSAGES)
+    assert DocumentChunk.objects.filter(document_id=job.document_id, embed_model=InstantEmbedder.model).count() == len(
+        PASSAGES
+    )
     assert brain.ledger.repeated <= BATCH + 1
     assert not Purchase.objects.exists()
     assert fault_matrix.leaks(caplog, SECRET, ana.token) == []

@@ -16,10 +16,10 @@ from accessa.tests import fault_matrix
 from accessa.tests.fault_matrix import CANARY, MORE_KINDS, OUTCOMES, PATIENT, QUICK, SLOW, Ran
 from documents import periodic
 from documents.models import ParseRequest, Removal
-from testing.fakes.faults import kinds_for
+from testing.fakes.faults import faults_for
 from testing.fakes.llamaparse import KEY, LlamaParseServer
 from testing.pdfs import text_pdf
-from testing.personas import Person, Upload, run_to_the_end, stop_before
+from testing.personas import Person, Upload, claim_at_stage, run_all_jobs
 from vendors.models import Breaker, Purchase, RateLimit
 
 pytestmark = pytest.mark.django_db
@@ -132,11 +132,11 @@ def clock(settings: Any) -> Clock:
 
 
 def test_the_table_is_complete() -> None:
-    kinds = {*kinds_for("llamaparse"), *kinds_for("llamaparse-result"), *MORE_KINDS}
+    kinds = {*faults_for("llamaparse"), *faults_for("llamaparse-result"), *MORE_KINDS}
 
     assert fault_matrix.kinds(TABLE) == kinds
     assert {site for _, site in fault_matrix.read(TABLE)} == set(ROUTES)
-    assert len(kinds_for("llamaparse")) >= 25
+    assert len(faults_for("llamaparse")) >= 25
 
 
 @pytest.mark.parametrize(("kind", "site", "word"), [cell for cell in CELLS if not cell.id.startswith("drop")])
@@ -182,10 +182,10 @@ def _ran(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Ran:
     if site in DIED_AT:
-        fault_matrix.die(stop_before("job_validated"), DIED_AT[site], monkeypatch)
+        fault_matrix.die(claim_at_stage("job_validated"), DIED_AT[site], monkeypatch)
     if site == "cancel":
         vendor.delay = 1000
-        run_to_the_end(1)
+        run_all_jobs(1)
         ParseRequest.objects.update(deadline="2020-01-01T00:00Z")
 
     def go_wrong() -> None:
@@ -193,11 +193,11 @@ def _ran(
             _let_it_finish(vendor)
         if kind in SLOW:
             clock.set(QUICK)
-        fault_matrix.misbehave(vendor, ROUTES[site], kind)
+        fault_matrix.inject_fault(vendor, ROUTES[site], kind)
 
     def be_well() -> None:
         assert fault_matrix.consumed(vendor), "it never went wrong"
-        vendor.behave()
+        vendor.clear_faults()
         clock.set(PATIENT)
 
     if site in ON_THE_WAY:
@@ -231,11 +231,11 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
 ) -> None:
     fault_matrix.listen(caplog)
     uploaded = ana.ingest(PDF, filename=f"{CANARY}.pdf")
-    run_to_the_end(2)
+    run_all_jobs(2)
     ana.delete(f"/documents/{uploaded.document_id}")
     if kind in SLOW:
         clock.set(QUICK)
-    fault_matrix.misbehave(vendor, ROUTES[site], kind)
+    fault_matrix.inject_fault(vendor, ROUTES[site], kind)
 
     watch = fault_matrix.Stopwatch()
     _forget()
@@ -243,7 +243,7 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
     kept, paused = _kept(), RateLimit.objects.exclude(paused_until=None).values_list("pause_reason", flat=True).first()
     faults = sum(Breaker.objects.values_list("faults", flat=True))
     assert fault_matrix.consumed(vendor), "it never went wrong"
-    vendor.behave()
+    vendor.clear_faults()
     clock.set(PATIENT)
     fault_matrix.let_vendors_rest()
     _forget()

@@ -23,7 +23,7 @@ from documents import periodic
 from documents.models import Document
 from documents.storage.s3 import S3Bucket
 from documents.tests.s3_settings import use_s3_storage
-from testing.fakes.faults import kinds_for
+from testing.fakes.faults import faults_for
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
 from testing.personas import Person, Upload
@@ -115,7 +115,7 @@ CELLS = list(fault_matrix.cells(TABLE))
 
 
 def test_the_table_is_complete() -> None:
-    assert fault_matrix.kinds(TABLE) == {*kinds_for("s3"), *MORE_KINDS}
+    assert fault_matrix.kinds(TABLE) == {*faults_for("s3"), *MORE_KINDS}
     assert {site for _, site in fault_matrix.read(TABLE)} == set(ROUTES)
 
 
@@ -131,7 +131,7 @@ def s3(server: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr(S3Bucket, "_create_session", lambda self: SESSION)
     use_s3_storage(settings, server)
     yield server
-    server.behave()
+    server.clear_faults()
     for name in ("raw", "parsed"):
         bucket: Any = storages[name]
         for stored in list(bucket.names()):
@@ -149,7 +149,7 @@ def _hurry(kind: str, monkeypatch: pytest.MonkeyPatch, settings: Any, server: S3
 
 
 def _uploaded(ana: Person) -> Upload:
-    answer = ana.declare(PDF, filename=f"{CANARY}.pdf").json()
+    answer = ana.request_upload(PDF, filename=f"{CANARY}.pdf").json()
     sha256 = base64.b64encode(hashlib.sha256(PDF).digest()).decode()
     headers = {"Content-Type": "application/pdf", "x-amz-checksum-sha256": sha256}
     assert requests.put(answer["signed_url"], PDF, headers=headers, timeout=10).status_code == 200
@@ -172,7 +172,7 @@ def test_a_document_waits_for_its_store_and_is_charged_nothing(
 
     def go_wrong() -> None:
         _hurry(kind, monkeypatch, settings, s3)
-        fault_matrix.misbehave(s3, ROUTES[site], kind, times=2)
+        fault_matrix.inject_fault(s3, ROUTES[site], kind, times=2)
 
     if site in POINTS:
         fault_matrix.at(monkeypatch, POINTS[site], go_wrong)
@@ -180,7 +180,7 @@ def test_a_document_waits_for_its_store_and_is_charged_nothing(
         go_wrong()
 
     watch = fault_matrix.Stopwatch()
-    ran = fault_matrix.run(uploaded.job, s3.behave)
+    ran = fault_matrix.run(uploaded.job, s3.clear_faults)
 
     assert ran.outcome == OUTCOMES[word]
     assert watch.seconds < 8
@@ -209,12 +209,12 @@ def test_a_deleted_documents_files_go_sooner_or_later(
     uploaded = _uploaded(ana)
     fault_matrix.run(uploaded.job)
     _hurry(kind, monkeypatch, settings, s3)
-    fault_matrix.misbehave(s3, ROUTES[site], kind, times=2)
+    fault_matrix.inject_fault(s3, ROUTES[site], kind, times=2)
 
     watch = fault_matrix.Stopwatch()
     answer = ana.delete(f"/documents/{uploaded.document_id}")
     first = watch.seconds
-    s3.behave()
+    s3.clear_faults()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE object_removals SET drop_after = now() - interval '1 hour'")
     periodic.delete_removed_objects()

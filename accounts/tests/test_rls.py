@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.utils import DataError, ProgrammingError
 
 from accounts.rls import as_tenant
-from testing.personas import Person, plan_pdf, stop_before
+from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db
 
@@ -40,7 +40,7 @@ def identity() -> tuple[str, str]:
 def full(ana: Person) -> Person:
     """Ana, with at least one row in each of the tenant tables: her job stands before its last write."""
     ana.upload(plan_pdf("hospital care", "drugs"))
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
     assert all(count(table) > 0 for table in TABLES)
     return ana
 

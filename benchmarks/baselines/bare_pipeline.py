@@ -1,4 +1,4 @@
-"""The same work without a queue: parse, normalize, chunk, embed and COPY, in as many processes as are asked for.
+"""Baseline for the pipeline without a queue: parse, normalize, chunk, embed and COPY in parallel processes.
 
 Reads on stdin a JSON list of [path, document_id, user_id]; prints the seconds from the start signal to the end.
 """
@@ -40,7 +40,7 @@ TYPES = (
 )  # fmt: skip
 
 
-def make(path: Path, document_id: UUID, user_id: UUID) -> None:
+def embed_and_copy(path: Path, document_id: UUID, user_id: UUID) -> None:
     pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES)
     parsers.require_text(pages)
     normalized = normalize_pages(pages)
@@ -54,14 +54,14 @@ def make(path: Path, document_id: UUID, user_id: UUID) -> None:
 
 def _copy(document_id: UUID, user_id: UUID, chunks: Any, embedder: Any, vectors: list[Any]) -> None:
     now = timezone.now()
-    own = (chunking.NAME, chunking.VERSION)
+    chunker = (chunking.NAME, chunking.VERSION)
     with connection.cursor() as cursor, cursor.copy(COPY) as copy:
         copy.set_types(TYPES)
         for chunk, vector, vector_sha in zip(chunks, vectors, embedders.vector_shas(np.stack(vectors)), strict=True):
             sha = hashlib.sha256(chunk.text.encode()).hexdigest()
-            made = chunk_id(document_id, *own, chunk.ord)
+            id = chunk_id(document_id, *chunker, chunk.ord)
             copy.write_row((
-                made, user_id, document_id, *own, chunk.ord, sha, chunk.text, Jsonb(chunk.meta), embedder.model,
+                id, user_id, document_id, *chunker, chunk.ord, sha, chunk.text, Jsonb(chunk.meta), embedder.model,
                 embedder.version, embedders.DIMENSIONS, vector_sha, now, vector,
             ))  # fmt: skip
 
@@ -78,7 +78,7 @@ def _run(work: list[tuple[str, str, str]], following: Any, ready: Any) -> None:
             return
         path, document_id, user_id = work[index]
         try:
-            make(Path(path), UUID(document_id), UUID(user_id))
+            embed_and_copy(Path(path), UUID(document_id), UUID(user_id))
         except StageFailure:
             continue  # a file that ours refuses too
 

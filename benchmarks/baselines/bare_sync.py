@@ -1,4 +1,4 @@
-"""The loop that anybody would write first: fetch a page, embed each text, one transaction a record. No way back in."""
+"""Baseline for connectors: a loop that fetches a page, embeds each text and commits per record, without recovery."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def main(records: int) -> float:
     from pgvector import Vector  # noqa: PLC0415
 
     from integrations.models import ConnectedSource  # noqa: PLC0415
-    from testing.embedders import Instant  # noqa: PLC0415
+    from testing.embedders import InstantEmbedder  # noqa: PLC0415
     from testing.fakes import instant_provider  # noqa: PLC0415
     from testing.fakes.instant_provider.rest import Client  # noqa: PLC0415
 
-    client, embedder = Client(ConnectedSource(user_id=uuid4(), provider="hubspot"), None), Instant()
+    client, embedder = Client(ConnectedSource(user_id=uuid4(), provider="hubspot"), None), InstantEmbedder()
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
         cursor.execute(CLIENTS)
@@ -45,13 +45,13 @@ def main(records: int) -> float:
         following: str | None = None
         while True:
             page = client.page(stream, "full_sync", None, following)
-            made = [instant_provider.map_record(item) for item in page.items]
+            mapped = [instant_provider.map_record(item) for item in page.items]
             vectors = [
                 row
-                for at in range(0, len(made), BATCH)
-                for row in embedder.embed([one.text for one in made[at : at + BATCH]])
+                for at in range(0, len(mapped), BATCH)
+                for row in embedder.embed([one.text for one in mapped[at : at + BATCH]])
             ]
-            for item, one, vector in zip(page.items, made, vectors, strict=True):
+            for item, one, vector in zip(page.items, mapped, vectors, strict=True):
                 sha = hashlib.sha256(one.text.encode()).digest()
                 with transaction.atomic(), connection.cursor() as cursor:
                     cursor.execute(

@@ -1,4 +1,4 @@
-"""Okapi BM25 as the textbook has it, over passages in memory."""
+"""Okapi BM25, the textbook formula, over passages in memory."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Okapi:
 
     def rank(self, terms: Iterable[str], n: int) -> list[UUID]:
         """Return the ``n`` best passages that hold any of the terms; equals by their id."""
-        found: dict[UUID, float] = defaultdict(float)
+        scores: dict[UUID, float] = defaultdict(float)
         for term in sorted(set(terms)):
             for key, bag in self._passages.items():
                 if term in bag:
-                    found[key] += self._worth(term) * self._share(key, bag[term])
-        return sorted(found, key=lambda key: (-found[key], key))[:n]
+                    scores[key] += self._worth(term) * self._share(key, bag[term])
+        return sorted(scores, key=lambda key: (-scores[key], key))[:n]
 
     def _worth(self, term: str) -> float:
         holding = self._holding[term]

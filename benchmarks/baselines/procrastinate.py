@@ -1,4 +1,4 @@
-"""procrastinate as its manual shows it: a sync task, a worker process, one job at a time. Run with a conninfo."""
+"""Baseline for the job queue: procrastinate with one sync task and one worker process. Argument: a conninfo."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import procrastinate
 
 
 def app(conninfo: str) -> Any:
-    made = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=conninfo))
-    made.task(name="noop")(_noop)
-    return made
+    procrastinate_app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=conninfo))
+    procrastinate_app.task(name="noop")(_noop)
+    return procrastinate_app
 
 
 def _noop() -> None:

@@ -1,4 +1,4 @@
-"""A bare loop over FOR UPDATE SKIP LOCKED: claim, commit, finish, commit. Run with a conninfo."""
+"""Baseline for the job queue: a loop over FOR UPDATE SKIP LOCKED, two commits a job. Argument: a conninfo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions are read or refused, rankings are judged, losses are seen: what the retrieval figures rest on."""
+"""Tests of the retrieval benchmark: question files, ranking scores, text loss."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def write_pdf(path: Path, pages: list[str]) -> None:
 
 def ask(folder: Path, *rows: object) -> list[Question]:
     (folder / "questions.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
-    return questions.given(str(folder))
+    return questions.read_questions(str(folder))
 
 
 def test_a_question_is_read_with_every_page_that_answers_it(folder: Path) -> None:
     write_pdf(folder / "rider.pdf", ["Ice cream on Mondays too"])
 
-    (asked,) = ask(folder, GOOD | {"id": "q1", "also": [{"document": "rider.pdf", "pages": [1]}]})
+    (question,) = ask(folder, GOOD | {"id": "q1", "also": [{"document": "rider.pdf", "pages": [1]}]})
 
-    assert asked.name == "q1"
-    assert {path.name: set(pages) for path, pages in asked.gold.items()} == {"plan.pdf": {2}, "rider.pdf": {1}}
+    assert question.name == "q1"
+    assert {path.name: set(pages) for path, pages in question.gold.items()} == {"plan.pdf": {2}, "rider.pdf": {1}}
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ([], 'not an object with a "question"'),
         ({**GOOD, "question": " "}, 'not an object with a "question"'),
@@ -65,11 +65,11 @@ def test_a_question_is_read_with_every_page_that_answers_it(folder: Path) -> Non
         ({**GOOD, "also": "rider.pdf"}, '"also" is not a list'),
     ],
 )
-def test_a_bad_line_is_refused_with_its_number(folder: Path, row: object, said: str) -> None:
+def test_a_bad_line_is_refused_with_its_number(folder: Path, row: object, message: str) -> None:
     with pytest.raises(ArgumentTypeError, match="line 2") as refused:
         ask(folder, GOOD, row)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_one_file_under_two_names_is_refused(folder: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_file_without_questions_is_refused_by_its_name(folder: Path, content: 
     file.write_bytes(content)
 
     with pytest.raises(ArgumentTypeError, match=r"mine\.jsonl"):
-        questions.given(str(file))
+        questions.read_questions(str(file))
 
 
 def test_a_path_without_questions_ends_the_benchmark_with_a_sentence() -> None:
@@ -109,12 +109,12 @@ def test_a_question_stays_in_its_split_whatever_is_added(folder: Path) -> None:
 
 
 def test_a_ranking_is_judged_by_where_its_first_hit_stands() -> None:
-    third = ranking_metrics.scores([False, False, True, False], known=1)
+    third = ranking_metrics.score_ranking([False, False, True, False], known=1)
 
     assert third == {"hit@1": 0, "hit@5": 1, "hit@10": 1, "mrr": 1 / 3, "ndcg@10": 0.5}
-    assert ranking_metrics.scores([True, True], known=2)["ndcg@10"] == 1
-    assert [ranking_metrics.scores([False] * before + [True], known=1)["hit@5"] for before in (4, 5)] == [1, 0]
-    assert ranking_metrics.scores([], known=0) == dict.fromkeys(third, 0)
+    assert ranking_metrics.score_ranking([True, True], known=2)["ndcg@10"] == 1
+    assert [ranking_metrics.score_ranking([False] * before + [True], known=1)["hit@5"] for before in (4, 5)] == [1, 0]
+    assert ranking_metrics.score_ranking([], known=0) == dict.fromkeys(third, 0)
 
 
 def test_the_rival_prefers_rare_words_and_short_passages() -> None:
@@ -126,12 +126,12 @@ def test_the_rival_prefers_rare_words_and_short_passages() -> None:
 
 
 def test_a_page_that_reached_no_passage_counts_as_lost(folder: Path) -> None:
-    kept, lost = ask(folder, GOOD, GOOD | {"id": "index", "pages": [3], "answer": "Index of this plan"})
-    (document,) = kept.gold
+    preserved, lost = ask(folder, GOOD, GOOD | {"id": "index", "pages": [3], "answer": "Index of this plan"})
+    (document,) = preserved.gold
 
     passages = [(range(2, 4), "Ice | cream is\ncovered on Sundays"), (range(1, 2), "Index of this plan")]
-    told = text_loss.told([kept, lost], {document: passages})
+    loss = text_loss.measure_loss([preserved, lost], {document: passages})
 
-    assert told["lost_questions"] == ["index"]
-    assert told["lost"] == 0.5
-    assert told["answers_whole_in_a_passage"] == 0
+    assert loss["lost_questions"] == ["index"]
+    assert loss["lost"] == 0.5
+    assert loss["answers_whole_in_a_passage"] == 0

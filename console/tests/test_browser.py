@@ -18,8 +18,8 @@ from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.error_codes import error_code
 from testing.pdfs import text_pdf
-from testing.personas import Person, stop_before
-from testing.worker_thread import at_work
+from testing.personas import Person, claim_at_stage
+from testing.worker_thread import running_worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -32,11 +32,11 @@ REASON = "The vendor is back, ticket 4711"
 def failed(ana: Person, ben: Person, settings: Any) -> list[UploadJob]:
     """Documents of two tenants whose vendor was away."""
     settings.JOBS_PIPELINES = "accessa.pipelines.PIPELINES"
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     uploaded = [person.upload(text_pdf(f"About {SECRET}."), filename=f"{SECRET}.pdf") for person in (ana, ben)]
     for _ in uploaded:
         failure = Permanent(error_code("VENDOR_UNAVAILABLE"), "The vendor has a fault of its own.")
-        stop_before("embedding").settle(failure)
+        claim_at_stage("embedding").settle(failure)
     return [one.job for one in uploaded]
 
 
@@ -70,7 +70,7 @@ def test_the_pages_of_a_law_and_its_version_do_not_overlap_themselves(desk: Visi
 
     for name, at in (("version", f"lawversion/{document_id}"), ("law", f"law/{law_id}")):
         desk.page.goto(f"/admin/statutes/{at}/change/")
-        desk.shot(f"support-law-{name}")
+        desk.screenshot(f"support-law-{name}")
         assert desk.page.locator("#content .readonly").count() > 9
         assert desk.page.evaluate(STICKING_OUT) == []
 
@@ -79,33 +79,33 @@ def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(
     desk: Visit, failed: list[UploadJob]
 ) -> None:
     page = desk.page
-    desk.shot("support-1-dashboard")
+    desk.screenshot("support-1-dashboard")
 
     page.goto("/admin/dead-letters/")
     group = page.locator(".console-group", has_text="VENDOR_UNAVAILABLE")
     expect(group).to_contain_text("embedding")
     expect(group.locator(".console-count")).to_have_text("2")
-    desk.shot("support-2-dead-letters")
+    desk.screenshot("support-2-dead-letters")
     group.get_by_role("link", name=str(failed[0].pk)).click()
     expect(page.locator("#content, main").first).to_contain_text("The vendor has a fault of its own.")
     expect(page.locator("#invariants table, #invariants li, #invariants dl").first).to_be_visible()
     assert SECRET not in page.content()
-    desk.shot("support-3-why")
+    desk.screenshot("support-3-why")
 
     page.go_back()
     group.get_by_role("link", name="Retry the group").click()
     page.get_by_label("Why").fill(REASON)
-    desk.shot("support-4-retry")
+    desk.screenshot("support-4-retry")
     page.get_by_role("button", name="Retry 2").click()
     expect(page.locator("body")).to_contain_text("2")
     expect(page.locator(".console-group")).to_have_count(0)
-    desk.shot("support-5-retried")
-    with at_work():
+    desk.screenshot("support-5-retried")
+    with running_worker():
         page.goto(f"/admin/jobs/{failed[0].pk}/")
         while page.locator(".console-good", has_text="done").count() == 0:
             page.wait_for_timeout(200)
             page.reload()
-    desk.shot("support-6-done")
+    desk.screenshot("support-6-done")
 
     assert {job.state for job in UploadJob.objects.all()} == {"done"}
     assert set(AuditEntry.objects.filter(action="jobs.retry").values_list("reason", flat=True)) == {REASON}
@@ -127,5 +127,5 @@ def test_charts_are_drawn_under_the_admins_policy(desk: Visit) -> None:
 
     assert len(drawn) > 2
     assert all(drawn)
-    desk.shot("support-1-charts")
+    desk.screenshot("support-1-charts")
     assert desk.wrong == []

@@ -21,7 +21,7 @@ from jobs import staff_actions
 from jobs.models import UploadJob
 from jobs.states import Stage
 from testing.factories import JobFactory
-from testing.personas import run_to_the_end
+from testing.personas import run_all_jobs
 
 PAGE, RETRY = "/admin/dead-letters/", "/admin/dead-letters/retry/"
 Dead = Callable[..., UploadJob]
@@ -126,7 +126,7 @@ def test_a_group_is_retried_once_it_is_said_why_and_each_is_written_down(sue: Cl
     }
     other.refresh_from_db()
     assert other.state == "deadletter"
-    run_to_the_end(1)
+    run_all_jobs(1)
     assert UploadJob.objects.filter(state="done").count() == 3
 
 

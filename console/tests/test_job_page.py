@@ -20,7 +20,7 @@ from documents.models import Document
 from jobs.models import Event, UploadJob
 from testing.factories import JobFactory
 from testing.pdfs import text_pdf
-from testing.personas import Person, Upload, plan_pdf, run_to_the_end
+from testing.personas import Person, Upload, plan_pdf, run_all_jobs
 from vendors import ledger
 from vendors.models import Purchase
 
@@ -381,7 +381,7 @@ def test_a_dead_letter_is_retried_from_its_page_and_finishes(sue: Client, real: 
     UploadJob.objects.filter(pk=real.job_id).update(**{"state": "deadletter", "last_error": {"code": "X"}})
 
     sue.post(at(real.job, "repair"), {"verb": "retry_from", "reason": "x", "stage": "chunking"})
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert real.job.state == "done"
     assert not Purchase.objects.exists()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from testing.pdfs import Saved
+from testing.pdfs import SavePdf
 
 
 @pytest.fixture
-def save_pdf(tmp_path: Path) -> Saved:
+def save_pdf(tmp_path: Path) -> SavePdf:
     def save(content: bytes) -> Path:
         path = tmp_path / "upload.pdf"
         path.write_bytes(content)

@@ -45,10 +45,10 @@ def test_a_list_costs_the_same_however_many_documents_it_shows(ana: Person) -> N
             root.page("documents_document_changelist")
         return len(seen)
 
-    ana.declare(b"1")
+    ana.request_upload(b"1")
     one = queries()
     for content in (b"2", b"3", b"4"):
-        ana.declare(content)
+        ana.request_upload(content)
 
     assert Document.objects.count() == 4
     assert queries() == one

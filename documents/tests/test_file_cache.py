@@ -20,7 +20,7 @@ from documents.models import Document
 from documents.parsing import parse_store
 from documents.storage import file_cache
 from documents.tests.s3_settings import use_s3_storage
-from testing.fakes.faults import Kind
+from testing.fakes.faults import Fault
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
 from testing.personas import Person, plan_pdf
@@ -38,7 +38,7 @@ def server() -> Iterator[S3Server]:
 def remote_ana(ana: Person, server: S3Server, settings: Any) -> Person:
     """Ana, whose files are at a store of another machine."""
     use_s3_storage(settings, server, S3_PRESIGN=False)
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     return ana
 
 
@@ -46,20 +46,20 @@ def cached_files(settings: Any) -> list[Path]:
     return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
 
 
-def observed_response(seen: list[int], look: Callable[[], int]) -> Kind:
+def observed_response(seen: list[int], look: Callable[[], int]) -> Fault:
     """Return a kind of response that is good, after calling ``look``."""
 
     def change(_faults: object, answer: Any) -> Any:
         seen.append(look())
         return answer
 
-    return Kind("watched", sold=True, change=change)
+    return Fault("watched", sold=True, change=change)
 
 
 def test_fetching_from_the_store_occupies_no_sandbox(remote_ana: Person, server: S3Server) -> None:
     uploaded, free = remote_ana.upload(text_pdf("words")), list[int]()
     Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
-    server.misbehave("GET /raw/*", observed_response(free, page_images._sandboxes.qsize))
+    server.inject_fault("GET /raw/*", observed_response(free, page_images._sandboxes.qsize))
 
     page_images.render_page(Document.objects.get(pk=uploaded.document_id), 1)
 

@@ -15,10 +15,10 @@ from documents.models import Document, ParseRequest, Removal
 from documents.parsers import registry
 from jobs import failpoints, services, worker
 from jobs.models import Event, UploadJob
-from testing.fakes.faults import Status, hang
+from testing.fakes.faults import hang, http_error
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.pdfs import text_pdf
-from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stop_before
+from testing.personas import Person, Upload, claim_at_stage, make_parked_jobs_due, plan_pdf, run_all_jobs
 from vendors.models import Breaker, Purchase
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
@@ -54,7 +54,7 @@ def sold_parses(vendor: LlamaParseServer) -> int:
 
 def ingest(ana: Person, content: bytes = PDF, **options: Any) -> Upload:
     uploaded = ana.upload(content, **options)
-    run_to_the_end(8)
+    run_all_jobs(8)
     return uploaded
 
 
@@ -78,7 +78,7 @@ def test_a_document_is_parsed_by_the_vendor_and_billed(ana: Person, vendor: Llam
 
 def test_the_price_is_known_before_the_first_paid_call(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = ana.upload(PDF)
-    vendor.misbehave("POST *", Status(503), times=100)
+    vendor.inject_fault("POST *", http_error(503), times=100)
 
     worker.drain()
 
@@ -123,7 +123,7 @@ def test_a_retry_after_a_broken_store_fetches_the_parse_again_and_buys_none(
     ana: Person, vendor: LlamaParseServer
 ) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("parsed")
+    claim_at_stage("parsed")
     parsed = document(uploaded)
     from_store = parsed.parsed_path
     assert from_store is not None
@@ -131,7 +131,7 @@ def test_a_retry_after_a_broken_store_fetches_the_parse_again_and_buys_none(
     _overwrite(from_store)
 
     services.retry(uploaded.job, by="test")
-    run_to_the_end(8)
+    run_all_jobs(8)
 
     assert uploaded.job.state == "done"
     assert sold_parses(vendor) == 1
@@ -155,14 +155,14 @@ def test_a_crash_between_two_steps_of_the_submit_finds_the_job_again(
             raise Died
 
     uploaded = ana.upload(PDF)
-    claim = stop_before("job_validated")
+    claim = claim_at_stage("job_validated")
     monkeypatch.setattr(failpoints, "failpoint", die)
     with pytest.raises(Died):
         worker.run_stage(claim)
     monkeypatch.undo()
     _expire(uploaded)
 
-    run_to_the_end(8)
+    run_all_jobs(8)
 
     assert uploaded.job.state == "done"
     assert (sold_parses(vendor), len(vendor.files)) == (1, 1)
@@ -176,7 +176,7 @@ def _expire(uploaded: Upload) -> None:
 
 
 def test_a_submit_whose_response_was_lost_is_not_repeated(ana: Person, vendor: LlamaParseServer) -> None:
-    vendor.misbehave("POST /api/v2/parse", hang(sold=True))
+    vendor.inject_fault("POST /api/v2/parse", hang(sold=True))
 
     uploaded = ingest(ana)
 
@@ -186,7 +186,7 @@ def test_a_submit_whose_response_was_lost_is_not_repeated(ana: Person, vendor: L
 
 
 def test_a_refused_submit_costs_nothing(ana: Person, vendor: LlamaParseServer) -> None:
-    vendor.misbehave("POST /api/v2/parse", Status(422), times=100)
+    vendor.inject_fault("POST /api/v2/parse", http_error(422), times=100)
 
     uploaded = ingest(ana)
 
@@ -197,8 +197,8 @@ def test_a_refused_submit_costs_nothing(ana: Person, vendor: LlamaParseServer) -
 def test_the_same_bytes_are_not_bought_again_by_a_second_declaration(ana: Person, vendor: LlamaParseServer) -> None:
     ingest(ana)
 
-    ana.declare(PDF)
-    run_to_the_end(3)
+    ana.request_upload(PDF)
+    run_all_jobs(3)
 
     assert sold_parses(vendor) == 1
 
@@ -210,7 +210,7 @@ def test_a_failed_parse_is_a_dead_letter_and_a_retry_buys_the_next(ana: Person, 
     vendor.fails = False
 
     ana.post(f"/jobs/{uploaded.document_id}/retry")
-    run_to_the_end(8)
+    run_all_jobs(8)
 
     assert uploaded.job.state == "done"
     assert parse_request(uploaded).round == 2
@@ -219,11 +219,11 @@ def test_a_failed_parse_is_a_dead_letter_and_a_retry_buys_the_next(ana: Person, 
 def test_a_parse_that_never_ends_is_cancelled_at_its_deadline(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.delay = 1000
     uploaded = ana.upload(PDF)
-    run_to_the_end(2)
+    run_all_jobs(2)
     assert uploaded.job.wait_reason == "WAITING_FOR_PARSER"
     ParseRequest.objects.update(deadline="2020-01-01T00:00Z")
 
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     assert uploaded.failure == "PARSE_TIMEOUT"
     assert [job.status for job in vendor.jobs.values()] == ["CANCELLED"]
@@ -233,13 +233,13 @@ def test_a_parse_that_never_ends_is_cancelled_at_its_deadline(ana: Person, vendo
 def test_a_parse_that_the_vendor_no_longer_has_is_named(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.delay = 1000
     uploaded = ana.upload(PDF)
-    run_to_the_end(2)
+    run_all_jobs(2)
     vendor.jobs.clear()
-    run_to_the_end(2)
+    run_all_jobs(2)
     assert uploaded.job.wait_reason == "WAITING_FOR_PARSER", "just submitted, it may not be found at once"
     ParseRequest.objects.update(deadline="2020-01-01T00:00Z")
 
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     assert uploaded.failure == "PARSE_LOST"
 
@@ -255,7 +255,7 @@ def test_the_poller_waits_first_and_then_longer_each_time(ana: Person, vendor: L
 
     for elapsed in (0, 6, 12, 25, 50, 100):
         ParseRequest.objects.update(submitted_at=_ago(elapsed), deadline=_ago(-500))
-        let_pauses_pass()
+        make_parked_jobs_due()
         worker.drain()
         pauses.append(_pause(uploaded))
 
@@ -294,9 +294,9 @@ def test_deleting_a_document_deletes_the_vendors_copy(ana: Person, vendor: Llama
 
 
 def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, vendor: LlamaParseServer) -> None:
-    vendor.misbehave("POST /api/v2/parse", hang(sold=True))
+    vendor.inject_fault("POST /api/v2/parse", hang(sold=True))
     uploaded = ana.upload(PDF)
-    run_to_the_end(1)
+    run_all_jobs(1)
     assert parse_request(uploaded).vendor_job_id is None
 
     ana.delete(f"/documents/{uploaded.document_id}")
@@ -312,7 +312,7 @@ def test_the_local_parser_is_the_fallback_while_the_circuit_is_open(
     ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.PARSE_FALLBACK = True
-    vendor.misbehave("*", Status(503), times=1000)
+    vendor.inject_fault("*", http_error(503), times=1000)
 
     uploaded = ingest(ana)
 
@@ -325,14 +325,14 @@ def test_the_local_parser_is_the_fallback_while_the_circuit_is_open(
 def test_without_a_fallback_documents_wait_for_the_vendor_and_none_is_charged(
     ana: Person, vendor: LlamaParseServer
 ) -> None:
-    vendor.misbehave("*", Status(503), times=1000)
+    vendor.inject_fault("*", http_error(503), times=1000)
     uploaded = ingest(ana)
     job = uploaded.job
     assert (job.state, job.wait_reason) == ("queued", "VENDOR_AWAY")
-    vendor.behave()
+    vendor.clear_faults()
     Breaker.objects.update(opened_at=_ago(60))
 
-    run_to_the_end(8)
+    run_all_jobs(8)
 
     assert uploaded.job.state == "done"
     assert sold_parses(vendor) == 1
@@ -397,7 +397,7 @@ def test_another_tenants_twin_is_never_shared(ana: Person, ben: Person) -> None:
 def test_the_invariants_of_the_reached_stage_hold(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.delay = 1000
     uploaded = ana.upload(PDF)
-    run_to_the_end(2)
+    run_all_jobs(2)
     assert uploaded.job.stage == "parsing"
 
     ParseRequest.objects.all().delete()

@@ -23,7 +23,7 @@ from documents.parsers.ocr import ocr_sandbox
 from documents.parsers.ocr.layout import layout_markdown
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
-from testing.pdfs import Saved, file, page_objects, stream, words
+from testing.pdfs import SavePdf, build_pdf, content_stream, page_objects, text_operators
 
 pytest.importorskip("cv2", reason="OpenCV wants libGL and glib from the system", exc_type=ImportError)
 
@@ -270,7 +270,7 @@ BOMBS: dict[Callable[[], bytes], str] = {
 
 
 @pytest.mark.parametrize("kind", BOMBS, ids=lambda kind: kind.__name__)
-def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes], save_pdf: Saved) -> None:
+def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes], save_pdf: SavePdf) -> None:
     path = save_pdf(kind())
     ocr.recognize_pages(path, [])  # the zygote is there
     spent = computed()
@@ -287,8 +287,8 @@ def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes
 @pytest.mark.parametrize(
     "box", [b"[0 0 1000000 1000000]", b"[0 0 1000000 10]", b"[0 0 0.01 0.01]", b"[0 0 -1e38 1e38]"]
 )
-def test_a_page_of_any_size_costs_one_picture(box: bytes, save_pdf: Saved) -> None:
-    page = file(page_objects([stream(words("vast"))])).replace(b"[0 0 612 792]", box)
+def test_a_page_of_any_size_costs_one_picture(box: bytes, save_pdf: SavePdf) -> None:
+    page = build_pdf(page_objects([content_stream(text_operators("vast"))])).replace(b"[0 0 612 792]", box)
 
     with resident() as peaks:
         text = recognize_page(save_pdf(page))

@@ -12,7 +12,7 @@ from jobs import services
 from jobs.outcomes import Permanent, Retryable
 from testing.error_codes import error_code
 from testing.pdfs import text_pdf
-from testing.personas import Person, run_to_the_end
+from testing.personas import Person, run_all_jobs
 
 pytestmark = pytest.mark.django_db
 
@@ -54,8 +54,8 @@ def test_a_scan_fails_without_ocr_and_is_read_when_declared_with_it(ana: Person,
     uploaded = ana.ingest(scan)
     assert uploaded.failure == "NO_TEXT_LAYER"
 
-    ana.declare(scan, ocr=True)
-    run_to_the_end(3)
+    ana.request_upload(scan, ocr=True)
+    run_all_jobs(3)
 
     assert uploaded.job.state == "done"
 
@@ -66,7 +66,7 @@ def test_batches_are_saved_and_a_lost_worker_repeats_only_one(ana: Person, reade
     assert ScannedPage.objects.count() == ocr.PAGES_PER_BATCH
     reader.fails.clear()
 
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     assert uploaded.job.state == "done"
     assert reader.requests == [[0, 1, 2, 3], [4, 5, 6], [4, 5, 6]]
@@ -82,7 +82,7 @@ def test_pages_read_by_another_engine_are_read_again(
     monkeypatch.setattr(ocr, "VERSION", "newer")
     services.retry(services.cancel(uploaded.job, by="sam"), by="sam", stage="job_validated")
 
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     assert (uploaded.job.state, uploaded.job.last_error) == ("done", None)
     assert reader.requests[-2:] == [[0, 1, 2, 3], [4, 5, 6]]
@@ -101,7 +101,7 @@ def test_a_page_that_always_crashes_ocr_is_skipped_at_the_last_try(ana: Person, 
     reader.fails[2] = Retryable(error_code("PARSER_CRASHED"), "Always.")
 
     uploaded = ana.ingest(text_pdf("", "", ""), ocr=True)
-    run_to_the_end(6)
+    run_all_jobs(6)
 
     assert uploaded.job.state == "done"
     assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == [3]

@@ -32,7 +32,7 @@ from documents.storage import file_cache
 from documents.tests.s3_settings import use_s3_storage
 from testing import pdf_bombs
 from testing.fakes.s3 import S3Server
-from testing.pdfs import file, locked_pdf, page_objects, stream, text_pdf, words
+from testing.pdfs import build_pdf, content_stream, encrypted_pdf, page_objects, text_operators, text_pdf
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -130,7 +130,7 @@ def test_a_page_too_thin_to_be_seen_is_refused(store_document: StoreDocument) ->
 
 
 def test_an_encrypted_file_that_opens_without_a_password_is_shown(store_document: StoreDocument) -> None:
-    empty, locked = text_pdf(""), locked_pdf("A clause under seal")
+    empty, locked = text_pdf(""), encrypted_pdf("A clause under seal")
 
     assert render_page(store_document(locked), 1) != render_page(store_document(empty), 1)
 
@@ -284,7 +284,7 @@ def test_time_to_align_grows_with_the_text_and_no_faster(page: str, text: str) -
         pdf_bombs.cyclic_tree,
         lambda: text_pdf("x").replace(b"/Kids", b"/Gone"),
         lambda: b"%PDF-1.7 nothing else %%EOF",
-        lambda: locked_pdf("secret", user_password=b"unknown"),
+        lambda: encrypted_pdf("secret", user_password=b"unknown"),
     ],
     ids=["bomb", "cyclic", "no pages", "malformed", "password"],
 )
@@ -456,7 +456,7 @@ def test_an_invalid_parameter_is_named(
 
 
 def test_a_page_before_the_upload_is_not_ready(ana: Person) -> None:
-    document = Document.objects.get(pk=ana.declare(text_pdf("words")).json()["document_id"])
+    document = Document.objects.get(pk=ana.request_upload(text_pdf("words")).json()["document_id"])
 
     answer = ana.get(path(document))
 
@@ -546,7 +546,7 @@ def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(store_document: S
     odd = [b"/UserUnit 1000", b"/CropBox [0 0 0 0]", b"/CropBox [9999 9999 10000 10000]", b"/Rotate 45"]
 
     for extra in odd:
-        document = store_document(file(page_objects([stream(words("words"))], page=extra)))
+        document = store_document(build_pdf(page_objects([content_stream(text_operators("words"))], page=extra)))
         try:
             assert open_jpeg(render_page(document, 1)).width <= page_images.MAX_WIDTH
             locate_passage(document, 1, "words")

@@ -23,12 +23,12 @@ from documents.tests import test_llamaparse
 from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, document, ingest, parse_request, sold_parses
 from jobs import claims, failpoints, services, worker
 from jobs.models import Event, UploadJob
-from testing.concurrency import at_once
-from testing.fakes.faults import Kind, Status, dripping, hang
-from testing.fakes.http_messages import Answer, Request, Wire
+from testing.concurrency import run_concurrently
+from testing.fakes.faults import Fault, hang, http_error, slow_body
+from testing.fakes.http_messages import ClientConnection, Request, Response
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.pdfs import text_pdf
-from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end, stop_before
+from testing.personas import Person, Upload, claim_at_stage, make_parked_jobs_due, plan_pdf, run_all_jobs
 from vendors.models import Breaker, Purchase, RateLimit
 
 POLL, SUBMIT, CANCEL, DROP = (
@@ -50,7 +50,7 @@ def vendor_routes(vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch) -> 
     routes: list[str] = []
     serve = vendor.serve
 
-    def listen(request: Request, wire: Wire) -> None:
+    def listen(request: Request, wire: ClientConnection) -> None:
         routes.append(request.route)
         serve(request, wire)
 
@@ -67,7 +67,7 @@ def submit_pending(ana: Person, vendor: LlamaParseServer, content: bytes = PDF) 
     """Upload a document whose parse is submitted and does not end."""
     vendor.delay = NEVER
     uploaded = ana.upload(content)
-    run_to_the_end(2)
+    run_all_jobs(2)
     assert uploaded.job.wait_reason == "WAITING_FOR_PARSER"
     return uploaded
 
@@ -136,7 +136,7 @@ def test_twins_deleted_at_the_same_moment_leave_the_others_whole(ana: Person) ->
     first, second, third, fourth = twins(ana, 4)
     doomed = [document(each) for each in (first, second, third)]
 
-    at_once(*(lambda one=one: documents.delete(one) for one in doomed))
+    run_concurrently(*(lambda one=one: documents.delete(one) for one in doomed))
 
     assert Document.objects.count() == 1
     assert_whole(fourth)
@@ -146,17 +146,17 @@ def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatc
     monkeypatch.setattr(ocr, "recognize_pages", lambda path, pages: dict.fromkeys(pages, "Scanned words."))
     content = text_pdf("the same text", "")
     owner = ana.upload(content)
-    stop_before("chunking")
+    claim_at_stage("chunking")
     services.cancel(owner.job, by="test")
     ana.ingest(content + b"\n% read\n", ocr=True)
-    ana.declare(content, ocr=True)
-    claim = stop_before("parsing")
+    ana.request_upload(content, ocr=True)
+    claim = claim_at_stage("parsing")
     borrowed: list[Upload] = []
 
     def borrow(point: str) -> None:
         if point == "parsing:stored" and not borrowed:
             borrowed.append(ana.upload(content + b"\n% not read\n"))
-            run_to_the_end(1)
+            run_all_jobs(1)
 
     monkeypatch.setattr(failpoints, "failpoint", borrow)
 
@@ -170,9 +170,9 @@ def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatc
 
 
 def test_a_new_upload_keeps_its_parse_when_old_copies_are_deleted(ana: Person, vendor: LlamaParseServer) -> None:
-    vendor.misbehave(SUBMIT, Status(429), times=1)
+    vendor.inject_fault(SUBMIT, http_error(429), times=1)
     first = ana.upload(PDF)
-    run_to_the_end(1)
+    run_all_jobs(1)
     old_file = parse_request(first).file_id
     ana.delete(f"/documents/{first.document_id}")
     reset_vendor_limits()
@@ -184,7 +184,7 @@ def test_a_new_upload_keeps_its_parse_when_old_copies_are_deleted(ana: Person, v
     assert list(vendor.jobs) == [parse_request(again).vendor_job_id]
     assert list(vendor.files) == [parse_request(again).file_id] != [old_file]
     finish(vendor)
-    run_to_the_end(4)
+    run_all_jobs(4)
     assert (again.job.state, sold_parses(vendor)) == ("done", 1)
 
 
@@ -193,9 +193,9 @@ def test_copies_of_a_lost_response_are_deleted_without_those_of_a_new_upload(
     lost: str, bought: list[str], ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.0
-    vendor.misbehave(lost, hang(sold=True))
+    vendor.inject_fault(lost, hang(sold=True))
     first = ana.upload(PDF)
-    run_to_the_end(1)
+    run_all_jobs(1)
     ana.delete(f"/documents/{first.document_id}")
     again = submit_pending(ana, vendor)
     assert len(vendor.files) == 2
@@ -206,7 +206,7 @@ def test_copies_of_a_lost_response_are_deleted_without_those_of_a_new_upload(
     assert list(vendor.jobs) == [parse_request(again).vendor_job_id]
     assert list(vendor.files) == [parse_request(again).file_id]
     finish(vendor)
-    run_to_the_end(4)
+    run_all_jobs(4)
     assert again.job.state == "done"
     assert [state for state, _ in purchases()] == bought, "what was sold is in the books, be it lost"
     assert sold_parses(vendor) == len(bought)
@@ -217,19 +217,19 @@ def test_copies_of_a_lost_response_are_deleted_without_those_of_a_new_upload(
 
 def test_a_retry_buys_a_parse_that_was_lost_after_it_was_recorded(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("parsed")
+    claim_at_stage("parsed")
     overwrite(uploaded)
     services.cancel(uploaded.job, by="test")
     vendor.jobs.clear()
     ParseRequest.objects.update(deadline=LONG_AGO)
     services.retry(uploaded.job, by="test")
-    run_to_the_end(2)
+    run_all_jobs(2)
     assert uploaded.failure == "PARSE_LOST"
 
     services.retry(uploaded.job, by="test")
 
     assert uploaded.job.stage == "job_validated"
-    run_to_the_end(6)
+    run_all_jobs(6)
     assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 2, 2)
     assert uploaded.job.cost_cents == 2 * THREE_PAGES_CENTS
 
@@ -238,7 +238,7 @@ def test_a_retry_buys_a_parse_that_was_lost_after_it_was_recorded(ana: Person, v
 def test_extra_pages_from_the_vendor_fail_the_job_and_are_charged_once(
     wrong: str, ana: Person, vendor: LlamaParseServer
 ) -> None:
-    vendor.misbehave(POLL, wrong, times=100)
+    vendor.inject_fault(POLL, wrong, times=100)
 
     uploaded = ingest(ana)
 
@@ -250,10 +250,10 @@ def test_extra_pages_from_the_vendor_fail_the_job_and_are_charged_once(
 
 def test_a_malformed_parse_is_not_polled_again(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("parsing").move("release")
+    claim_at_stage("parsing").move("release")
     Document.objects.update(pages=2)
 
-    run_to_the_end(6)
+    run_all_jobs(6)
 
     assert uploaded.failure == "PARSE_MALFORMED"
     assert (uploaded.job.cost_cents, sold_parses(vendor), faults()) == (THREE_PAGES_CENTS, 1, 0)
@@ -264,7 +264,7 @@ def test_a_blank_parse_is_charged_once_to_its_document(ana: Person, vendor: Llam
     assert uploaded.failure == "NO_TEXT_LAYER"
 
     services.retry(uploaded.job, by="test")
-    run_to_the_end(4)
+    run_all_jobs(4)
 
     assert uploaded.failure == "NO_TEXT_LAYER"
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
@@ -272,7 +272,7 @@ def test_a_blank_parse_is_charged_once_to_its_document(ana: Person, vendor: Llam
 
 
 def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, vendor: LlamaParseServer) -> None:
-    vendor.misbehave(POLL, Status(404), times=1)
+    vendor.inject_fault(POLL, http_error(404), times=1)
 
     uploaded = ingest(ana)
 
@@ -282,39 +282,41 @@ def test_one_404_right_after_the_submit_does_not_give_the_parse_up(ana: Person, 
 # Time
 
 
-@pytest.mark.parametrize("outage", [Status(503), "refused"])
+@pytest.mark.parametrize("outage", [http_error(503), "refused"])
 @pytest.mark.parametrize("is_done_when_back", [True, False])
 def test_an_outage_beyond_the_deadline_fails_no_job(
     is_done_when_back: bool, outage: Any, ana: Person, vendor: LlamaParseServer
 ) -> None:
     uploaded = submit_pending(ana, vendor)
-    vendor.misbehave("*", outage, times=1000)
+    vendor.inject_fault("*", outage, times=1000)
     ParseRequest.objects.update(submitted_at=LONG_AGO, deadline=LONG_AGO)
     for _ in range(6):
         reset_vendor_limits()
-        run_to_the_end(1)
+        run_all_jobs(1)
     assert uploaded.job.state == "queued"
-    vendor.behave()
+    vendor.clear_faults()
     reset_vendor_limits()
     if is_done_when_back:
         finish(vendor)
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     finish(vendor)
-    run_to_the_end(6)
+    run_all_jobs(6)
 
     assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 1, 1)
 
 
-@pytest.mark.parametrize("away", [Status(402), Status(403), Status(503), Status(503, retry_after="600")])
+@pytest.mark.parametrize(
+    "away", [http_error(402), http_error(403), http_error(503), http_error(503, retry_after="600")]
+)
 def test_a_parse_is_polled_once_more_after_an_outage_of_the_vendor(
-    away: Kind, ana: Person, vendor: LlamaParseServer
+    away: Fault, ana: Person, vendor: LlamaParseServer
 ) -> None:
     uploaded = submit_pending(ana, vendor)
-    vendor.misbehave(POLL, away, times=1)
+    vendor.inject_fault(POLL, away, times=1)
     ParseRequest.objects.update(deadline=LONG_AGO)
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     job, deadline = uploaded.job, parse_request(uploaded).deadline
     assert job.wait_reason != "WAITING_FOR_PARSER"
@@ -328,30 +330,30 @@ def test_a_parse_that_ends_while_it_is_cancelled_is_kept(
 ) -> None:
     uploaded = submit_pending(ana, vendor)
     ParseRequest.objects.update(deadline=LONG_AGO)
-    honest = vendor.answer
+    honest = vendor.respond
 
-    def answer(request: Request) -> Answer:
+    def answer(request: Request) -> Response:
         if request.path.endswith("/cancel"):
             finish(vendor)
         return honest(request)
 
-    monkeypatch.setattr(vendor, "answer", answer)
+    monkeypatch.setattr(vendor, "respond", answer)
 
-    run_to_the_end(6)
+    run_all_jobs(6)
 
     assert (uploaded.job.state, parse_request(uploaded).round, sold_parses(vendor)) == ("done", 1, 1)
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
 
 
-def _dripping_head(wire: Wire, answer: Answer) -> None:
+def _dripping_head(wire: ClientConnection, answer: Response) -> None:
     for byte in answer.head(len(answer.body)):
         if not wire.wait(0.1):
             break
         wire.send(bytes([byte]))
-    wire.end()
+    wire.close()
 
 
-DRIPS = {"body": dripping(0.1), "head": Kind("dripping-head", sold=True, send=_dripping_head)}
+DRIPS = {"body": slow_body(0.1), "head": Fault("dripping-head", sold=True, send=_dripping_head)}
 
 
 @pytest.mark.parametrize("route", [SUBMIT, POLL])
@@ -362,15 +364,15 @@ def test_a_dripping_response_ends_in_time_and_buys_nothing_again(
     settings.VENDOR_TIMEOUT_SECONDS = 0.8
     uploaded = ana.upload(PDF)
     if route == POLL:
-        stop_before("parsing").move("release")
-    vendor.misbehave(route, DRIPS[drip])
+        claim_at_stage("parsing").move("release")
+    vendor.inject_fault(route, DRIPS[drip])
     began = time.monotonic()
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert time.monotonic() - began < 2.5
     assert (uploaded.job.last_error or {})["code"] == "VENDOR_UNREACHABLE"
-    run_to_the_end(6)
+    run_all_jobs(6)
     assert (uploaded.job.state, sold_parses(vendor)) == ("done", 1)
 
 
@@ -392,7 +394,7 @@ def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
 ) -> None:
     uploaded = submit_pending(ana, vendor)
     ana.delete(f"/documents/{uploaded.document_id}")
-    vendor.misbehave(DROP, Status(409), times=1)
+    vendor.inject_fault(DROP, http_error(409), times=1)
 
     periodic.delete_vendor_copies()
 
@@ -404,7 +406,7 @@ def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
 def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendor: LlamaParseServer) -> None:
     stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
     left = parse_request(stuck).vendor_job_id
-    vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
+    vendor.inject_fault(f"DELETE /api/v2/parse/{left}", http_error(503), times=1000)
     for each in (stuck, other):
         ana.delete(f"/documents/{each.document_id}")
 
@@ -417,7 +419,7 @@ def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendo
 def test_a_failure_that_opens_the_circuit_blocks_no_other_deletion(ana: Person, vendor: LlamaParseServer) -> None:
     stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
     left = parse_request(stuck).vendor_job_id
-    vendor.misbehave(f"DELETE /api/v2/parse/{left}", Status(503), times=1000)
+    vendor.inject_fault(f"DELETE /api/v2/parse/{left}", http_error(503), times=1000)
     ana.delete(f"/documents/{stuck.document_id}")
     for _ in range(8):
         retry_vendor_deletions()
@@ -438,7 +440,7 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     settings.VENDOR_TIMEOUT_SECONDS = 1.5
     path = f"llamaparse://job/file/{uuid4()}:1/{uuid4()}"
     Removal.objects.create(document_id=uuid4(), path=path, drop_after=LONG_AGO)
-    vendor.misbehave("*", hang(), times=100)
+    vendor.inject_fault("*", hang(), times=100)
     began = time.monotonic()
 
     for _ in range(5):
@@ -456,7 +458,7 @@ def test_copies_of_a_failed_round_are_deleted_and_the_next_rounds_stay(ana: Pers
     uploaded = ingest(ana)
     vendor.fails = False
     services.retry(uploaded.job, by="test")
-    run_to_the_end(6)
+    run_all_jobs(6)
     assert (uploaded.job.state, len(vendor.jobs)) == ("done", 2)
 
     periodic.delete_vendor_copies()
@@ -476,7 +478,7 @@ def test_a_submit_that_timed_out_is_not_counted_against_itself(
 ) -> None:
     settings.TENANT_DAILY_CENTS = float(THREE_PAGES_CENTS)
     settings.VENDOR_TIMEOUT_SECONDS = 1.0
-    vendor.misbehave(SUBMIT, hang())
+    vendor.inject_fault(SUBMIT, hang())
 
     uploaded = ingest(ana)
 
@@ -489,7 +491,7 @@ def test_a_parse_that_was_paid_is_fetched_again_with_a_spent_budget(
 ) -> None:
     settings.TENANT_DAILY_CENTS = float(THREE_PAGES_CENTS)
     uploaded = ana.upload(PDF)
-    stop_before("parsed")
+    claim_at_stage("parsed")
     overwrite(uploaded)
     services.cancel(uploaded.job, by="test")
     services.reset_plan(uploaded.job)
@@ -497,7 +499,7 @@ def test_a_parse_that_was_paid_is_fetched_again_with_a_spent_budget(
     services.retry(uploaded.job, by="test")
 
     assert uploaded.job.stage == "job_validated"
-    run_to_the_end(6)
+    run_all_jobs(6)
     assert (uploaded.job.state, sold_parses(vendor)) == ("done", 1)
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
     assert uploaded.job.cost_cents == THREE_PAGES_CENTS
@@ -511,7 +513,7 @@ def test_waiting_for_budget_asks_the_vendor_nothing(
     vendor_routes.clear()
     waiting = ana.upload(plan_pdf("vision care", "foot care", "eye care"))
 
-    run_to_the_end(5)
+    run_all_jobs(5)
 
     assert waiting.job.wait_reason == "BUDGET_SPENT"
     assert vendor_routes == []
@@ -520,12 +522,12 @@ def test_waiting_for_budget_asks_the_vendor_nothing(
 def test_a_rate_limited_submit_searches_for_no_job(
     ana: Person, vendor: LlamaParseServer, vendor_routes: list[str]
 ) -> None:
-    vendor.misbehave(SUBMIT, Status(429), times=4)
+    vendor.inject_fault(SUBMIT, http_error(429), times=4)
     uploaded = ana.upload(PDF)
 
     for _ in range(4):
         reset_vendor_limits()
-        run_to_the_end(1)
+        run_all_jobs(1)
 
     assert uploaded.job.wait_reason == "VENDOR_RATE_LIMITED"
     assert vendor_routes == [UPLOAD, *[SUBMIT] * 4]
@@ -537,7 +539,7 @@ def test_a_rate_limited_submit_searches_for_no_job(
 @pytest.mark.django_db(transaction=True)
 def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = submit_pending(ana, vendor)
-    let_pauses_pass()
+    make_parked_jobs_due()
     claim = claims.claim_next("test:1:1")
     assert claim is not None
     outcomes: list[object] = []
@@ -575,13 +577,13 @@ def test_a_document_that_was_parsed_is_parsed_again_when_it_is_declared_with_ocr
     )
     content = text_pdf("printed words", "")
     uploaded = ana.upload(content)
-    stop_before("chunking")
+    claim_at_stage("chunking")
     services.cancel(uploaded.job, by="test")
 
-    ana.declare(content, ocr=True)
+    ana.request_upload(content, ocr=True)
 
     assert uploaded.job.stage == "job_validated"
-    run_to_the_end(4)
+    run_all_jobs(4)
     assert uploaded.job.state == "done"
     assert document(uploaded).parser_version == registry.local_parser(ocr=True).version
     assert "Scanned words of page 2." in parse_store.read_text(document(uploaded))

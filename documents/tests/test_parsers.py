@@ -16,7 +16,7 @@ from documents.parsers.errors import FAILURES
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
-from testing.pdfs import Saved, file, locked_pdf, page_objects, stream, text_pdf, words
+from testing.pdfs import SavePdf, build_pdf, content_stream, encrypted_pdf, page_objects, text_operators, text_pdf
 
 SHARED = ROOT.parent / "shared" / "pdfs"
 SHARED_FILES = sorted(SHARED.glob("*/*.pdf"))
@@ -36,23 +36,23 @@ def outcome(path: Path) -> str:
 # What is read
 
 
-def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: Saved) -> None:
+def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: SavePdf) -> None:
     path = save_pdf(text_pdf("first", "", "third"))
 
     assert parsers.inspect_pdf(path) == parsers.Inspection(pages=3, encrypted=False)
     assert parsers.parse_pdf(path, pages=3) == ["first", "", "third"]
 
 
-def test_large_type_becomes_a_heading(save_pdf: Saved) -> None:
+def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
     big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td (%s) Tj ET" % (b"It pays the hospital. " * 3)
 
-    (page,) = parsers.parse_pdf(save_pdf(file(page_objects([stream(big)]))), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(big)]))), pages=1)
 
     assert page.startswith("# Your plan\n")
 
 
-def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: Saved) -> None:
-    path = save_pdf(locked_pdf("open to all"))
+def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
+    path = save_pdf(encrypted_pdf("open to all"))
 
     assert parsers.inspect_pdf(path) == parsers.Inspection(pages=1, encrypted=True)
     assert parsers.parse_pdf(path, pages=1) == ["open to all"]
@@ -68,19 +68,19 @@ def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: Saved) -> None:
         pytest.param(b"/Kids [", b"/K### [", id="PDFium does not find the page"),
     ],
 )
-def test_what_one_engine_cannot_read_the_other_does(save_pdf: Saved, whole: bytes, wound: bytes) -> None:
+def test_what_one_engine_cannot_read_the_other_does(save_pdf: SavePdf, whole: bytes, wound: bytes) -> None:
     assert whole in WHOLE
 
     assert parsers.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
 
 
-def test_right_to_left_pages_are_read_by_pdfium(save_pdf: Saved) -> None:
+def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
     codes = b"".join(b"<%02x> <%04x>\n" % (0x41 + n, 0x05D0 + n) for n in range(20))
     cmap = b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 20 beginbfchar %s endbfchar endcmap" % codes
-    objects = page_objects([stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
+    objects = page_objects([content_stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(save_pdf(file([*objects, stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1)
 
     assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
 
@@ -91,21 +91,21 @@ def test_text_is_storable_whatever_the_font_claims() -> None:
     assert pdf_engines.clean_text(dirty) == "abcd\ne\nf"
 
 
-def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(save_pdf: Saved) -> None:
+def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(save_pdf: SavePdf) -> None:
     cmap = (
         b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 2 beginbfchar <41> <0000> <42> <d800> endbfchar"
     )
-    objects = page_objects([stream(words("xABx and more words"))])
+    objects = page_objects([content_stream(text_operators("xABx and more words"))])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(save_pdf(file([*objects, stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1)
 
     assert "and more words" in page
     assert "\0" not in page
     page.encode()
 
 
-def test_images_are_not_carried_into_the_text(save_pdf: Saved) -> None:
+def test_images_are_not_carried_into_the_text(save_pdf: SavePdf) -> None:
     path = save_pdf(pdf_bombs.pixel_flood())
 
     assert parsers.parse_pdf(path, pages=1) == ["beside the flood"]
@@ -140,13 +140,13 @@ def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> N
         (WHOLE[:300], "PDF_TRUNCATED"),
         (b"%PDF-1.7\nnothing of the kind\n%%EOF\n", "PDF_MALFORMED"),
         (WHOLE.replace(b"<< /Type /Page ", b"<###Type /Page "), "PDF_MALFORMED"),
-        (locked_pdf("secret", user_password=b"hunter2"), "PASSWORD_REQUIRED"),
-        (file([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>"]), "NO_PAGES"),
+        (encrypted_pdf("secret", user_password=b"hunter2"), "PASSWORD_REQUIRED"),
+        (build_pdf([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>"]), "NO_PAGES"),
         (text_pdf("", ""), "NO_TEXT_LAYER"),
         (pdf_bombs.flate_chained(), "PARSER_OUT_OF_MEMORY"),
     ],
 )
-def test_broken_files_fail_permanently(save_pdf: Saved, content: bytes, code: str) -> None:
+def test_broken_files_fail_permanently(save_pdf: SavePdf, content: bytes, code: str) -> None:
     path = save_pdf(content)
 
     with pytest.raises(Permanent) as refusal:
@@ -156,7 +156,7 @@ def test_broken_files_fail_permanently(save_pdf: Saved, content: bytes, code: st
     assert str(path) not in refusal.value.detail
 
 
-def test_a_header_within_the_first_kilobyte_is_enough(save_pdf: Saved) -> None:
+def test_a_header_within_the_first_kilobyte_is_enough(save_pdf: SavePdf) -> None:
     assert outcome(save_pdf(b"\n" * 1000 + WHOLE)) == "text"
 
 
@@ -175,9 +175,9 @@ def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds
 # What comes from outside
 
 
-def test_mutated_files_always_end_in_a_known_way(save_pdf: Saved) -> None:
+def test_mutated_files_always_end_in_a_known_way(save_pdf: SavePdf) -> None:
     dice = random.Random(20)
-    sources = [path.read_bytes() for path in SHARED_FILES if path.parent.name != "bombs"] or [WHOLE, locked_pdf("a")]
+    sources = [path.read_bytes() for path in SHARED_FILES if path.parent.name != "bombs"] or [WHOLE, encrypted_pdf("a")]
     known = {code for _, code, _ in FAILURES.values()} | {"text"}
 
     assert {outcome(save_pdf(mutated(dice.choice(sources), dice))) for _ in range(200)} <= known

@@ -73,7 +73,7 @@ def put(url: str, content: bytes, extra: dict[str, str]) -> int:
 
 
 def signed_url(person: Person, content: bytes = PDF) -> str:
-    return str(person.declare(content).json()["signed_url"])
+    return str(person.request_upload(content).json()["signed_url"])
 
 
 # Uploads
@@ -226,11 +226,11 @@ def nothing_left() -> bool:
 
 def test_an_unavailable_store_is_reported_to_uploads_and_downloads(supabase: S3Server, ana: Person) -> None:
     url = signed_url(ana)
-    supabase.misbehave("*", "status-503", times=100)
+    supabase.inject_fault("*", "status-503", times=100)
 
     sent = requests.put(url, PDF, headers=headers(), timeout=30)
     fetched = requests.get(buckets()[0].url("a/b.pdf"), timeout=30)
-    supabase.behave()
+    supabase.clear_faults()
 
     for answer in (sent, fetched):
         assert (answer.status_code, answer.json()["code"]) == (503, "STORAGE_UNAVAILABLE")

@@ -26,9 +26,9 @@ from documents.tests.s3_settings import use_s3_storage
 from jobs import worker
 from jobs.errors import infrastructure_wait
 from jobs.models import UploadJob
-from testing.fakes.faults import kinds_for
+from testing.fakes.faults import faults_for
 from testing.fakes.s3 import S3Server
-from testing.personas import Person, Upload, let_pauses_pass, plan_pdf, run_to_the_end
+from testing.personas import Person, Upload, make_parked_jobs_due, plan_pdf, run_all_jobs
 
 PDF = plan_pdf("drugs")
 NAME = "6f1c/9a2b.pdf"
@@ -45,7 +45,7 @@ def server() -> Iterator[S3Server]:
 def s3(server: S3Server, settings: Any) -> Iterator[S3Server]:
     use_s3_storage(settings, server)
     yield server
-    server.behave()
+    server.clear_faults()
     for bucket in (raw(), parsed()):
         for name in bucket.names():
             bucket.delete(name)
@@ -68,7 +68,7 @@ def stored_names() -> list[str]:
 
 
 def declare_upload(person: Person, content: bytes = PDF) -> tuple[Upload, str]:
-    answer = person.declare(content).json()
+    answer = person.request_upload(content).json()
     return Upload(answer["job_id"], answer["document_id"]), answer["signed_url"]
 
 
@@ -93,7 +93,7 @@ def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Per
     assert wait_state() == ("queued", "queued", "WAITING_FOR_UPLOAD", 0)
 
     assert put(url) == 200
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert upload.job.state == "done"
     assert stored_names() == [f"{ana.id}/{upload.document_id}.{kind}" for kind in ("pdf", "md")]
@@ -224,15 +224,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unavailable_store_costs_no_attempt_and_is_waited_for(s3: S3Server, ana: Person, quick: None) -> None:
     upload, url = declare_upload(ana)
     put(url)
-    s3.shut()
+    s3.refuse_connections()
 
     for _ in range(5):
-        let_pauses_pass()
+        make_parked_jobs_due()
         worker.drain()
         assert wait_state() == ("queued", "queued", "STORAGE_UNAVAILABLE", 0)
 
     s3.open()
-    run_to_the_end(1)
+    run_all_jobs(1)
     assert upload.job.state == "done"
 
 
@@ -248,13 +248,13 @@ def test_a_store_that_fails_during_parsing_is_waited_for(
     assert wait_state() == ("parsing", "queued", "STORAGE_UNAVAILABLE", 0)
     monkeypatch.undo()
     s3.open()
-    run_to_the_end(1)
+    run_all_jobs(1)
     assert upload.job.state == "done"
 
 
 def _closing(s3: S3Server) -> Any:
     def close_first(pages: Any) -> Any:
-        s3.shut()
+        s3.refuse_connections()
         return normalize_pages(pages)
 
     return close_first
@@ -304,13 +304,13 @@ def test_no_fault_of_the_store_yields_a_wrong_file(
     use_s3_storage(settings, server)
     raw().put(NAME, PDF)
 
-    for kind in sorted(set(kinds_for("s3")) - LIES):
+    for kind in sorted(set(faults_for("s3")) - LIES):
         for call in CALLS:
-            server.behave()
-            server.misbehave("GET *" if call == "LIST" else f"{call} *", kind, times=2)
+            server.clear_faults()
+            server.inject_fault("GET *" if call == "LIST" else f"{call} *", kind, times=2)
             assert outcome(call) in ("true", "away", *(["missing"] if "404" in kind else [])), (kind, call)
 
-    server.behave()
+    server.clear_faults()
     assert [outcome(call) for call in CALLS] == ["true"] * 4
     raw().delete(NAME)
 
@@ -338,11 +338,11 @@ def test_no_path_and_no_token_is_logged(
     upload, url = declare_upload(ana)
     put(url)
     for kind in ("status-403", "status-500", "html-200", "reset"):
-        s3.misbehave("*", kind, times=2)
-        let_pauses_pass()
+        s3.inject_fault("*", kind, times=2)
+        make_parked_jobs_due()
         worker.drain()
-        s3.behave()
-    run_to_the_end(1)
+        s3.clear_faults()
+    run_all_jobs(1)
     ana.get(f"/documents/{upload.document_id}/original")
     ana.delete(f"/documents/{upload.document_id}")
 

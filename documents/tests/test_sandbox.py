@@ -19,7 +19,7 @@ from documents import parsers
 from documents.parsers.sandbox.client import CPU_SECONDS, MEMORY_MB, ROOT, pdf_sandbox
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
-from testing.pdfs import Saved, file, page_objects, stream, text_pdf, words
+from testing.pdfs import SavePdf, build_pdf, content_stream, page_objects, text_operators, text_pdf
 
 WHOLE = text_pdf("hello world")
 
@@ -37,8 +37,8 @@ def sandbox_failure(path: Path, **limits: int) -> StageFailure:
     return failure.value
 
 
-def test_the_memory_limit_is_the_childs(save_pdf: Saved) -> None:
-    path = save_pdf(pdf_bombs.one_page(stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
+def test_the_memory_limit_is_the_childs(save_pdf: SavePdf) -> None:
+    path = save_pdf(pdf_bombs.one_page(content_stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
 
     failure = sandbox_failure(path, memory_mb=100)
 
@@ -47,21 +47,21 @@ def test_the_memory_limit_is_the_childs(save_pdf: Saved) -> None:
     assert parsers.parse_pdf(path, pages=1) == [""]
 
 
-def test_too_much_text_is_not_handed_to_the_worker(save_pdf: Saved) -> None:
+def test_too_much_text_is_not_handed_to_the_worker(save_pdf: SavePdf) -> None:
     failure = sandbox_failure(save_pdf(text_pdf("more than ten bytes")), answer_bytes=10)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSER_OUT_OF_MEMORY"
 
 
-def test_computing_time_that_runs_out_is_final(save_pdf: Saved) -> None:
+def test_computing_time_that_runs_out_is_final(save_pdf: SavePdf) -> None:
     failure = sandbox_failure(save_pdf(pdf_bombs.giant_cmap()), cpu_seconds=1)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSE_TIMEOUT"
 
 
-def test_a_missed_deadline_is_worth_another_try(save_pdf: Saved) -> None:
+def test_a_missed_deadline_is_worth_another_try(save_pdf: SavePdf) -> None:
     path = save_pdf(pdf_bombs.giant_cmap())
 
     with pytest.raises(Retryable) as failure:
@@ -71,7 +71,7 @@ def test_a_missed_deadline_is_worth_another_try(save_pdf: Saved) -> None:
     assert parses_hello(save_pdf(WHOLE))
 
 
-def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(save_pdf: Saved) -> None:
+def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(save_pdf: SavePdf) -> None:
     code = "import sys, socket; from documents.parsers.sandbox.pdf_child import respond\n"
     code += "respond({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
 
@@ -80,7 +80,7 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(save_pdf
     assert "Too many open files" in run.stderr
 
 
-def test_active_content_is_neither_run_nor_fetched(save_pdf: Saved) -> None:
+def test_active_content_is_neither_run_nor_fetched(save_pdf: SavePdf) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = b"(http://127.0.0.1:%d/)" % server.getsockname()[1]
@@ -88,7 +88,9 @@ def test_active_content_is_neither_run_nor_fetched(save_pdf: Saved) -> None:
         catalog = b"/OpenAction %s /AA << /WC << /S /Launch /F (/bin/touch) >> >>" % script
         outside = b"<< /Length 0 /F << /FS /URL /F %s >> >>\nstream\n\nendstream" % url
         page = b"/AA << /O << /S /URI /URI %s >> >>" % url
-        path = save_pdf(file(page_objects([stream(words("harmless")), outside], page=page, catalog=catalog)))
+        path = save_pdf(
+            build_pdf(page_objects([content_stream(text_operators("harmless")), outside], page=page, catalog=catalog))
+        )
 
         assert parsers.parse_pdf(path, pages=2) == ["harmless", ""]
         with pytest.raises(BlockingIOError):
@@ -142,7 +144,7 @@ def fork_server_pid() -> int:
 
 
 @pytest.mark.parametrize("victim", ["child", "zygote"])
-def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: Saved, victim: str) -> None:
+def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: SavePdf, victim: str) -> None:
     path = save_pdf(pdf_bombs.giant_cmap())
     parsers.inspect_pdf(path)
     mother = fork_server_pid()
@@ -156,7 +158,7 @@ def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: Save
     assert parses_hello(save_pdf(WHOLE))
 
 
-def test_an_idle_fork_server_that_died_is_restarted(save_pdf: Saved) -> None:
+def test_an_idle_fork_server_that_died_is_restarted(save_pdf: SavePdf) -> None:
     path = save_pdf(WHOLE)
     parsers.inspect_pdf(path)
     os.kill(fork_server_pid(), signal.SIGKILL)
@@ -165,7 +167,7 @@ def test_an_idle_fork_server_that_died_is_restarted(save_pdf: Saved) -> None:
     assert parses_hello(path)
 
 
-def test_fork_server_and_child_die_with_the_worker(save_pdf: Saved) -> None:
+def test_fork_server_and_child_die_with_the_worker(save_pdf: SavePdf) -> None:
     path = save_pdf(pdf_bombs.giant_cmap())
     code = (
         "import sys, pathlib; from documents import parsers; path = pathlib.Path(sys.argv[1])\n"
@@ -185,7 +187,7 @@ def test_fork_server_and_child_die_with_the_worker(save_pdf: Saved) -> None:
     assert has_ended(mother)
 
 
-def test_a_forked_worker_starts_its_own_fork_server(save_pdf: Saved) -> None:
+def test_a_forked_worker_starts_its_own_fork_server(save_pdf: SavePdf) -> None:
     path = save_pdf(WHOLE)
     parsers.inspect_pdf(path)
     mother = fork_server_pid()
@@ -201,7 +203,7 @@ def test_a_forked_worker_starts_its_own_fork_server(save_pdf: Saved) -> None:
     assert fork_server_pid() == mother
 
 
-def test_threads_share_one_fork_server(save_pdf: Saved) -> None:
+def test_threads_share_one_fork_server(save_pdf: SavePdf) -> None:
     path = save_pdf(text_pdf("shared"))
     pages: list[list[str]] = []
     threads = [threading.Thread(target=lambda: pages.append(parsers.parse_pdf(path, pages=1))) for _ in range(4)]
@@ -214,13 +216,13 @@ def test_threads_share_one_fork_server(save_pdf: Saved) -> None:
     assert pages == [["shared"]] * 4
 
 
-def test_signals_for_the_workers_group_spare_the_parser(save_pdf: Saved) -> None:
+def test_signals_for_the_workers_group_spare_the_parser(save_pdf: SavePdf) -> None:
     parsers.inspect_pdf(save_pdf(WHOLE))
 
     assert os.getpgid(fork_server_pid()) == fork_server_pid() != os.getpgid(0)
 
 
-def test_the_child_knows_no_secrets_and_no_django(save_pdf: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_knows_no_secrets_and_no_django(save_pdf: SavePdf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
     pdf_sandbox.close()
     parsers.inspect_pdf(save_pdf(WHOLE))
@@ -230,7 +232,7 @@ def test_the_child_knows_no_secrets_and_no_django(save_pdf: Saved, monkeypatch: 
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_the_worker_leaks_no_descriptor(save_pdf: Saved) -> None:
+def test_the_worker_leaks_no_descriptor(save_pdf: SavePdf) -> None:
     path = save_pdf(WHOLE)
     parses_hello(path)
     before = len(os.listdir("/proc/self/fd"))

@@ -23,7 +23,7 @@ from documents import storage
 from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
-from testing.personas import Person, declaration, plan_pdf
+from testing.personas import Person, plan_pdf, upload_request
 
 PDF = plan_pdf("drugs")
 TYPE = {"Content-Type": "application/pdf"}
@@ -39,7 +39,7 @@ def ana(live_server: Any, settings: Any, ana: Person) -> Person:
 
 @pytest.fixture
 def url(ana: Person) -> str:
-    return str(ana.declare(PDF).json()["signed_url"])
+    return str(ana.request_upload(PDF).json()["signed_url"])
 
 
 def code(answer: requests.Response) -> tuple[int, str]:
@@ -147,7 +147,7 @@ def test_twenty_five_megabytes_are_never_in_memory_at_once(ana: Person, settings
     source = Endless(length)
     while piece := source.read(1 << 20):
         digest.update(piece)
-    body = declaration(b"") | {"bytes_len": length, "sha256": digest.hexdigest()}
+    body = upload_request(b"") | {"bytes_len": length, "sha256": digest.hexdigest()}
     url = ana.post("/upload", body).json()["signed_url"]
 
     tracemalloc.start()
@@ -233,7 +233,7 @@ def test_a_token_cannot_be_altered(url: str) -> None:
 
 
 def test_a_token_is_for_one_name_in_one_bucket(url: str, ana: Person, ben: Person) -> None:
-    bens = str(ben.declare(PDF).json()["signed_url"])
+    bens = str(ben.request_upload(PDF).json()["signed_url"])
     token = {"token": parse_qs(urlsplit(url).query)["token"][0]}
 
     for other in (changed(bens, **token), changed(url.replace("/raw/", "/parsed/"), **token)):
@@ -362,7 +362,7 @@ def test_a_link_to_a_deleted_file_is_404(url: str, ana: Person) -> None:
 
 def test_concurrent_uploads_do_not_interfere(ana: Person) -> None:
     contents = [plan_pdf(f"care of kind {number}") for number in range(4)]
-    urls = [ana.declare(content).json()["signed_url"] for content in contents]
+    urls = [ana.request_upload(content).json()["signed_url"] for content in contents]
     codes: list[int] = []
 
     def put(number: int) -> None:

@@ -20,9 +20,9 @@ from documents.ids import document_id
 from documents.models import Document
 from jobs import worker
 from jobs.models import Event, UploadJob
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.pdfs import text_pdf
-from testing.personas import Person, declaration, let_pauses_pass, plan_pdf
+from testing.personas import Person, make_parked_jobs_due, plan_pdf, upload_request
 
 ROOT = Path(__file__).resolve().parents[2]
 PDF = plan_pdf("drugs")
@@ -47,7 +47,7 @@ def error_of(answer: Any) -> tuple[int, str, str | None]:
 
 
 def test_both_bodies_are_what_the_published_schemas_say(ana: Person) -> None:
-    request = declaration(PDF) | {"ocr": False}
+    request = upload_request(PDF) | {"ocr": False}
     answer = ana.post("/upload", request)
 
     jsonschema.validate(request, schema("upload.request.json"))
@@ -68,11 +68,11 @@ def test_both_bodies_are_what_the_published_schemas_say(ana: Person) -> None:
 )
 def test_the_request_schema_refuses_what_the_api_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(declaration(PDF) | wrong, schema("upload.request.json"))
+        jsonschema.validate(upload_request(PDF) | wrong, schema("upload.request.json"))
 
 
 def test_ids_and_paths_follow_from_the_tenant_and_the_bytes(ana: Person) -> None:
-    declared = declaration(PDF)
+    declared = upload_request(PDF)
     body = ana.post("/upload", declared).json()
 
     document = Document.objects.get()
@@ -83,7 +83,7 @@ def test_ids_and_paths_follow_from_the_tenant_and_the_bytes(ana: Person) -> None
 
 
 def test_the_upload_expires_when_its_url_does(ana: Person) -> None:
-    body = ana.declare(PDF).json()
+    body = ana.request_upload(PDF).json()
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
@@ -96,11 +96,11 @@ def test_the_upload_expires_when_its_url_does(ana: Person) -> None:
 
 
 def test_declaring_the_same_bytes_again_answers_the_same_ids_and_a_new_url(ana: Person) -> None:
-    first = ana.declare(PDF).json()
+    first = ana.request_upload(PDF).json()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '1 hour'")
 
-    second = ana.declare(PDF, filename="another name.pdf").json()
+    second = ana.request_upload(PDF, filename="another name.pdf").json()
 
     assert set(second) == {"job_id", "document_id", "signed_url", "upload_expires_at"}
     assert (second["job_id"], second["document_id"]) == (first["job_id"], first["document_id"])
@@ -114,7 +114,7 @@ def test_a_finished_document_is_not_worked_on_again(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     before = uploaded.job.updated_at
 
-    again = ana.declare(PDF).json()
+    again = ana.request_upload(PDF).json()
     worker.drain()
 
     assert UUID(again["job_id"]) == uploaded.job_id
@@ -125,7 +125,7 @@ def test_declaring_a_failed_file_again_revives_its_job(ana: Person) -> None:
     uploaded = ana.ingest(NOT_PDF)
     assert uploaded.failure == "NOT_A_PDF"
 
-    again = ana.declare(NOT_PDF).json()
+    again = ana.request_upload(NOT_PDF).json()
 
     job = uploaded.job
     assert UUID(again["job_id"]) == job.pk
@@ -133,7 +133,7 @@ def test_declaring_a_failed_file_again_revives_its_job(ana: Person) -> None:
 
 
 def test_a_file_that_was_never_uploaded_can_be_declared_again(ana: Person) -> None:
-    ana.declare(PDF)
+    ana.request_upload(PDF)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '2 minutes'")
     worker.drain()
@@ -147,7 +147,7 @@ def test_a_file_that_was_never_uploaded_can_be_declared_again(ana: Person) -> No
 def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Person, ben: Person) -> None:
     uploaded = ana.ingest(PDF)
 
-    known, new = ben.declare(PDF), ben.declare(plan_pdf("dental"))
+    known, new = ben.request_upload(PDF), ben.request_upload(plan_pdf("dental"))
 
     assert known.status_code == new.status_code == 200
     assert dict(known.headers).keys() == dict(new.headers).keys()
@@ -166,7 +166,7 @@ def test_a_failed_file_that_is_declared_four_times_at_once_is_revived_once(ana: 
     failed = ana.ingest(b"no PDF")
     assert failed.failure == "NOT_A_PDF"
 
-    answers = at_once(*[lambda: ana.declare(b"no PDF")] * 4)
+    answers = run_concurrently(*[lambda: ana.request_upload(b"no PDF")] * 4)
 
     assert [answer.status_code for answer in answers] == [200] * 4
     assert {answer.json()["job_id"] for answer in answers} == {str(failed.job_id)}
@@ -177,7 +177,7 @@ def test_a_failed_file_that_is_declared_four_times_at_once_is_revived_once(ana: 
 @pytest.mark.django_db(transaction=True)
 def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) -> None:
 
-    answers = at_once(*[lambda: ana.declare(PDF)] * 4)
+    answers = run_concurrently(*[lambda: ana.request_upload(PDF)] * 4)
 
     assert [answer.status_code for answer in answers] == [200] * 4
     assert len({answer.json()["job_id"] for answer in answers}) == 1
@@ -225,7 +225,7 @@ def test_declared_twice_at_the_same_moment_there_is_one_document(ana: Person) ->
 def test_a_limit_is_refused_with_its_own_code_and_nothing_is_stored(
     changes: dict[str, Any], expected: tuple[int, str, str], ana: Person
 ) -> None:
-    assert error_of(ana.declare(PDF, **changes)) == expected
+    assert error_of(ana.request_upload(PDF, **changes)) == expected
     assert not Document.objects.exists()
     assert not UploadJob.objects.exists()
     assert not RateWindow.objects.exists()
@@ -248,7 +248,7 @@ def test_a_limit_is_refused_with_its_own_code_and_nothing_is_stored(
     ],
 )
 def test_a_name_is_kept_without_what_could_mislead(filename: str, expected: str, ana: Person) -> None:
-    answer = ana.declare(PDF, filename=filename)
+    answer = ana.request_upload(PDF, filename=filename)
 
     assert answer.status_code == 200
     assert Document.objects.get().filename == expected
@@ -268,21 +268,21 @@ def test_a_name_is_shown_and_sent_back_as_it_was_kept(ana: Person) -> None:
 
 def test_the_thirty_first_upload_of_a_day_waits_for_the_first_to_be_a_day_old(ana: Person, ben: Person) -> None:
     for number in range(settings.UPLOADS_PER_DAY):
-        assert ana.declare(b"%d" % number).status_code == 200
+        assert ana.request_upload(b"%d" % number).status_code == 200
 
-    refused = ana.declare(b"one more")
+    refused = ana.request_upload(b"one more")
 
     assert error_of(refused) == (429, "UPLOAD_LIMIT_REACHED", None)
     assert 86_000 < int(refused["Retry-After"]) <= 86_400
     assert UploadJob.objects.count() == settings.UPLOADS_PER_DAY
     # Asking again for a URL that one has is no upload, and another tenant is not concerned.
-    assert ana.declare(b"0").status_code == 200
-    assert ben.declare(b"one more").status_code == 200
+    assert ana.request_upload(b"0").status_code == 200
+    assert ben.request_upload(b"one more").status_code == 200
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE rate_windows SET hits[1] = hits[1] - interval '25 hours'")
-    assert ana.declare(b"one more").status_code == 200
-    assert ana.declare(b"and one more").status_code == 429
+    assert ana.request_upload(b"one more").status_code == 200
+    assert ana.request_upload(b"and one more").status_code == 429
 
 
 @pytest.mark.django_db(transaction=True)
@@ -290,9 +290,9 @@ def test_uploads_are_counted_across_connections(ana: Person, settings: Any) -> N
     settings.UPLOADS_PER_DAY = 5
 
     def declare(name: int) -> list[int]:
-        return [ana.declare(b"%d %d" % (name, number)).status_code for number in range(4)]
+        return [ana.request_upload(b"%d %d" % (name, number)).status_code for number in range(4)]
 
-    codes = at_once(*[partial(declare, name) for name in range(3)])
+    codes = run_concurrently(*[partial(declare, name) for name in range(3)])
 
     assert sorted(chain(*codes)) == [200] * 5 + [429] * 7
 
@@ -311,13 +311,16 @@ HOSTILE: dict[str, tuple[bytes, tuple[int, str]]] = {
     "deep closed arrays": (b"[" * 100_000 + b"]" * 100_000, (400, "MALFORMED_JSON")),
     "deep objects": (b'{"a":' * 40_000 + b"1" + b"}" * 40_000, (400, "MALFORMED_JSON")),
     "an array": (b"[]", (400, "INVALID_REQUEST")),
-    "an array of declarations": (json.dumps([declaration(PDF)]).encode(), (400, "INVALID_REQUEST")),
+    "an array of declarations": (json.dumps([upload_request(PDF)]).encode(), (400, "INVALID_REQUEST")),
     "nothing": (b"null", (400, "INVALID_REQUEST")),
     "a text": (b'"plan.pdf"', (400, "INVALID_REQUEST")),
     "a number": (b"7", (400, "INVALID_REQUEST")),
     "an empty object": (b"{}", (400, "INVALID_REQUEST")),
-    "a lone surrogate": (json.dumps(declaration(PDF) | {"filename": "\ud800.pdf"}).encode(), (400, "INVALID_REQUEST")),
-    "a megabyte": (json.dumps(declaration(PDF) | {"more": "x" * 1_000_000}).encode(), (413, "BODY_TOO_LARGE")),
+    "a lone surrogate": (
+        json.dumps(upload_request(PDF) | {"filename": "\ud800.pdf"}).encode(),
+        (400, "INVALID_REQUEST"),
+    ),
+    "a megabyte": (json.dumps(upload_request(PDF) | {"more": "x" * 1_000_000}).encode(), (413, "BODY_TOO_LARGE")),
 }
 
 
@@ -333,7 +336,7 @@ def test_a_hostile_body_is_a_client_error_in_the_one_shape(name: str, ana: Perso
 
 @pytest.mark.parametrize("field", ["filename", "bytes_len", "mime", "sha256"])
 def test_a_missing_field_is_named(field: str, ana: Person) -> None:
-    body = {name: value for name, value in declaration(PDF).items() if name != field}
+    body = {name: value for name, value in upload_request(PDF).items() if name != field}
 
     assert error_of(ana.post("/upload", body)) == (400, "INVALID_REQUEST", field)
 
@@ -342,13 +345,13 @@ def test_a_missing_field_is_named(field: str, ana: Person) -> None:
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
 )
 def test_another_kind_of_body_is_refused(kind: str, ana: Person) -> None:
-    answer = ana.client.post("/upload", json.dumps(declaration(PDF)), content_type=kind)
+    answer = ana.client.post("/upload", json.dumps(upload_request(PDF)), content_type=kind)
 
     assert error_of(answer) == (415, "UNSUPPORTED_MEDIA_TYPE", None)
 
 
 def test_unknown_fields_are_ignored(ana: Person) -> None:
-    assert ana.declare(PDF, user_id="6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42", document_id="x").status_code == 200
+    assert ana.request_upload(PDF, user_id="6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42", document_id="x").status_code == 200
     assert Document.objects.get().user_id == ana.id
 
 
@@ -372,5 +375,5 @@ def test_a_document_over_the_page_limit_says_so(ana: Person, settings: Any) -> N
     settings.MAX_PAGES = 2
 
     assert ana.ingest(text_pdf("one", "two", "three")).failure == "TOO_MANY_PAGES"
-    let_pauses_pass()
+    make_parked_jobs_due()
     assert ana.ingest(text_pdf("one", "two")).job.state == "done"

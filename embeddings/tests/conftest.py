@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embeddings.embedders import openai
-from testing.fakes.http_messages import Answer, Request
+from testing.fakes.http_messages import Request, Response
 from testing.fakes.openai import KEY, OpenAIServer
 
 
@@ -24,12 +24,12 @@ class RecordingOpenAIServer(OpenAIServer):
         self.sizes: list[int] = []
         self.tokens: list[int] = []
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         with self._seen:
             self.in_hand += 1
             self.most_in_hand = max(self.most_in_hand, self.in_hand)
         try:
-            return super().answer(request)
+            return super().respond(request)
         finally:
             with self._seen:
                 self.in_hand -= 1

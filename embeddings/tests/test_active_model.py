@@ -18,12 +18,12 @@ from jobs import claims, failpoints, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Moved
-from testing.concurrency import at_once
-from testing.factories.pending_documents import texts, waiting
-from testing.personas import Person, Upload, plan_pdf, run_to_the_end, stop_before
+from testing.concurrency import run_concurrently
+from testing.factories.pending_documents import create_chunked_job, passage_texts
+from testing.personas import Person, Upload, claim_at_stage, plan_pdf, run_all_jobs
 
 PDF, ANOTHER = plan_pdf("hospital care", "drugs"), plan_pdf("dental care")
-INSTANT = "testing.embedders.Instant"
+INSTANT = "testing.embedders.InstantEmbedder"
 LOCAL = EmbeddingModel("wordllama-l2-supercat-256-padded", "1")
 pytestmark = pytest.mark.django_db
 
@@ -104,11 +104,11 @@ def test_another_embedder_leaves_a_tenant_and_its_new_documents_on_its_model(
 @pytest.mark.parametrize("stage", ["embedding", "embeddings_buffered"])
 def test_a_job_that_planned_before_a_cut_over_ends_with_the_new_model(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before(stage)
+    claim_at_stage(stage)
     point(ana, *_named(LOCAL))
     expire()
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     job = uploaded.job
     assert (job.state, job.embed_model) == ("done", LOCAL.model)
@@ -124,7 +124,7 @@ def test_a_cut_over_ends_the_buying_with_the_old_model(
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 1
     if sold_here:
         settings.EMBEDDER = "testing.personas.FailingEmbedder"
-    seen, job = _record_texts(), waiting(texts(60), user_id=ana.id)
+    seen, job = _record_texts(), create_chunked_job(passage_texts(60), user_id=ana.id)
     monkeypatch.setattr(
         failpoints, "failpoint", lambda place: point(ana, *_named(LOCAL)) if place == "embedding:answered" else None
     )
@@ -142,12 +142,12 @@ def test_a_cut_over_ends_the_buying_with_the_old_model(
 def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(
     ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    job = waiting(texts(20), user_id=ana.id)
-    stop_before("embedding")
+    job = create_chunked_job(passage_texts(20), user_id=ana.id)
+    claim_at_stage("embedding")
     point(ana, *_named(LOCAL))
     expire()
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert vendor.requests == 0
     assert UploadJob.objects.get(pk=job.pk).state == "done"
@@ -155,7 +155,7 @@ def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(
 
 def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    claim = stop_before("embeddings_buffered")
+    claim = claim_at_stage("embeddings_buffered")
     point(ana, *_named(LOCAL))
 
     ending = worker.run_stage(claim)
@@ -171,16 +171,16 @@ def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) ->
 
 def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings: Any) -> None:
     first = ana.upload(PDF)
-    one = stop_before("embeddings_buffered")
+    one = claim_at_stage("embeddings_buffered")
     settings.EMBEDDER = "local"
     second = ana.upload(ANOTHER)
-    other = stop_before("embeddings_buffered")
+    other = claim_at_stage("embeddings_buffered")
     assert {one.job.embed_model, other.job.embed_model} == {"instant", LOCAL.model}
 
     endings = [worker.run_stage(other), worker.run_stage(one)]
     settings.EMBEDDER = INSTANT  # so that both models are made here
     expire()
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert [isinstance(ending, Moved) and ending.ended for ending in endings] == [False, True]
     assert (first.job.state, second.job.state) == ("done", "done")
@@ -190,16 +190,16 @@ def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings:
 @pytest.mark.django_db(transaction=True)
 def test_commits_at_the_same_moment_agree_on_a_model(ana: Person, settings: Any) -> None:
     uploads = [ana.upload(PDF)]
-    held = [stop_before("embeddings_buffered")]
+    held = [claim_at_stage("embeddings_buffered")]
     settings.EMBEDDER = "local"
     uploads.append(ana.upload(ANOTHER))
-    held.append(stop_before("embeddings_buffered"))
+    held.append(claim_at_stage("embeddings_buffered"))
 
-    at_once(*(lambda claim=claim: worker.run_stage(claim) for claim in held))
+    run_concurrently(*(lambda claim=claim: worker.run_stage(claim) for claim in held))
 
     settings.EMBEDDER = INSTANT
     expire()
-    run_to_the_end(1)
+    run_all_jobs(1)
     assert [uploaded.job.state for uploaded in uploads] == ["done", "done"]
     assert {model for uploaded in uploads for model in models(uploaded)} == {active_model.active_model(ana.id).model}
 
@@ -215,17 +215,17 @@ def test_a_model_that_nothing_here_makes_is_waited_for_and_costs_no_attempt(
     assert (job.stage, job.state, job.wait_reason, job.attempts) == ("chunked", "queued", "MODEL_UNAVAILABLE", 0)
     assert any(record.levelno == logging.ERROR and "gone@1" in record.message for record in caplog.records)
     point(ana, "instant")
-    run_to_the_end(1)
+    run_all_jobs(1)
     assert uploaded.job.state == "done"
 
 
 def test_a_planned_model_that_is_gone_is_planned_anew_where_another_is_live(ana: Person, settings: Any) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("embedding")
+    claim_at_stage("embedding")
     settings.EMBEDDER = "local"  # nobody makes instant's vectors any more, and no vector of the tenant is of it
     expire()
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert (uploaded.job.state, models(uploaded)) == ("done", {LOCAL.model})
 
@@ -246,7 +246,7 @@ def test_a_passage_that_is_repeated_is_embedded_once_and_found_each_time(ana: Pe
 
 def test_vectors_of_a_model_that_is_no_longer_live_are_not_kept_by_the_sweep(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    claim: Claim = stop_before("embeddings_buffered")
+    claim: Claim = claim_at_stage("embeddings_buffered")
     UploadJob.objects.filter(pk=claim.job.pk).update(
         state="deadletter", finished_at=uploaded.job.created_at, claim_token=None, lease_until=None, slot=None
     )

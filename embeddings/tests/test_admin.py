@@ -9,7 +9,7 @@ from django.urls import reverse
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import Staff, written
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
-from testing.personas import Person, plan_pdf, stop_before
+from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ ROUTES = {DocumentChunk: "embeddings_documentchunk", ChunkBuffer: "embeddings_ch
 @pytest.fixture
 def ana_s_passages(ana: Person) -> Person:
     ana.upload(plan_pdf(f"{WORD} <script>alert(1)</script>"))
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
     return ana
 
 

@@ -16,7 +16,7 @@ from embeddings.indexes import bm25 as terms
 from embeddings.models import DocumentChunk, DocumentTerm
 from embeddings.search import bm25_search
 from embeddings.search.vector_search import Scope
-from testing.factories.searchable_documents import findable
+from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -55,8 +55,8 @@ def bm25_scores(user_id: UUID, query: str, n: int = 50) -> list[tuple[str, float
 
 
 def test_scores_are_those_of_the_formula(ana: Person) -> None:
-    findable(ana.id, TEXTS[:2])
-    findable(ana.id, TEXTS[2:])
+    create_searchable_document(ana.id, TEXTS[:2])
+    create_searchable_document(ana.id, TEXTS[2:])
 
     for query in ("zebra", "wig mango", "kiwi lemon zebra fig", "fig fig"):
         expected = {text: score for text, score in zip(TEXTS, bm25(TEXTS, query), strict=True) if score}
@@ -65,7 +65,7 @@ def test_scores_are_those_of_the_formula(ana: Person) -> None:
 
 
 def test_the_best_is_first_and_n_is_kept_to(ana: Person) -> None:
-    findable(ana.id, TEXTS)
+    create_searchable_document(ana.id, TEXTS)
 
     ranked = [text for text, _ in bm25_scores(ana.id, "zebra kiwi")]
 
@@ -74,11 +74,11 @@ def test_the_best_is_first_and_n_is_kept_to(ana: Person) -> None:
 
 
 def test_another_tenants_documents_change_nothing(ana: Person, ben: Person) -> None:
-    findable(ana.id, TEXTS)
+    create_searchable_document(ana.id, TEXTS)
     before = bm25_scores(ana.id, "zebra wig")
     scope = Scope(ana.id, active_model.active_model(ana.id))
 
-    findable(ben.id, ["zebra wig"] * 30)
+    create_searchable_document(ben.id, ["zebra wig"] * 30)
 
     assert bm25_scores(ana.id, "zebra wig") == before
     # And as the application's role, for which no policy hides Ben's rows.
@@ -88,7 +88,7 @@ def test_another_tenants_documents_change_nothing(ana: Person, ben: Person) -> N
 
 
 def test_a_word_of_the_heading_counts_twice(ana: Person) -> None:
-    findable(ana.id, ["mango kiwi", "wig fig"], headings=[["wig"], ["lemon"]])
+    create_searchable_document(ana.id, ["mango kiwi", "wig fig"], headings=[["wig"], ["lemon"]])
 
     (first, _), (second, _) = bm25_scores(ana.id, "wig")
 
@@ -101,7 +101,7 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
     weights = [1 / (rank + 1) for rank in range(40)]
     texts = [" ".join([*chance.choices(vocabulary, weights, k=chance.randint(5, 60)), f"qw{n}"]) for n in range(120)]
     for start in range(0, 120, 30):
-        findable(ana.id, texts[start : start + 30])
+        create_searchable_document(ana.id, texts[start : start + 30])
 
     for query in [" ".join(chance.sample(vocabulary, 4)) for _ in range(15)] + ["qz0x qz39x", "qz0x qz1x", "qz0x"]:
         expected = {text: score for text, score in zip(texts, bm25(texts, query), strict=True) if score}
@@ -113,7 +113,7 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
 
 def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(ana: Person) -> None:
     for _ in range(2):
-        findable(ana.id, ["zebra"] * 30)
+        create_searchable_document(ana.id, ["zebra"] * 30)
     scope = Scope(ana.id, active_model.active_model(ana.id))
 
     few, every = ([match.chunk_id for match in bm25_search.search_bm25(scope, ["zebra"], n)] for n in (5, 100))
@@ -125,7 +125,7 @@ def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(an
 def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    findable(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
+    create_searchable_document(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
     monkeypatch.setattr(bm25_search, "MAX_POSTINGS", 9)
 
     few = bm25_scores(ana.id, "zebra wig")
@@ -135,7 +135,7 @@ def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
 
 
 def test_what_a_filter_leaves_is_found_however_far_down_it_ranks(ana: Person) -> None:
-    findable(ana.id, [f"zebra {'fig ' * (number % 7)}" for number in range(400)])
+    create_searchable_document(ana.id, [f"zebra {'fig ' * (number % 7)}" for number in range(400)])
     scope = Scope(ana.id, active_model.active_model(ana.id), conditions=(("c.chunk_ord = %(wanted)s", {"wanted": 6}),))
 
     with as_tenant(ana.id):
@@ -145,7 +145,7 @@ def test_what_a_filter_leaves_is_found_however_far_down_it_ranks(ana: Person) ->
 
 
 def test_what_is_counted_and_cannot_be_found_takes_no_place(ana: Person) -> None:
-    findable(ana.id, ["zebra", "zebra", "zebra wig"])
+    create_searchable_document(ana.id, ["zebra", "zebra", "zebra wig"])
     bare(ord=0)
 
     assert [text for text, _ in bm25_scores(ana.id, "zebra", n=2)] == ["zebra", "zebra wig"]
@@ -158,7 +158,7 @@ def rows() -> list[tuple[str, list[int], list[int]]]:
 
 
 def test_writing_again_replaces_what_was_there(ana: Person) -> None:
-    document_id = findable(ana.id, ["zebra wig", "wig"])
+    document_id = create_searchable_document(ana.id, ["zebra wig", "wig"])
     before = rows()
     terms.index_document(document_id)
     assert rows() == before
@@ -172,7 +172,7 @@ def test_writing_again_replaces_what_was_there(ana: Person) -> None:
 
 
 def test_passages_without_a_vector_are_not_counted(ana: Person) -> None:
-    document_id = findable(ana.id, ["zebra wig", "wig"])
+    document_id = create_searchable_document(ana.id, ["zebra wig", "wig"])
     bare(ord=1)
 
     terms.index_document(document_id)
@@ -181,7 +181,7 @@ def test_passages_without_a_vector_are_not_counted(ana: Person) -> None:
 
 
 def test_a_passage_that_lost_its_vector_is_not_found_though_it_is_counted(ana: Person) -> None:
-    findable(ana.id, ["zebra wig", "wig"])
+    create_searchable_document(ana.id, ["zebra wig", "wig"])
     bare(ord=0)
 
     assert [text for text, _ in bm25_scores(ana.id, "wig zebra")] == ["wig"]
@@ -197,7 +197,7 @@ def bare(*, ord: int) -> None:
 
 
 def test_impacts_stay_small_whatever_stands_in_a_passage(ana: Person) -> None:
-    findable(
+    create_searchable_document(
         ana.id,
         ["zebra " * 9_000, "", "- . !", "x" * 3_000, "🙂 שלום مرحبا"],
         headings=[["zebra"] * 500, [], [], [], []],
@@ -212,7 +212,7 @@ def test_impacts_stay_small_whatever_stands_in_a_passage(ana: Person) -> None:
 
 @pytest.mark.usefixtures("never_vacuumed")
 def test_the_tenant_reads_its_words_through_the_index(ana: Person) -> None:
-    findable(ana.id, TEXTS)
+    create_searchable_document(ana.id, TEXTS)
     sql = "EXPLAIN SELECT postings FROM document_terms WHERE user_id = %s AND term = ANY(%s)"
     with as_tenant(ana.id), connection.cursor() as cursor:
         cursor.execute("SELECT row_security_active('document_terms'), set_config('enable_seqscan', 'off', true)")

@@ -18,7 +18,7 @@ from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import worker
 from jobs.models import UploadJob
 from jobs.states import Stage
-from testing.personas import Person, Upload, plan_pdf, run_to_the_end, stages, stop_before
+from testing.personas import Person, Upload, claim_at_stage, plan_pdf, run_all_jobs, run_stages
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
 pytestmark = pytest.mark.django_db
@@ -72,7 +72,7 @@ def test_another_text_under_the_same_ids_loses_its_vectors_and_the_rest_keeps_th
 
     assert ana.post(f"/jobs/{uploaded.document_id}/retry").json()["stage"] == "parsing"
     seen_without_vector = 0
-    for claim in stages():
+    for claim in run_stages():
         if claim.job.stage == "chunked":
             seen_without_vector = DocumentChunk.objects.filter(embedding=None).count()
 
@@ -104,7 +104,7 @@ def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
 
 def test_a_buffer_left_by_another_parse_is_not_taken_for_the_new_cut(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("chunks_buffered")
+    claim_at_stage("chunks_buffered")
     sql("UPDATE document_chunk_buffer SET text = 'old', chunk_sha = encode(sha256('old'::bytea), 'hex')")
     dead_at("chunks_buffered")
     parse_again(uploaded, "An older text.\n")
@@ -132,11 +132,11 @@ def test_a_retry_after_everything_was_bought_buys_nothing_again(ana: Person, set
 
 def test_another_model_between_plan_and_embedding_does_not_matter(ana: Person, settings: Any) -> None:
     uploaded = ana.upload(PDF)
-    planned = stop_before("embedding").job.embed_model
-    settings.EMBEDDER = "testing.embedders.Instant"
+    planned = claim_at_stage("embedding").job.embed_model
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     sql("UPDATE upload_jobs SET lease_until = clock_timestamp() - interval '1 second'")
 
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert uploaded.job.state == "done"
     assert {chunk.embed_model for chunk in DocumentChunk.objects.all()} == {planned}
@@ -146,7 +146,7 @@ def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -
     settings.EMBEDDER = "testing.personas.NarrowEmbedder"
 
     uploaded = ana.ingest(PDF)
-    run_to_the_end(5)
+    run_all_jobs(5)
 
     assert uploaded.failure == "internal"
     assert not VectorBuffer.objects.exists()
@@ -156,10 +156,10 @@ def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -
 
 def test_a_buffered_chunk_that_changed_is_not_committed_and_a_retry_cuts_anew(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("chunks_buffered").move("release")
+    claim_at_stage("chunks_buffered").move("release")
     sql("UPDATE document_chunk_buffer SET text = 'altered' WHERE chunk_ord = 0")
 
-    run_to_the_end(5)
+    run_all_jobs(5)
 
     assert uploaded.failure == "CHUNKS_NOT_SOUND"
     assert not DocumentChunk.objects.exists()
@@ -172,7 +172,7 @@ def test_a_buffered_chunk_that_changed_is_not_committed_and_a_retry_cuts_anew(an
 @pytest.mark.parametrize("swept", [False, True])
 def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("embeddings_buffered").move("release")
+    claim_at_stage("embeddings_buffered").move("release")
     sql(
         "UPDATE document_vector_buffer SET embedding = embedding - embedding - embedding"
         " WHERE chunk_id = (SELECT chunk_id FROM document_chunks WHERE chunk_ord = 0)"
@@ -181,7 +181,7 @@ def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Per
         dead_at("embeddings_buffered")
         periodic.empty_buffers()
     else:
-        run_to_the_end(5)
+        run_all_jobs(5)
         assert uploaded.failure == "VECTORS_NOT_SOUND"
     assert DocumentChunk.objects.get(chunk_ord=0).embedding is None
 
@@ -197,7 +197,7 @@ def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Per
 def test_when_every_vector_is_there_already_nothing_is_embedded(ana: Person, settings: Any) -> None:
     """The job was set back by hand: its vectors wait in the buffer under another sha."""
     uploaded = ana.upload(PDF)
-    stop_before("embeddings_buffered").move("release")
+    claim_at_stage("embeddings_buffered").move("release")
     sql("UPDATE upload_jobs SET stage = 'embedding'")
     sql("UPDATE document_vector_buffer SET vector_sha = 'x' WHERE vector_sha IN"
         " (SELECT min(vector_sha) FROM document_vector_buffer)")  # fmt: skip
@@ -223,7 +223,7 @@ def test_a_stored_parse_is_used_by_a_job_that_did_not_make_it(ana: Person) -> No
 
 def test_pages_that_do_not_fit_the_text_are_refused(ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before("parsed").move("release")
+    claim_at_stage("parsed").move("release")
     sql("UPDATE documents SET page_starts = page_starts || 1000000")
 
     worker.drain()
@@ -237,7 +237,7 @@ def test_pages_that_do_not_fit_the_text_are_refused(ana: Person) -> None:
 @pytest.mark.parametrize("stage", ["chunks_buffered", "embeddings_buffered"])
 def test_buffers_of_dead_letters_are_swept_and_the_retry_still_ends_well(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
-    stop_before(stage)
+    claim_at_stage(stage)
     dead_at(stage)
     assert ChunkBuffer.objects.exists()
 
@@ -253,7 +253,7 @@ def test_buffers_of_dead_letters_are_swept_and_the_retry_still_ends_well(stage: 
 
 def test_buffers_of_jobs_under_way_are_let_be(ana: Person, ben: Person) -> None:
     ana.upload(PDF)
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
     count = ChunkBuffer.objects.count(), VectorBuffer.objects.count()
 
     periodic.empty_buffers()
@@ -352,7 +352,7 @@ def without_negation(statement: str) -> str:
 @pytest.mark.parametrize("stage", BREAKS)
 def test_a_proof_holds_where_the_job_stands_and_names_what_is_broken(stage: str, ana: Person) -> None:
     ana.upload(PDF)
-    job_id = stop_before(stage).job.pk
+    job_id = claim_at_stage(stage).job.pk
     proof = INSURANCE.step(stage).invariant
     assert proof([job_id]) == {}
 
@@ -368,7 +368,7 @@ def test_a_proof_holds_where_the_job_stands_and_names_what_is_broken(stage: str,
 def test_every_proof_of_the_plan_holds_at_its_stage_and_at_those_after_it_that_keep_it(ana: Person) -> None:
     ana.upload(PDF)
 
-    for claim in stages():
+    for claim in run_stages():
         assert INSURANCE.step(claim.job.stage).invariant([claim.job.pk]) == {}
 
 
@@ -383,7 +383,7 @@ def test_a_proof_answers_for_many_jobs_and_blames_only_the_broken(ana: Person, b
 def test_advance_refuses_a_stage_whose_invariant_does_not_hold(stage: str, ana: Person, platform: Person) -> None:
     uploaded = ana.upload(PDF)
     before = Stage.values[Stage.values.index(stage) - 1]
-    claim = stop_before(before)
+    claim = claim_at_stage(before)
     claim.move("release")
 
     answer = platform.post(f"/jobs/{uploaded.document_id}/advance")
@@ -399,7 +399,7 @@ def test_advance_refuses_a_stage_whose_invariant_does_not_hold(stage: str, ana: 
 def test_advance_takes_a_stage_that_is_truly_reached(stage: str, ana: Person, platform: Person) -> None:
     """Driven to the stage, then set back by one: the work is there, so the service may move the job on."""
     uploaded = ana.upload(PDF)
-    stop_before(stage).move("release")
+    claim_at_stage(stage).move("release")
     sql("UPDATE upload_jobs SET stage = %s", Stage.values[Stage.values.index(stage) - 1])
 
     answer = platform.post(f"/jobs/{uploaded.document_id}/advance")

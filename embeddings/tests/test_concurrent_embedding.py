@@ -20,12 +20,12 @@ from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
 from jobs.models import UploadJob
-from testing.cluster import cluster as real_cluster
-from testing.cluster import until
-from testing.factories.pending_documents import texts, waiting
-from testing.factories.searchable_documents import findable
-from testing.fakes.openai import KEY, vector
-from testing.personas import Person, run_to_the_end, stop_before
+from testing.cluster import running_cluster as real_cluster
+from testing.cluster import wait_until
+from testing.factories.pending_documents import create_chunked_job, passage_texts
+from testing.factories.searchable_documents import create_searchable_document
+from testing.fakes.openai import KEY, text_vector
+from testing.personas import Person, claim_at_stage, run_all_jobs
 from vendors.models import Budget, Purchase
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -61,14 +61,14 @@ def settled(job: UploadJob) -> tuple[int, Decimal]:
 
 
 def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = texts(600)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(600)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
 
     vectors = vectors_of(job)
     assert reload_job(job).state == "done"
-    assert all(vectors[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
+    assert all(vectors[text] == pytest.approx(text_vector(text).tolist(), abs=1e-6) for text in passages)
     assert bought(vendor, passages) == [1] * 600
     assert reload_job(job).embed_model == "text-embedding-3-small"
 
@@ -77,7 +77,7 @@ def test_the_job_costs_what_the_vendor_charged_and_was_predicted(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
-    job = waiting(texts(300), user_id=ana.id)
+    job = create_chunked_job(passage_texts(300), user_id=ana.id)
 
     worker.drain()
 
@@ -98,7 +98,7 @@ def test_no_more_calls_are_in_flight_than_are_allowed(
 ) -> None:
     settings.EMBED_IN_FLIGHT, settings.EMBED_BATCH = at_once, 10
     vendor.delay = 0.05
-    job = waiting(texts(120), user_id=ana.id)
+    job = create_chunked_job(passage_texts(120), user_id=ana.id)
 
     worker.drain()
 
@@ -107,7 +107,7 @@ def test_no_more_calls_are_in_flight_than_are_allowed(
 
 
 def test_a_call_has_256_texts_at_most(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    waiting(texts(600), user_id=ana.id)
+    create_chunked_job(passage_texts(600), user_id=ana.id)
 
     worker.drain()
 
@@ -115,7 +115,7 @@ def test_a_call_has_256_texts_at_most(ana: Person, vendor: RecordingOpenAIServer
 
 
 def test_a_call_has_300_000_tokens_at_most(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    waiting(texts(80, words=7_000), user_id=ana.id)
+    create_chunked_job(passage_texts(80, words=7_000), user_id=ana.id)
 
     worker.drain()
 
@@ -127,8 +127,8 @@ def test_progress_cost_and_vectors_are_written_in_one_transaction(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_IN_FLIGHT = 1
-    job = waiting(texts(300), user_id=ana.id)
-    claim = stop_before("embedding")
+    job = create_chunked_job(passage_texts(300), user_id=ana.id)
+    claim = claim_at_stage("embedding")
     with connection.cursor() as cursor:
         cursor.execute("""
             CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -142,10 +142,10 @@ def test_progress_cost_and_vectors_are_written_in_one_transaction(
 
 
 def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = texts(300)
+    passages = passage_texts(300)
     passages[137] += POISON
     vendor.poison = POISON
-    job = waiting(passages, user_id=ana.id)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
 
@@ -159,14 +159,14 @@ def test_a_text_that_the_vendor_refuses_loses_only_itself(ana: Person, vendor: R
 
 
 def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = [*texts(30), f"A {POISON} of its own."]
+    passages = [*passage_texts(30), f"A {POISON} of its own."]
     vendor.poison = POISON
-    job = waiting(passages, user_id=ana.id)
+    job = create_chunked_job(passages, user_id=ana.id)
     worker.drain()
     vendor.poison = ""
 
     requeue(job)
-    run_to_the_end()
+    run_all_jobs()
 
     assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [1] * 31
@@ -174,7 +174,7 @@ def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: Re
 
 def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.poison = "Passage"
-    job = waiting(texts(512), user_id=ana.id)
+    job = create_chunked_job(passage_texts(512), user_id=ana.id)
 
     worker.drain()
 
@@ -183,8 +183,8 @@ def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, ven
 
 
 def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = texts(80, words=7_000)
-    job = waiting(passages, user_id=ana.id, counts=[1] * 80)
+    passages = passage_texts(80, words=7_000)
+    job = create_chunked_job(passages, user_id=ana.id, counts=[1] * 80)
 
     worker.drain()
 
@@ -194,9 +194,9 @@ def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendo
 
 @pytest.mark.parametrize("kind", ["status-413", "status-422"])
 def test_what_is_too_much_for_the_vendor_is_split(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = texts(20)
-    vendor.misbehave(CALL, kind)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(20)
+    vendor.inject_fault(CALL, kind)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
 
@@ -219,15 +219,15 @@ WAITS = {
 def test_what_is_not_the_documents_fault_is_a_wait_and_no_attempt(
     kind: str, reason: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    passages = texts(20)
-    vendor.misbehave(CALL, kind)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(20)
+    vendor.inject_fault(CALL, kind)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
     held = reload_job(job)
     with connection.cursor() as cursor:
         cursor.execute("UPDATE vendor_rate_limits SET paused_until = NULL")
-    run_to_the_end()
+    run_all_jobs()
 
     assert (held.state, held.wait_reason, held.attempts) == ("queued", reason, ATTEMPTS_OF_ONE_TRY)
     assert reload_job(job).state == "done"
@@ -271,29 +271,29 @@ def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
     kind: str, code: str, times: int, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.2
-    passages = texts(20)
-    vendor.misbehave(CALL, kind)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(20)
+    vendor.inject_fault(CALL, kind)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
     held, buffered = reload_job(job), VectorBuffer.objects.count()
-    run_to_the_end()
+    run_all_jobs()
 
     assert (held.state, (held.last_error or {})["code"], buffered) == ("retryable", code, 0)
     assert reload_job(job).state == "done"
     assert bought(vendor, passages) == [times] * 20
-    assert vectors_of(job)[passages[7]] == pytest.approx(vector(passages[7]).tolist(), abs=1e-6)
+    assert vectors_of(job)[passages[7]] == pytest.approx(text_vector(passages[7]).tolist(), abs=1e-6)
 
 
 def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    vendor.misbehave(CALL, "refused")
-    job = waiting(texts(20), user_id=ana.id)
+    vendor.inject_fault(CALL, "refused")
+    job = create_chunked_job(passage_texts(20), user_id=ana.id)
 
     worker.drain()
     code = (reload_job(job).last_error or {})["code"]
     left = Purchase.objects.count()
-    vendor.behave()
-    run_to_the_end()
+    vendor.clear_faults()
+    run_all_jobs()
 
     assert (code, left) == ("VENDOR_UNREACHABLE", 0)
     assert reload_job(job).state == "done"
@@ -301,39 +301,39 @@ def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vend
 
 @pytest.mark.parametrize("kind", ["shuffled", "wrong-model"])
 def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = texts(20)
-    vendor.misbehave(CALL, kind)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(20)
+    vendor.inject_fault(CALL, kind)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
 
     vectors = vectors_of(job)
-    assert all(vectors[text] == pytest.approx(vector(text).tolist(), abs=1e-6) for text in passages)
+    assert all(vectors[text] == pytest.approx(text_vector(text).tolist(), abs=1e-6) for text in passages)
 
 
 def test_when_one_call_fails_those_beside_it_are_kept(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
-    passages = texts(30)
+    passages = passage_texts(30)
     vendor.delay = 0.1
-    vendor.misbehave(CALL, "status-500")
-    job = waiting(passages, user_id=ana.id)
+    vendor.inject_fault(CALL, "status-500")
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
 
     assert reload_job(job).state == "retryable"
     assert reload_job(job).progress["embeds_done"] == VectorBuffer.objects.count() == 20
     assert settled(job)[0] == vendor.ledger.totals["tokens"]
-    run_to_the_end()
+    run_all_jobs()
     assert bought(vendor, passages) == [1] * 30
 
 
 def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    vendor.misbehave(CALL, "truncated-json")
-    job = waiting(texts(20), user_id=ana.id)
+    vendor.inject_fault(CALL, "truncated-json")
+    job = create_chunked_job(passage_texts(20), user_id=ana.id)
 
-    run_to_the_end()
+    run_all_jobs()
 
     left = Purchase.objects.filter(job_id=job.pk, state="reserved").aggregate(Sum("quantity"))["quantity__sum"]
     assert left + settled(job)[0] == vendor.ledger.totals["tokens"]
@@ -343,15 +343,15 @@ def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
-    passages = texts(60)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(60)
+    job = create_chunked_job(passages, user_id=ana.id)
     one = sum(len(text) for text in passages[:10]) // 4  # about as many tokens
     budget = Budget.objects.create(user_id=ana.id, cents_per_day=Decimal(one * 3) * 2 / 1_000_000)
 
     worker.drain()
     held, spent = reload_job(job), Purchase.objects.aggregate(Sum("cents"))["cents__sum"]
     budget.delete()
-    run_to_the_end()
+    run_all_jobs()
 
     assert (held.state, held.wait_reason, held.attempts) == ("queued", "BUDGET_SPENT", ATTEMPTS_OF_ONE_TRY)
     assert 0 < spent <= budget.cents_per_day
@@ -365,7 +365,7 @@ def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(
 ) -> None:
     settings.EMBED_BATCH, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 4  # a burst of two
     vendor.delay = 0.1
-    job = waiting(texts(60), user_id=ana.id)
+    job = create_chunked_job(passage_texts(60), user_id=ana.id)
 
     worker.drain()
 
@@ -378,8 +378,8 @@ def test_an_outage_charges_no_attempt_once_the_breaker_is_open(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH, settings.VENDOR_BREAKER_FAULTS = 10, 3
-    vendor.misbehave(CALL, "status-500", times=3)
-    job = waiting(texts(30), user_id=ana.id)
+    vendor.inject_fault(CALL, "status-500", times=3)
+    job = create_chunked_job(passage_texts(30), user_id=ana.id)
 
     worker.drain()
 
@@ -391,8 +391,8 @@ def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 2
-    job = waiting(texts(60), user_id=ana.id)
-    claim = stop_before("embedding")
+    job = create_chunked_job(passage_texts(60), user_id=ana.id)
+    claim = claim_at_stage("embedding")
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET claim_token = gen_random_uuid()")
@@ -407,8 +407,8 @@ def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
 def test_a_cluster_that_stops_keeps_what_it_has_bought(
     ana: Person, vendor: RecordingOpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = waiting(texts(60), user_id=ana.id)
-    claim = stop_before("embedding")
+    job = create_chunked_job(passage_texts(60), user_id=ana.id)
+    claim = claim_at_stage("embedding")
     monkeypatch.setattr(shared_memory, "is_stopping", lambda: vendor.requests > 0)
     monkeypatch.setattr("django.conf.settings.EMBED_BATCH", 10, raising=False)
 
@@ -424,12 +424,12 @@ def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_cal
     ana: Person, vendor: RecordingOpenAIServer, tmp_path: Path
 ) -> None:
     (tmp_path / "embedding:answered~1").touch()
-    passages = texts(100)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(100)
+    job = create_chunked_job(passages, user_id=ana.id)
     there = {"EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": vendor.url, "EMBED_BATCH": 10}
 
     with real_cluster(workers=1, ACCESSA_FAILPOINTS=tmp_path, JOBS_LEASE_SECONDS=2, **there):
-        until(lambda: reload_job(job).state == "done", seconds=60)
+        wait_until(lambda: reload_job(job).state == "done", seconds=60)
 
     at_once = 3 + 1 + 1  # in the air, answered and being read, and the one that is being written down
     assert list(tmp_path.glob("*~1")) == []
@@ -442,8 +442,8 @@ def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_cal
 
 
 def test_a_search_is_on_the_bill_of_who_asks(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    passages = texts(20)
-    waiting(passages, user_id=ana.id)
+    passages = passage_texts(20)
+    create_chunked_job(passages, user_id=ana.id)
     worker.drain()
 
     vectors = ana.post("/search", {"query": passages[3]}).json()["passages"]
@@ -460,8 +460,8 @@ UNAVAILABLE = [kind for kind, _, _ in FAULTS if kind not in ("hang", "one-byte-a
 def test_a_search_while_the_vendor_is_away_is_503_and_says_when(
     kind: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
-    vendor.misbehave(CALL, kind)
+    create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    vendor.inject_fault(CALL, kind)
 
     answer = ana.post("/search", {"query": "copay"})
 
@@ -470,7 +470,7 @@ def test_a_search_while_the_vendor_is_away_is_503_and_says_when(
 
 
 def test_a_search_past_the_budget_is_429(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000009"))
 
     answers = [ana.post("/search", {"query": "is care covered"}) for _ in range(5)]
@@ -482,7 +482,7 @@ def test_a_search_past_the_budget_is_429(ana: Person, vendor: RecordingOpenAISer
 
 
 def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000001"))
 
     answer = ana.post("/search", {"query": "is care covered"})
@@ -492,8 +492,8 @@ def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: RecordingOpenAI
 
 
 def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
-    vendor.misbehave(CALL, "status-400")
+    create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    vendor.inject_fault(CALL, "status-400")
 
     answer = ana.post("/search", {"query": "copay"})
 
@@ -503,7 +503,7 @@ def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendo
 def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
-    findable(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     settings.MAX_QUERY_CHARS = 100_000
 
     answer = ana.post("/search", {"query": "保険 " * 20_000})
@@ -513,8 +513,8 @@ def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
 
 
 def test_nothing_is_bought_for_a_model_of_our_own(ana: Person, settings: Any) -> None:
-    settings.EMBEDDER = "testing.embedders.Instant"
-    job = waiting(texts(20), user_id=ana.id)
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
+    job = create_chunked_job(passage_texts(20), user_id=ana.id)
 
     worker.drain()
 

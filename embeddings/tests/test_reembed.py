@@ -28,7 +28,7 @@ from embeddings.tests.campaign_helpers import (
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, services, worker
 from jobs.outcomes import Wait
-from testing.personas import FailingEmbedder, Person, Upload, plan_pdf, run_to_the_end, stop_before
+from testing.personas import FailingEmbedder, Person, Upload, claim_at_stage, plan_pdf, run_all_jobs
 from vendors import ledger
 from vendors.models import Purchase
 
@@ -92,7 +92,7 @@ def test_a_reembedding_killed_anywhere_goes_on_and_buys_nothing_it_has_twice(
 
     assert kill_worker_at(monkeypatch, place)
     bought = set(VectorBuffer.objects.values_list("chunk__text", flat=True))
-    run_to_the_end(1)
+    run_all_jobs(1)
 
     texts = set(DocumentChunk.objects.values_list("text", flat=True))
     twice = [text for text, times in Counter(target.seen).items() if times > 1]
@@ -182,7 +182,7 @@ def test_a_document_that_is_worked_on_is_left_alone(uploaded: Upload, target: Fa
 
 def test_a_document_without_passages_has_nothing_to_move(ana: Person) -> None:
     waiting = ana.upload(PDF)
-    stop_before("chunking")
+    claim_at_stage("chunking")
 
     with pytest.raises(ApiError, match="NOT_FOUND"):
         reembed(waiting)
@@ -205,7 +205,7 @@ def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbe
     shown = ana.get(f"/job/{uploaded.job_id}").json()
 
     job = reembed(uploaded)
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
 
     assert ana.get(f"/job/{uploaded.job_id}").json() == shown
     assert ana.get(f"/job/{job.pk}").status_code == 404
@@ -217,7 +217,7 @@ def test_a_reembedding_gives_way_between_two_batches(
 ) -> None:
     settings.EMBED_BATCH = 1
     job = reembed(uploaded)
-    claim = stop_before("embedding")
+    claim = claim_at_stage("embedding")
     ben.upload(plan_pdf("hearing aids"))
 
     ending = worker.run_stage(claim)
@@ -226,5 +226,5 @@ def test_a_reembedding_gives_way_between_two_batches(
     assert (ending.seconds, ending.reason) == (0.0, "GAVE_WAY")
     assert VectorBuffer.objects.count() == 1
     claim.move("wait", pause=timedelta(0), reason="GAVE_WAY")
-    run_to_the_end(2)
+    run_all_jobs(2)
     assert reload_job(job).state == "done"

@@ -17,14 +17,14 @@ from embeddings.embedders import Vectors
 from embeddings.models import DocumentChunk, LiveModel
 from embeddings.search import search, snapshot
 from embeddings.search.results import SELECT_CHUNKS
-from testing.embedders import Instant
-from testing.factories.searchable_documents import findable
+from testing.embedders import InstantEmbedder
+from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 
 
-class Slow(Instant):
+class Slow(InstantEmbedder):
     """While it embeds, something happens, once."""
 
     model = "slow"
@@ -74,7 +74,7 @@ def test_a_cut_over_while_the_query_is_embedded_does_not_empty_the_answer(
 ) -> None:
     settings.EMBEDDER = f"{__name__}.Slow"
     local = embedders.get_embedder("local")
-    findable(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
+    create_searchable_document(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
     move(ana.id, "slow")
     Slow.meanwhile.append(lambda: move(ana.id, local.model, local.version))
 
@@ -88,7 +88,7 @@ def test_a_cut_over_while_the_query_is_embedded_does_not_empty_the_answer(
 
 
 def test_a_model_that_never_stays_is_not_followed_for_ever(ana: Person) -> None:
-    findable(ana.id, ["wig care"])
+    create_searchable_document(ana.id, ["wig care"])
     versions = iter(range(1, 100))
 
     with before_each(POINTER, lambda: move(ana.id, "known", str(next(versions)))) as reads:
@@ -99,7 +99,7 @@ def test_a_model_that_never_stays_is_not_followed_for_ever(ana: Person) -> None:
 
 
 def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
-    findable(ana.id, ["wig care"])
+    create_searchable_document(ana.id, ["wig care"])
 
     with before_each(POINTER, lambda: None) as reads:
         search(user_id=ana.id, query="wig", model=active_model.EmbeddingModel("another", "1"))
@@ -112,7 +112,7 @@ def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person) -> None:
-    remaining, gone = findable(ana.id, ["wig hair care"]), findable(ana.id, ["wig"])
+    remaining, gone = create_searchable_document(ana.id, ["wig hair care"]), create_searchable_document(ana.id, ["wig"])
     other = connection.copy()
 
     def delete() -> None:
@@ -142,7 +142,7 @@ def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person)
 def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_search(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    findable(ana.id, ["wig care"])
+    create_searchable_document(ana.id, ["wig care"])
     monkeypatch.setattr(snapshot, "SECONDS", 0.1)
 
     with before_each(FETCH, lambda: None, instead="SELECT pg_sleep(20)"):
@@ -159,7 +159,7 @@ def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_sear
 
 @pytest.mark.django_db(transaction=True)
 def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_none_of_it_behind(ana: Person) -> None:
-    findable(ana.id, ["wig care"])
+    create_searchable_document(ana.id, ["wig care"])
     seen: list[tuple[Any, ...]] = []
 
     def look() -> None:
@@ -180,7 +180,7 @@ def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_n
 
 @pytest.mark.django_db(transaction=True)
 def test_words_that_cannot_be_read_in_time_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    findable(ana.id, ["wig care"])
+    create_searchable_document(ana.id, ["wig care"])
     monkeypatch.setattr(snapshot, "SECONDS", 0.1)
     other = connection.copy()
 

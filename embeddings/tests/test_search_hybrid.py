@@ -19,7 +19,7 @@ from embeddings.models import DocumentChunk
 from embeddings.search import bm25_search, fusion
 from embeddings.search.vector_search import Scope, nearest_chunks
 from embeddings.tests.conftest import RecordingOpenAIServer
-from testing.factories.searchable_documents import findable
+from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +42,7 @@ def texts_of(passages: list[dict[str, Any]]) -> list[str]:
 
 
 def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person) -> None:
-    findable(ana.id, ["wig care", "wig wig repair", "kidney care", "hearing aids"])
+    create_searchable_document(ana.id, ["wig care", "wig wig repair", "kidney care", "hearing aids"])
     weight = fusion.VECTOR_WEIGHTS.get(embedders.get_embedder(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
 
     passages = search(ana, "wig care")
@@ -59,7 +59,7 @@ def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person
 
 
 def test_each_mode_asks_its_own_arm_only(ana: Person) -> None:
-    findable(ana.id, ["wig care", "kidney care", "hearing aids"])
+    create_searchable_document(ana.id, ["wig care", "kidney care", "hearing aids"])
 
     by_text, by_vector = search(ana, "wig", mode="text"), search(ana, "wig", mode="vector")
 
@@ -71,7 +71,7 @@ def test_each_mode_asks_its_own_arm_only(ana: Person) -> None:
 
 def test_what_is_equally_good_comes_in_the_order_of_its_id(ana: Person) -> None:
     for _ in range(3):
-        findable(ana.id, ["wig care"] * 3)
+        create_searchable_document(ana.id, ["wig care"] * 3)
 
     for mode in (*BOTH, "hybrid"):
         ids = [passage["chunk_id"] for passage in search(ana, "wig care", mode=mode, k=5)]
@@ -83,7 +83,7 @@ def test_what_is_equally_good_comes_in_the_order_of_its_id(ana: Person) -> None:
 
 @pytest.mark.parametrize("mode", [*BOTH, "hybrid"])
 def test_a_phrase_must_stand_there_and_an_excluded_word_must_not(mode: str, ana: Person) -> None:
-    findable(
+    create_searchable_document(
         ana.id, ["prior authorization for a wig", "authorization prior to a wig", "prior authorizations", "kidney"]
     )
 
@@ -105,7 +105,9 @@ def test_filters_hold_inside_both_arms_however_few_pass(ana: Person) -> None:
     vectors = numpy.zeros((100, DIMENSIONS), dtype=numpy.float32)
     vectors[:, 0], vectors[:, 1] = numpy.cos(numpy.linspace(0, 1, 100)), numpy.sin(numpy.linspace(0, 1, 100))
     texts = ["wig care " * 3] * 97 + ["wig " + "kidney " * 200] * 3
-    findable(ana.id, texts, vectors=vectors, headings=[["Part"]] * 97 + [["Chapter 9", "Hair LOSS"]] * 3)
+    create_searchable_document(
+        ana.id, texts, vectors=vectors, headings=[["Part"]] * 97 + [["Chapter 9", "Hair LOSS"]] * 3
+    )
 
     for mode in (*BOTH, "hybrid"):
         assert len(search(ana, "wig", mode=mode, filters={"pages": [98, 200]})) == 3, mode
@@ -116,7 +118,10 @@ def test_filters_hold_inside_both_arms_however_few_pass(ana: Person) -> None:
 
 
 def test_filters_on_documents_narrow_to_them(ana: Person) -> None:
-    old, new = findable(ana.id, ["wig care"], filename="Plan 2025.pdf"), findable(ana.id, ["wig"], filename="2026.pdf")
+    old, new = (
+        create_searchable_document(ana.id, ["wig care"], filename="Plan 2025.pdf"),
+        create_searchable_document(ana.id, ["wig"], filename="2026.pdf"),
+    )
     Document.objects.filter(pk=old).update(created_at=datetime(2025, 3, 1, 12, tzinfo=UTC))
     Document.objects.filter(pk=new).update(created_at=datetime(2026, 3, 1, tzinfo=UTC))
 
@@ -143,7 +148,7 @@ def test_the_snippet_marks_what_was_asked_for_and_escapes_all_else(ana: Person) 
     text = (
         "Before. " * 60 + 'Wigs & <script>alert("x")</script> \x02hair\x03 <mark>cost</mark> you $5. ' + "After. " * 60
     )
-    findable(ana.id, [text, "nothing of it"])
+    create_searchable_document(ana.id, [text, "nothing of it"])
 
     first, other = search(ana, "what does a wig cost?")
 
@@ -161,7 +166,9 @@ def test_the_snippet_marks_what_was_asked_for_and_escapes_all_else(ana: Person) 
 
 def cut(ana: Person) -> UUID:
     """Four passages: two of one section that overlap, one of its table that goes on, one of another section."""
-    document_id = findable(ana.id, ["wig one. wig two.", "wig two. wig three.", "| wig |\n|---|\n| d |", "wig e."])
+    document_id = create_searchable_document(
+        ana.id, ["wig one. wig two.", "wig two. wig three.", "| wig |\n|---|\n| d |", "wig e."]
+    )
     places = [(0, 17, ["S"]), (9, 28, ["S"]), (29, 34, ["S"]), (36, 42, ["T"])]
     for at, (start, end, headings) in enumerate(places):
         meta = {"start": start, "end": end, "headings": headings, "pages": [at + 1, at + 1]}
@@ -196,11 +203,13 @@ def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(
     ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     assert search(ana, "wig") == []
-    document_id = findable(ana.id, ["wig care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
+    document_id = create_searchable_document(
+        ana.id, ["wig care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32)
+    )
 
     assert len(search(ana, "wig", mode="text")) == 1
     assert search(ana, "wig", document_ids=[str(uuid4())]) == search(ana, "wig", filters={"filename": "x"}) == []
-    vendor.misbehave("POST /v1/embeddings", "status-500")
+    vendor.inject_fault("POST /v1/embeddings", "status-500")
     assert len(search(ana, "wig", mode="text", document_ids=[str(document_id)])) == 1
     assert vendor.requests == 0
     assert ana.post("/search", {"query": "wig"}).json()["code"] == "SEARCH_UNAVAILABLE"
@@ -212,7 +221,7 @@ def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(
 @pytest.fixture
 def scopes(ana: Person, ben: Person) -> dict[str, Scope]:
     """Ana has a passage, Ben has none."""
-    findable(ana.id, ["wig care"])
+    create_searchable_document(ana.id, ["wig care"])
     return {person.user.username[:3]: Scope(person.id, active_model.active_model(person.id)) for person in (ana, ben)}
 
 

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from accounts.errors import ApiError
 from embeddings.search import search
-from testing.factories.searchable_documents import findable
+from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -83,7 +83,7 @@ TYPED = [
 
 @pytest.mark.parametrize("mode", ["hybrid", "text"])
 def test_whatever_is_typed_is_a_question(mode: str, ana: Person) -> None:
-    findable(
+    create_searchable_document(
         ana.id, ["Dental care is covered.", "Your copay for a visit, \\ 'quoted' %s {}."], headings=[["Dental"], []]
     )
 
@@ -96,7 +96,7 @@ def test_whatever_is_typed_is_a_question(mode: str, ana: Person) -> None:
 
 
 def test_words_that_tell_nothing_find_nothing_by_text_and_the_nearest_by_vector(ana: Person) -> None:
-    findable(ana.id, ["The care of it.", "And so on."])
+    create_searchable_document(ana.id, ["The care of it.", "And so on."])
 
     assert answer(ana, {"query": "the of and", "mode": "text"}).json() == {"passages": [], "records": [], "laws": []}
     assert len(answer(ana, {"query": "the of and"}).json()["passages"]) == 2
@@ -110,7 +110,7 @@ def test_what_may_be_left_out_may_be_null(ana: Person) -> None:
 
 
 def test_half_a_character_from_the_command_line_is_no_crash(ana: Person) -> None:
-    findable(ana.id, ["Dental care is covered."])
+    create_searchable_document(ana.id, ["Dental care is covered."])
 
     assert len(search(user_id=ana.id, query="dental \udcff\0")) == 1
     with pytest.raises(ApiError, match="EMPTY_QUERY"):

@@ -6,7 +6,7 @@ import pytest
 
 from jobs import worker
 from jobs.models import Event, UploadJob
-from testing.personas import Person, plan_pdf, stop_before
+from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +18,7 @@ def passed_over() -> list[str]:
 
 def test_a_job_that_is_sent_back_passes_over_what_is_done(ana: Person) -> None:
     uploaded = ana.upload(plan_pdf("hospital care"))
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
     assert passed_over() == []
     free = {"claim_token": None, "lease_until": None, "slot": None, "attempts": 0}
     UploadJob.objects.filter(pk=uploaded.job_id).update(stage="parsing", state="queued", **free)

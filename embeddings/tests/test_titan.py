@@ -17,9 +17,9 @@ from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Retryable, Wait
 from testing.fakes.bedrock import V2, BedrockServer
-from testing.fakes.faults import KINDS, Status, dripping, instead
-from testing.fakes.http_messages import as_json
-from testing.fakes.openai import vector
+from testing.fakes.faults import FAULTS, http_error, replacement, slow_body
+from testing.fakes.http_messages import json_response
+from testing.fakes.openai import text_vector
 from testing.personas import Person, plan_pdf
 from vendors import errors, guard
 
@@ -39,7 +39,7 @@ def bedrock(opened: BedrockServer, settings: Any, monkeypatch: pytest.MonkeyPatc
     settings.EMBEDDER, settings.TITAN_ENDPOINT_URL = "titan", opened.url
     settings.VENDOR_TIMEOUT_SECONDS = 5.0
     yield opened
-    opened.behave()
+    opened.clear_faults()
     opened.ledger.clear()
     opened.requests_per_minute = 0
 
@@ -48,7 +48,7 @@ def test_v1_gives_its_own_1536_numbers_and_the_tokens_that_are_charged(bedrock: 
     sold = Titan().call(["Artículo 12 Bis."])
 
     assert Titan().model == "amazon.titan-embed-text-v1"
-    assert numpy.allclose(sold.vectors[0], vector("Artículo 12 Bis."), atol=1e-6)
+    assert numpy.allclose(sold.vectors[0], text_vector("Artículo 12 Bis."), atol=1e-6)
     assert sold.tokens == tokenizer.count_tokens("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
 
 
@@ -122,7 +122,7 @@ def _named(outcome: Exception) -> tuple[type[Exception], str]:
 def test_each_refusal_of_bedrock_has_its_outcome(
     status: int, code: str, expected: tuple[type[Exception], str], bedrock: BedrockServer
 ) -> None:
-    bedrock.misbehave(INVOKE, Status(status, code=code))
+    bedrock.inject_fault(INVOKE, http_error(status, code=code))
 
     outcome = _outcome()
 
@@ -134,9 +134,9 @@ def test_each_refusal_of_bedrock_has_its_outcome(
 
 @pytest.mark.django_db
 def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: BedrockServer) -> None:
-    refusal = as_json({"message": "The provided model identifier is invalid."}, 400)
+    refusal = json_response({"message": "The provided model identifier is invalid."}, 400)
     refusal = type(refusal)(400, refusal.body, {**refusal.headers, "x-amzn-ErrorType": "ValidationException"})
-    bedrock.misbehave(INVOKE, instead("no-model", refusal))
+    bedrock.inject_fault(INVOKE, replacement("no-model", refusal))
 
     outcome = _outcome()
 
@@ -149,7 +149,7 @@ def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: Bedrock
     "kind", ["reset", "html-200", "truncated-body", "garbage", "empty-200", "json-list", "redirect-302"]
 )
 def test_what_is_no_answer_of_bedrocks_is_a_fault(kind: str, bedrock: BedrockServer) -> None:
-    bedrock.misbehave(INVOKE, KINDS[kind])
+    bedrock.inject_fault(INVOKE, FAULTS[kind])
 
     assert _named(_outcome())[0] is Retryable
 
@@ -184,7 +184,7 @@ def test_without_keys_work_waits_instead_of_failing(
 @pytest.mark.django_db
 def test_an_answer_that_drips_ends_with_the_call(bedrock: BedrockServer, settings: Any) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 0.4
-    bedrock.misbehave(INVOKE, dripping(0.1))
+    bedrock.inject_fault(INVOKE, slow_body(0.1))
     began = time.monotonic()
 
     outcome = _outcome()
@@ -204,15 +204,15 @@ BAD = {
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
 def test_a_vector_that_is_none_is_not_used(body: dict[str, Any], bedrock: BedrockServer) -> None:
-    bedrock.misbehave(INVOKE, instead("bad", as_json(body)))
+    bedrock.inject_fault(INVOKE, replacement("bad", json_response(body)))
 
     with pytest.raises(errors.InvalidResponse):
         Titan().call(["a"])
 
 
 def test_a_count_of_tokens_that_is_none_is_not_billed_by(bedrock: BedrockServer) -> None:
-    body = {"embedding": vector("a").tolist(), "inputTextTokenCount": -3}
-    bedrock.misbehave(INVOKE, instead("free", as_json(body)))
+    body = {"embedding": text_vector("a").tolist(), "inputTextTokenCount": -3}
+    bedrock.inject_fault(INVOKE, replacement("free", json_response(body)))
 
     assert Titan().call(["a"]).tokens is None
 
@@ -235,7 +235,7 @@ def test_a_model_that_is_none_of_titans_is_a_configuration_error(settings: Any) 
 
 
 def test_a_call_is_sent_as_it_was_signed(bedrock: BedrockServer, settings: Any) -> None:
-    settings.TITAN_REGION = "eu-north-1"  # the stand-in is another region's
+    settings.TITAN_REGION = "eu-north-1"  # the fake is another region's
 
     with pytest.raises(Exception, match="InvalidSignature"):
         Titan().call(["a"])

@@ -24,9 +24,9 @@ from embeddings.vector_reuse import Reused
 from jobs import worker
 from jobs.models import Event, UploadJob
 from testing import planner_statistics
-from testing.factories.pending_documents import texts, waiting
-from testing.fakes.openai import vector
-from testing.personas import Person, stages, stop_before
+from testing.factories.pending_documents import create_chunked_job, passage_texts
+from testing.fakes.openai import text_vector
+from testing.personas import Person, claim_at_stage, run_stages
 
 pytestmark = pytest.mark.django_db
 INSERTED = "From January the plan also covers services of this kind, after prior authorization. "
@@ -43,7 +43,7 @@ def bought(vendor: RecordingOpenAIServer, passages: Sequence[str]) -> list[int]:
 
 def embedded(passages: Sequence[str], person: Person) -> UploadJob:
     """Return the job of a document that has its vectors."""
-    job = waiting(passages, user_id=person.id)
+    job = create_chunked_job(passages, user_id=person.id)
     worker.drain()
     assert reload_job(job).state == "done", reload_job(job).last_error
     return job
@@ -51,8 +51,8 @@ def embedded(passages: Sequence[str], person: Person) -> UploadJob:
 
 def reuse_vectors_for(passages: Sequence[str], person: Person) -> Reused:
     """Reuse vectors for a new document of ``passages``; its job stays claimed."""
-    waiting(passages, user_id=person.id)
-    claim = stop_before("chunked")
+    create_chunked_job(passages, user_id=person.id)
+    claim = claim_at_stage("chunked")
     with claim.transaction():
         return vector_reuse.reuse_vectors(claim, embedders.get_embedder("openai"))
 
@@ -64,14 +64,14 @@ def execute(sql: str) -> None:
 
 def numbers(text: str) -> Any:
     """Return the vector that the fake vendor sells for a text, as it comes back from the database."""
-    return pytest.approx(vector(text).tolist(), abs=1e-6)
+    return pytest.approx(text_vector(text).tolist(), abs=1e-6)
 
 
 def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    old, new = texts(40, about="last year"), texts(3, about="this year")
+    old, new = passage_texts(40, about="last year"), passage_texts(3, about="this year")
     embedded(old, ana)
 
-    job = waiting([*old[:20], *new, *old[20:]], user_id=ana.id)
+    job = create_chunked_job([*old[:20], *new, *old[20:]], user_id=ana.id)
     worker.drain()
 
     assert reload_job(job).state == "done"
@@ -83,27 +83,27 @@ def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: R
 
 
 def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: RecordingOpenAIServer) -> None:
-    embedded(texts(10), ana)
+    embedded(passage_texts(10), ana)
 
-    embedded(texts(10), ben)
+    embedded(passage_texts(10), ben)
 
-    assert bought(vendor, texts(10)) == [2] * 10
+    assert bought(vendor, passage_texts(10)) == [2] * 10
 
 
 def test_what_others_have_embedded_is_taken_where_that_is_allowed(
     ana: Person, ben: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.REUSE_ACROSS_TENANTS = True
-    embedded(texts(10), ana)
+    embedded(passage_texts(10), ana)
 
-    job = embedded(texts(10), ben)
+    job = embedded(passage_texts(10), ben)
 
-    assert bought(vendor, texts(10)) == [1] * 10
+    assert bought(vendor, passage_texts(10)) == [1] * 10
     assert set(DocumentChunk.objects.filter(document=job.document_id).values_list("user_id", flat=True)) == {ben.id}
 
 
 def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    notice, body = "This is a summary. Read the policy for the whole of it.", texts(300)
+    notice, body = "This is a summary. Read the policy for the whole of it.", passage_texts(300)
     passages = [notice, *body[:150], notice, *body[150:], notice]
 
     job = embedded(passages, ana)
@@ -124,28 +124,28 @@ def test_the_first_vectors_are_told_of_once_when_they_are_taken(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
-    embedded(texts(5), ana)
+    embedded(passage_texts(5), ana)
 
-    assert first_told(embedded(texts(45), ana)) == ["chunked"]
+    assert first_told(embedded(passage_texts(45), ana)) == ["chunked"]
 
 
-@pytest.mark.parametrize("embedder", ["openai", "testing.embedders.Instant"])
+@pytest.mark.parametrize("embedder", ["openai", "testing.embedders.InstantEmbedder"])
 def test_the_first_vectors_are_told_of_once_when_the_first_batch_is_in(
     embedder: str, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER, settings.EMBED_BATCH = embedder, 10
 
-    job = embedded([*texts(45), *texts(3)], ana)
+    job = embedded([*passage_texts(45), *passage_texts(3)], ana)
 
     assert first_told(job) == ["embedding"]
 
 
 def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    job = waiting(["twice", "twice", "twice", "once"], user_id=ana.id)
+    job = create_chunked_job(["twice", "twice", "twice", "once"], user_id=ana.id)
     execute("UPDATE document_chunks SET chunker_version = '0' WHERE chunk_ord = 2")
     first = DocumentChunk.objects.get(chunk_ord=0)
     row = {"user_id": ana.id, "document_id": job.document_id, "embed_model": "m", "embed_version": "1"}
-    VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=vector("twice"), **row)
+    VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=text_vector("twice"), **row)
 
     vector_reuse.copy_to_duplicates(job.document_id, "m", "2")
     vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
@@ -159,14 +159,14 @@ def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, ve
 def test_a_vector_of_another_model_or_version_is_not_taken(
     column: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    embedded(texts(10), ana)
+    embedded(passage_texts(10), ana)
     execute(f"UPDATE document_chunks SET {column} = 'other' WHERE chunk_ord < 4")
 
-    assert reuse_vectors_for(texts(10), ana).passages == 6
+    assert reuse_vectors_for(passage_texts(10), ana).passages == 6
 
 
 def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    embedded(texts(10), ana)
+    embedded(passage_texts(10), ana)
     execute("""
         INSERT INTO shadow_vectors (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
             embedding)
@@ -174,29 +174,29 @@ def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: 
         FROM document_chunks""")
     execute("UPDATE document_chunks SET embed_version = '0'")
 
-    assert reuse_vectors_for(texts(12), ana).passages == 10
+    assert reuse_vectors_for(passage_texts(12), ana).passages == 10
     assert VectorBuffer.objects.count() == 10
 
 
 def test_a_damaged_vector_is_bought_anew_and_not_spread(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    embedded(texts(10), ana)
+    embedded(passage_texts(10), ana)
     execute("UPDATE document_chunks SET vector_sha = repeat('0', 64) WHERE chunk_ord = 3")
 
-    embedded(texts(10), ana)
+    embedded(passage_texts(10), ana)
 
-    assert bought(vendor, texts(10)) == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
+    assert bought(vendor, passage_texts(10)) == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
 
 
 def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    source = embedded(texts(10), ana)
-    job = waiting(texts(10), user_id=ana.id)
+    source = embedded(passage_texts(10), ana)
+    job = create_chunked_job(passage_texts(10), user_id=ana.id)
 
-    for claim in stages():
+    for claim in run_stages():
         if claim.job.stage == "embedding":
             services.delete(Document.objects.get(pk=source.document_id))
 
     assert reload_job(job).state == "done"
-    assert bought(vendor, texts(10)) == [1] * 10
+    assert bought(vendor, passage_texts(10)) == [1] * 10
     assert DocumentChunk.objects.exclude(embedding=None).count() == 10
 
 
@@ -204,12 +204,12 @@ def test_what_is_saved_is_shown_with_the_document(
     ana: Person, ben: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
-    first = embedded(texts(40), ana)
-    second = embedded(texts(50), ana)
+    first = embedded(passage_texts(40), ana)
+    second = embedded(passage_texts(50), ana)
 
     shown = {each["document_id"]: each["saved"] for each in ana.get("/documents").json()["results"]}
 
-    count = sum(tokenizer.count_many(texts(40)))
+    count = sum(tokenizer.count_many(passage_texts(40)))
     saved = {"passages": 40, "tokens": count, "cents": float(Decimal(count) * 2 / 1_000_000)}
     assert shown[str(first.document_id)] == {"passages": 0, "tokens": 0, "cents": 0.0}
     assert shown[str(second.document_id)] == saved
@@ -218,7 +218,7 @@ def test_what_is_saved_is_shown_with_the_document(
 
 
 def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    job = embedded(texts(10), ana)
+    job = embedded(passage_texts(10), ana)
     columns = "job_id, user_id, document_id, stage, state, finished_at, raw_path, chunks_version, correlation_id"
     execute(
         f"INSERT INTO upload_jobs ({columns}, campaign_id, payload)"
@@ -232,7 +232,7 @@ def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: RecordingOp
 def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vendor: RecordingOpenAIServer) -> None:
     counts = []
     for _ in range(2):
-        embedded(texts(1), ana)
+        embedded(passage_texts(1), ana)
         with CaptureQueriesContext(connection) as queries:
             ana.get("/documents")
         counts.append(len(queries))
@@ -243,9 +243,9 @@ def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vend
 def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
     ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    embedded(texts(10), ana)
-    waiting(texts(12), user_id=ana.id)
-    claim, embedder = stop_before("chunked"), embedders.get_embedder("openai")
+    embedded(passage_texts(10), ana)
+    create_chunked_job(passage_texts(12), user_id=ana.id)
+    claim, embedder = claim_at_stage("chunked"), embedders.get_embedder("openai")
 
     with claim.transaction():
         first = vector_reuse.reuse_vectors(claim, embedder)
@@ -262,18 +262,18 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
 def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
     statement: str, pages: int, rows: int, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
-    waiting(texts(1), user_id=ana.id)
+    create_chunked_job(passage_texts(1), user_id=ana.id)
     execute("""
         INSERT INTO document_chunks
             (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text)
         SELECT gen_random_uuid(), user_id, document_id, 'other', '1', n, encode(sha256(n::text::bytea), 'hex'), ''
         FROM document_chunks, generate_series(1, 20000) n""")
-    planner_statistics.believe("document_chunks", pages=pages, rows=rows)
-    planner_statistics.believe(
+    planner_statistics.set_table_statistics("document_chunks", pages=pages, rows=rows)
+    planner_statistics.set_table_statistics(
         "shadow_vectors"
     )  # one that was vacuumed while it was empty is read through, as it may be
-    planner_statistics.believe("document_vector_buffer")
-    params = query_params(stop_before("chunked"), embedders.get_embedder("openai"))
+    planner_statistics.set_table_statistics("document_vector_buffer")
+    params = query_params(claim_at_stage("chunked"), embedders.get_embedder("openai"))
 
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {statement}", params)

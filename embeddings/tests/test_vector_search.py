@@ -21,7 +21,7 @@ from embeddings.search.index_probe import probe_index
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 from testing import planner_statistics
 from testing.factories import vectors
-from testing.factories.vectors import LIVE, Stored, store
+from testing.factories.vectors import LIVE_MODEL, StoredVectors, store_vectors
 
 pytestmark = pytest.mark.django_db
 OTHER = EmbeddingModel("other'; -- {0} %s \\", "2%")
@@ -39,12 +39,12 @@ def inside_a_transaction(db: None, monkeypatch: pytest.MonkeyPatch, settings: An
     In tables whose size is known, as autovacuum leaves them: it may have seen those of another test empty.
     """
     for table in ("document_chunks", "shadow_vectors"):
-        planner_statistics.believe(table, pages=2000, rows=100_000)
+        planner_statistics.set_table_statistics(table, pages=2000, rows=100_000)
     settings.SEARCH_EXACT_PASSAGES = 100
     monkeypatch.setattr(hnsw_ddl, "CREATE", hnsw_ddl.CREATE.replace("CONCURRENTLY", ""))
 
 
-def sealed(user_id: UUID, live: EmbeddingModel = LIVE, table: str = "document_chunks") -> None:
+def sealed(user_id: UUID, live: EmbeddingModel = LIVE_MODEL, table: str = "document_chunks") -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         hnsw._build_if_needed(user_id, live.model, live.version, table)
@@ -74,8 +74,8 @@ def mislead_the_planner(**costs: str) -> None:
             cursor.execute("SELECT set_config(%s, %s, true)", [name, setting])
 
 
-def query_vectors(stored: Stored, count: int = 12) -> Any:
-    return vectors.near(stored.vectors[:: max(1, len(stored.vectors) // count)], seed=7)
+def query_vectors(stored: StoredVectors, count: int = 12) -> Any:
+    return vectors.perturb_vectors(stored.vectors[:: max(1, len(stored.vectors) // count)], seed=7)
 
 
 def same(scope: Scope, vector: Any, n: int = 10) -> list[VectorHit]:
@@ -87,11 +87,11 @@ def same(scope: Scope, vector: Any, n: int = 10) -> list[VectorHit]:
 
 
 def test_a_small_tenant_is_scanned_by_its_own_index_and_no_other_rows_are_read(user: UUID) -> None:
-    stored = store(user, vectors.vectors(60))
+    stored = store_vectors(user, vectors.generate_vectors(60))
     mislead_the_planner(random_page_cost="1000000")
 
     with plans() as seen:
-        hits = same(Scope(user, LIVE), stored.vectors[7], 100)
+        hits = same(Scope(user, LIVE_MODEL), stored.vectors[7], 100)
 
     assert hits[0].chunk_id == stored.chunk_ids[7]
     assert hits[0].similarity == pytest.approx(1.0)
@@ -100,19 +100,19 @@ def test_a_small_tenant_is_scanned_by_its_own_index_and_no_other_rows_are_read(u
 
 
 def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -> None:
-    first = store(user, vectors.vectors(150, seed=1))
+    first = store_vectors(user, vectors.generate_vectors(150, seed=1))
     sealed(user)
-    second = store(user, vectors.vectors(150, seed=2))
+    second = store_vectors(user, vectors.generate_vectors(150, seed=2))
     sealed(user)
-    last = store(user, vectors.vectors(60, seed=3))
+    last = store_vectors(user, vectors.generate_vectors(60, seed=3))
     names = VectorIndex.objects.values_list("name", flat=True)
 
     for stored in (first, second, last):
         for vector in query_vectors(stored):
             with plans() as seen, as_tenant(user):
-                hits = nearest_chunks(Scope(user, LIVE), vector, 10)
+                hits = nearest_chunks(Scope(user, LIVE_MODEL), vector, 10)
 
-            assert hits == same(Scope(user, LIVE), vector)
+            assert hits == same(Scope(user, LIVE_MODEL), vector)
             assert "Seq Scan" not in seen[0]
             assert len(names) == 2
             assert all(f"Index Scan using {name}" in seen[0] for name in names)
@@ -120,17 +120,17 @@ def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -
 
 
 def test_what_is_deleted_or_embedded_anew_after_sealing_is_found_as_it_is_now(user: UUID) -> None:
-    stored = store(user, vectors.vectors(150))
+    stored = store_vectors(user, vectors.generate_vectors(150))
     sealed(user)
-    moved = vectors.vectors(1, seed=9)[0]
+    moved = vectors.generate_vectors(1, seed=9)[0]
 
     DocumentChunk.objects.filter(pk=stored.chunk_ids[3]).delete()
     DocumentChunk.objects.filter(pk=stored.chunk_ids[5]).update(embedding=moved, embed_updated_at=Now())
 
-    assert stored.chunk_ids[3] not in {hit.chunk_id for hit in same(Scope(user, LIVE), stored.vectors[3])}
-    assert same(Scope(user, LIVE), moved)[0].chunk_id == stored.chunk_ids[5]
-    assert stored.chunk_ids[5] != same(Scope(user, LIVE), stored.vectors[5])[0].chunk_id
-    assert len({hit.chunk_id for hit in same(Scope(user, LIVE), moved, 149)}) == 149
+    assert stored.chunk_ids[3] not in {hit.chunk_id for hit in same(Scope(user, LIVE_MODEL), stored.vectors[3])}
+    assert same(Scope(user, LIVE_MODEL), moved)[0].chunk_id == stored.chunk_ids[5]
+    assert stored.chunk_ids[5] != same(Scope(user, LIVE_MODEL), stored.vectors[5])[0].chunk_id
+    assert len({hit.chunk_id for hit in same(Scope(user, LIVE_MODEL), moved, 149)}) == 149
 
 
 def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
@@ -138,10 +138,10 @@ def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
 ) -> None:
     limits = import_module("embeddings.search.vector_search").INDEX_SETTINGS
     monkeypatch.setitem(limits, "hnsw.max_scan_tuples", 1)  # as soon as 80 were looked at
-    stored = store(user, vectors.vectors(300), texts=[f"100% of {{0}} '{at}'" for at in range(300)])
+    stored = store_vectors(user, vectors.generate_vectors(300), texts=[f"100% of {{0}} '{at}'" for at in range(300)])
     sealed(user)
     rare = (("c.text LIKE %(like)s", {"like": "100%\\% of {0} '%9'"}), ("c.chunk_ord <> %(not)s", {"not": 9}))
-    scope = Scope(user, LIVE, conditions=rare)
+    scope = Scope(user, LIVE_MODEL, conditions=rare)
 
     hits = same(scope, stored.vectors[0], 10)
     every = same(scope, stored.vectors[0], 100)
@@ -151,10 +151,10 @@ def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
 
 
 def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = store(user, vectors.vectors(300))
+    stored = store_vectors(user, vectors.generate_vectors(300))
     sealed(user)
     own = stored.document_ids[100]
-    scope = Scope(user, LIVE, document_ids=(own, uuid4()))
+    scope = Scope(user, LIVE_MODEL, document_ids=(own, uuid4()))
 
     with plans() as seen, as_tenant(user):
         few = nearest_chunks(scope, stored.vectors[0], 100)
@@ -163,31 +163,31 @@ def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyP
     assert {hit.chunk_id for hit in few} == set(stored.chunk_ids[100:200])
     assert "hnsw" not in seen[0]
     assert same(scope, stored.vectors[0], 100) == few
-    assert same(Scope(user, LIVE, document_ids=()), stored.vectors[0]) == []
-    assert same(Scope(user, LIVE), stored.vectors[0], 0) == []
+    assert same(Scope(user, LIVE_MODEL, document_ids=()), stored.vectors[0]) == []
+    assert same(Scope(user, LIVE_MODEL), stored.vectors[0], 0) == []
 
 
 def test_only_vectors_of_the_asked_model_and_version_are_compared(user: UUID) -> None:
-    ours = store(user, vectors.vectors(150))
+    ours = store_vectors(user, vectors.generate_vectors(150))
     LiveModel.objects.all().delete()
-    theirs = store(user, ours.vectors, live=OTHER)
+    theirs = store_vectors(user, ours.vectors, live=OTHER)
     DocumentChunk.objects.filter(pk=theirs.chunk_ids[0]).update(embed_version="3")
     DocumentChunk.objects.filter(pk=theirs.chunk_ids[1]).update(
         embed_model=None, embed_version=None, vector_dim=None, vector_sha=None, embedding=None, embed_updated_at=None
     )
-    for live in (LIVE, OTHER):
+    for live in (LIVE_MODEL, OTHER):
         sealed(user, live)
 
-    assert {hit.chunk_id for hit in same(Scope(user, LIVE), ours.vectors[0], 400)} == set(ours.chunk_ids)
+    assert {hit.chunk_id for hit in same(Scope(user, LIVE_MODEL), ours.vectors[0], 400)} == set(ours.chunk_ids)
     assert {hit.chunk_id for hit in same(Scope(user, OTHER), ours.vectors[0], 400)} == set(theirs.chunk_ids[2:])
 
 
 def test_a_tenant_that_was_cut_over_is_found_in_both_tables(user: UUID) -> None:
-    before = store(user, vectors.vectors(150))
+    before = store_vectors(user, vectors.generate_vectors(150))
     LiveModel.objects.all().delete()
-    vectors.shadow(before, vectors.vectors(150, seed=5), live=OTHER)
+    vectors.store_shadow_vectors(before, vectors.generate_vectors(150, seed=5), live=OTHER)
     sealed(user, OTHER, "shadow_vectors")
-    after = store(user, vectors.vectors(40, seed=6), live=OTHER)
+    after = store_vectors(user, vectors.generate_vectors(40, seed=6), live=OTHER)
     scope = Scope(user, EmbeddingModel(OTHER.model, OTHER.version, shadowed=True))
 
     with plans() as seen, as_tenant(user):
@@ -204,16 +204,18 @@ def test_a_tenant_that_was_cut_over_is_found_in_both_tables(user: UUID) -> None:
 
 def test_two_tenants_with_the_same_text_never_see_each_other(user: UUID) -> None:
     other = uuid4()
-    rows = vectors.vectors(150)
-    own, theirs = store(user, rows), store(other, rows)
+    rows = vectors.generate_vectors(150)
+    own, theirs = store_vectors(user, rows), store_vectors(other, rows)
     for tenant in (user, other):
         sealed(tenant)
 
     for look in (nearest_chunks, nearest_chunks_exact):
-        scoped = {hit.chunk_id for hit in look(Scope(user, LIVE), rows[0], 300)}  # no policies: as the application
+        scoped = {
+            hit.chunk_id for hit in look(Scope(user, LIVE_MODEL), rows[0], 300)
+        }  # no policies: as the application
         with as_tenant(user):  # no scoping: asked for the other's
-            guarded = look(Scope(other, LIVE), rows[0], 300)
-        unguarded = {hit.chunk_id for hit in look(Scope(other, LIVE), rows[0], 300)}
+            guarded = look(Scope(other, LIVE_MODEL), rows[0], 300)
+        unguarded = {hit.chunk_id for hit in look(Scope(other, LIVE_MODEL), rows[0], 300)}
 
         assert scoped == set(own.chunk_ids)
         assert guarded == []
@@ -221,8 +223,8 @@ def test_two_tenants_with_the_same_text_never_see_each_other(user: UUID) -> None
 
 
 def test_the_policies_hide_shadow_vectors_and_indexes_too(user: UUID) -> None:
-    stored = store(user, vectors.vectors(150))
-    vectors.shadow(stored, stored.vectors, live=OTHER)
+    stored = store_vectors(user, vectors.generate_vectors(150))
+    vectors.store_shadow_vectors(stored, stored.vectors, live=OTHER)
     sealed(user)
 
     with as_tenant(uuid4()):
@@ -237,13 +239,13 @@ SETTINGS = "SELECT current_setting('enable_sort') || current_setting('enable_seq
 
 
 def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
-    stored = store(user, vectors.vectors(150))
+    stored = store_vectors(user, vectors.generate_vectors(150))
     sealed(user)
     with connection.cursor() as cursor, as_tenant(user):
         cursor.execute(SETTINGS)
         before = cursor.fetchone()
 
-        nearest_chunks(Scope(user, LIVE), stored.vectors[0], 10)
+        nearest_chunks(Scope(user, LIVE_MODEL), stored.vectors[0], 10)
 
         cursor.execute(SETTINGS)
         assert cursor.fetchone() == before
@@ -252,7 +254,7 @@ def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
 
 
 def test_the_probe_searches_as_the_tenant_does(user: UUID) -> None:
-    stored = store(user, vectors.vectors(150))
+    stored = store_vectors(user, vectors.generate_vectors(150))
     sealed(user)
 
     with plans() as seen:

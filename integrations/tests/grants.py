@@ -21,7 +21,7 @@ TABLES = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE sch
 
 
 def use_fake_oauth(settings: Any, oauth: OAuthServer) -> None:
-    """Let every provider's OAuth be the stand-in's."""
+    """Let every provider's OAuth be the fake's."""
     settings.CONNECTORS = {
         provider: {**settings.CONNECTORS[provider], **oauth.settings_for(provider)} for provider in PROVIDERS
     }
@@ -31,7 +31,7 @@ def use_fake_oauth(settings: Any, oauth: OAuthServer) -> None:
 def connect_source(person: Person, provider: str, oauth: OAuthServer, *, seconds: float = -1) -> ConnectedSource:
     """Make a source whose access token ends in ``seconds``."""
     source = ConnectedSource.objects.create(user_id=person.id, provider=provider, account="1001")
-    access, refresh = oauth.granted(provider)
+    access, refresh = oauth.issue_tokens(provider)
     source.access_token_vault_id = token_vault.store_token(source, "access", access)
     source.refresh_token_vault_id = token_vault.store_token(source, "refresh", refresh)
     source.token_expires_at = timezone.now() + timedelta(seconds=seconds)

@@ -46,13 +46,13 @@ def _account(provider: str, records: AccountServer, tools: Mapping[str, Tool]) -
 @pytest.fixture(scope="module")
 def hubspot_running() -> Iterator[Account]:
     records = HubSpotServer(contacts=7, companies=5, deals=6)
-    yield from _account("hubspot", records, mcp_tools.hubspot(records))
+    yield from _account("hubspot", records, mcp_tools.hubspot_tools(records))
 
 
 @pytest.fixture(scope="module")
 def quickbooks_running() -> Iterator[Account]:
     records = IntuitServer(customers=5, invoices=7)
-    yield from _account("quickbooks", records, mcp_tools.quickbooks(records))
+    yield from _account("quickbooks", records, mcp_tools.quickbooks_tools(records))
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +64,20 @@ def drive_running() -> Iterator[Account]:
     records.drive.put("zip1", b"PK", name="Other", mime="application/zip")
     records.drive.put("doc2", "Gone", name="Trashed")
     records.drive.trash("doc2")
-    yield from _account("google_drive", records, mcp_tools.google_drive(records))
+    yield from _account("google_drive", records, mcp_tools.google_drive_tools(records))
 
 
 @pytest.fixture(scope="module")
 def gmail_running() -> Iterator[Account]:
     records = GmailServer(threads=4)
     records.mail.put("18d1", message("Hello", "Renewal"), message("Again", "Re: Renewal", moment=1))
-    yield from _account("gmail", records, mcp_tools.gmail(records))
+    yield from _account("gmail", records, mcp_tools.gmail_tools(records))
 
 
 @pytest.fixture
 def use(settings: LazySettings) -> Callable[[Account], Account]:
     def use(account: Account) -> Account:
-        account.server.behave()
+        account.server.clear_faults()
         known = settings.CONNECTORS[account.provider]
         config = {**known, "api_url": account.records.url, "mcp_url": account.server.url, "requests_per_minute": 0}
         settings.CONNECTORS = {**settings.CONNECTORS, account.provider: config}

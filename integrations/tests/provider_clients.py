@@ -23,7 +23,7 @@ def fixture_client(settings: Any, provider: str) -> McpClient:
 
 
 def fake_client(settings: Any, server: AccountServer, account: str = "", **own: Any) -> McpClient:
-    """Return a client that asks a stand-in; ``own`` replaces settings of its provider."""
+    """Return a client that asks a fake; ``own`` replaces settings of its provider."""
     provider = server.name
     own = {"api_url": server.url, "transport": "rest", "requests_per_minute": 600_000, **own}
     settings.CONNECTORS = {**settings.CONNECTORS, provider: {**settings.CONNECTORS[provider], **own}}

@@ -17,8 +17,8 @@ from integrations.sync import page_worker, pgmq, sync_jobs
 from integrations.tests.consents import connect
 from integrations.tests.grants import PROVIDERS, connect_source, fault_name, refresh_token
 from integrations.transports.responses import source_vendor
-from testing.concurrency import at_once
-from testing.fakes.faults import Status
+from testing.concurrency import run_concurrently
+from testing.fakes.faults import http_error
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 from vendors import guard
@@ -48,14 +48,16 @@ def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth:
 
 
 @pytest.mark.parametrize(
-    "kind", ["refused", Status(503), "hang", Status(400), Status(401, code="invalid_client")], ids=fault_name
+    "kind",
+    ["refused", http_error(503), "hang", http_error(400), http_error(401, code="invalid_client")],
+    ids=fault_name,
 )
 def test_a_disconnect_forgets_even_when_the_provider_is_down(
     ana: Person, oauth: OAuthServer, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("integrations.oauth.token_endpoint.REVOKE_SECONDS", 0.3)
     source = connect(ana, "quickbooks")
-    oauth.misbehave("*revoke", kind)
+    oauth.inject_fault("*revoke", kind)
 
     outcome = disconnect.disconnect_source(source, by=ana.user)
 
@@ -76,7 +78,7 @@ def test_a_disconnect_forgets_what_no_key_opens(ana: Person, oauth: OAuthServer,
 
 def test_a_grant_that_is_gone_already_is_given_back(ana: Person, oauth: OAuthServer) -> None:
     source = connect(ana, "gmail")
-    oauth.take_back(refresh_token(source))
+    oauth.revoke_refresh_token(refresh_token(source))
 
     assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.REVOKED
 
@@ -106,7 +108,7 @@ def test_googles_grant_stays_while_another_tenant_has_connected_the_account(
 def test_of_the_last_two_of_a_google_account_one_gives_the_grant_back(ana: Person, oauth: OAuthServer) -> None:
     sources = [connect(ana, provider) for provider in ("google_drive", "gmail")]
 
-    outcomes = at_once(*[partial(disconnect.disconnect_source, source, by=ana.user) for source in sources])
+    outcomes = run_concurrently(*[partial(disconnect.disconnect_source, source, by=ana.user) for source in sources])
 
     assert GrantOutcome.REVOKED in outcomes
     assert oauth.asked["google:revoke"] >= 1
@@ -115,7 +117,7 @@ def test_of_the_last_two_of_a_google_account_one_gives_the_grant_back(ana: Perso
 def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) -> None:
     source = connect(ana, "hubspot")
 
-    outcomes = at_once(*[lambda: disconnect.disconnect_source(ConnectedSource.objects.get(), by=ana.user)] * 3)
+    outcomes = run_concurrently(*[lambda: disconnect.disconnect_source(ConnectedSource.objects.get(), by=ana.user)] * 3)
 
     assert outcomes == [GrantOutcome.REVOKED] * 3
     assert IngestionJob.objects.filter(kind="forget").count() == 1

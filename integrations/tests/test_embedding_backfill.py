@@ -18,16 +18,16 @@ from integrations.models import ClientIntelligence, ConnectedSource, SourceDocum
 from integrations.records import embedding_backfill
 from integrations.records.embedding_backfill import LOCK_KEY, backfill_embeddings
 from jobs.outcomes import Wait
-from testing.embedders import Instant
+from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
-from testing.factories.records import client, connected, record
+from testing.factories.records import create_client, create_record, create_source
 from testing.personas import Person
 from vendors.guard import VendorRefused
 
 pytestmark = pytest.mark.django_db
 
 
-class Watched(Instant):
+class Watched(InstantEmbedder):
     """Remembers what it was asked; refuses what is unwanted; is away, or does something, when it is told to."""
 
     model = "watched"
@@ -63,7 +63,7 @@ def moved(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def former(source: ConnectedSource, count: int) -> None:
     for number in range(count):
-        record(source, f"company:{number}", f"text {number}", embedding_model="former@1")
+        create_record(source, f"company:{number}", f"text {number}", embedding_model="former@1")
 
 
 def database() -> dict[str, Any]:
@@ -77,9 +77,9 @@ def models() -> set[str | None]:
 
 
 def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing_is(ana: Person, ben: Person) -> None:
-    former(connected(ana.id), 9)
-    former(connected(ben.id), 2)
-    client(ben.id, "Northwind", "a client", embedding_model="former@1")
+    former(create_source(ana.id), 9)
+    former(create_source(ben.id), 2)
+    create_client(ben.id, "Northwind", "a client", embedding_model="former@1")
     Watched.seen.clear()
 
     assert backfill_embeddings() == 12
@@ -91,7 +91,7 @@ def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing
 
 
 def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
-    former(connected(ana.id), 3)
+    former(create_source(ana.id), 3)
     query = {"query": "text 1", "sources": ["hubspot"], "mode": "vector", "k": 1}
     assert ana.post("/search", query).json()["records"] == []
 
@@ -101,11 +101,11 @@ def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
 
 
 def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touched(ana: Person) -> None:
-    source = connected(ana.id)
-    record(source, "company:1", "left", embed=False)
-    record(source, "company:2", "")
-    client(ana.id, "Northwind", "left too", embed=False)
-    record(source, "company:3", "right")
+    source = create_source(ana.id)
+    create_record(source, "company:1", "left", embed=False)
+    create_record(source, "company:2", "")
+    create_client(ana.id, "Northwind", "left too", embed=False)
+    create_record(source, "company:3", "right")
     others = SourceDocument.objects.exclude(external_id="company:1").extra(select={"xmin": "xmin::text"})
     before = list(others.values("pk", "xmin"))
     Watched.seen.clear()
@@ -120,7 +120,7 @@ def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touche
 
 def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
     LiveModel.objects.create(user_id=ana.id, embed_model="local", embed_version="1", pinned=True)
-    record(connected(ana.id), "company:1", "text", embed=False, embedding_model=None)
+    create_record(create_source(ana.id), "company:1", "text", embed=False, embedding_model=None)
 
     assert active_model.active_model(ana.id).model == "local"
     assert backfill_embeddings() in (0, 1)
@@ -128,8 +128,8 @@ def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
 
 
 def test_a_text_that_no_model_takes_holds_up_no_other_and_is_offered_once(ana: Person) -> None:
-    source = connected(ana.id)
-    record(source, "file:1", "unwanted", embed=False)
+    source = create_source(ana.id)
+    create_record(source, "file:1", "unwanted", embed=False)
     former(source, 5)
     Watched.seen.clear()
 
@@ -144,7 +144,7 @@ def test_a_text_that_no_model_takes_holds_up_no_other_and_is_offered_once(ana: P
 
 
 def test_what_was_bought_before_the_vendor_went_away_is_kept(ana: Person) -> None:
-    former(connected(ana.id), 12)
+    former(create_source(ana.id), 12)
     Watched.seen.clear()
     Watched.away.extend([True, False])
 
@@ -155,20 +155,20 @@ def test_what_was_bought_before_the_vendor_went_away_is_kept(ana: Person) -> Non
 
 
 def test_one_tenants_trouble_is_not_the_others(ana: Person, ben: Person) -> None:
-    record(connected(ana.id), "company:1", "away", embed=False)
-    former(connected(ben.id), 3)
+    create_record(create_source(ana.id), "company:1", "away", embed=False)
+    former(create_source(ben.id), 3)
 
     assert backfill_embeddings() == 3
 
 
 def test_no_time_left_is_no_work(ana: Person) -> None:
-    former(connected(ana.id), 3)
+    former(create_source(ana.id), 3)
 
     assert backfill_embeddings(seconds=0) == 0
 
 
 def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
-    former(connected(ana.id), 3)
+    former(create_source(ana.id), 3)
     with psycopg.connect(**database()) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [LOCK_KEY])
 
@@ -179,7 +179,7 @@ def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
 
 
 def test_a_source_that_is_being_forgotten_costs_nothing_more(ana: Person) -> None:
-    former(connected(ana.id, status="disconnected"), 3)
+    former(create_source(ana.id, status="disconnected"), 3)
     Watched.seen.clear()
 
     assert backfill_embeddings() == 0
@@ -187,7 +187,7 @@ def test_a_source_that_is_being_forgotten_costs_nothing_more(ana: Person) -> Non
 
 
 def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) -> None:
-    former(connected(ana.id), 1)
+    former(create_source(ana.id), 1)
     Watched.meanwhile.append(lambda: SourceDocument.objects.update(text="newer"))
 
     assert backfill_embeddings(seconds=5) == 0

@@ -14,7 +14,7 @@ from integrations.tests.provider_clients import TOKEN, fake_client, fixture_clie
 from integrations.tests.sync_helpers import run_sync
 from jobs.cluster import shared_memory
 from jobs.outcomes import Retryable, Wait
-from testing.fakes.faults import KINDS, Status
+from testing.fakes.faults import FAULTS, http_error
 from testing.fakes.gmail import FIRST, message
 from testing.fakes.google import GmailServer
 from testing.personas import Person
@@ -168,7 +168,7 @@ def test_a_hundred_thousand_threads_cost_no_more_than_the_cap(box: GmailServer, 
 def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 60
     last = f"{FIRST:x}"
-    box.meanwhile(f"{GET}*", lambda: box.mail.put(last, message("late mail")), after=10)
+    box.schedule_change(f"{GET}*", lambda: box.mail.put(last, message("late mail")), after=10)
 
     pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
@@ -180,7 +180,7 @@ def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer,
 def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 3
     last = f"{FIRST:x}"
-    box.meanwhile("GET /gmail/v1/users/me/threads", lambda: box.mail.remove(last))
+    box.schedule_change("GET /gmail/v1/users/me/threads", lambda: box.mail.remove(last))
 
     pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
@@ -214,7 +214,7 @@ def test_what_comes_while_a_delta_is_read_is_in_the_next_one(box: GmailServer, s
     since = client.begin(FULL)["threads"]
     box.mail.put("a", message("first"))
     box.mail.put("b", message("second"))
-    box.meanwhile("GET /gmail/v1/users/me/history", lambda: box.mail.put("c", message("meanwhile")))
+    box.schedule_change("GET /gmail/v1/users/me/history", lambda: box.mail.put("c", message("meanwhile")))
 
     first = pages_of(client, gmail, "threads", DELTA, since)
     second = pages_of(client, gmail, "threads", DELTA, first[-1].cursor)
@@ -251,8 +251,8 @@ def test_a_thread_that_cannot_be_had_costs_only_itself(box: GmailServer, setting
     box.mail.generated = 6
     refused, broken, odd = (f"{FIRST + number:x}" for number in range(3))
     box.mail.put(odd, message("x") | {"internalDate": "never"})
-    box.misbehave(f"{GET}{refused}", Status(403, code="domainPolicy"))
-    box.misbehave(f"{GET}{broken}", KINDS["truncated-json"], times=2)
+    box.inject_fault(f"{GET}{refused}", http_error(403, code="domainPolicy"))
+    box.inject_fault(f"{GET}{broken}", FAULTS["truncated-json"], times=2)
 
     (page,) = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
@@ -266,7 +266,7 @@ def test_a_thread_that_cannot_be_had_costs_only_itself(box: GmailServer, setting
 
 def test_a_thread_that_fails_once_is_brought_by_the_second_try(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 4
-    box.misbehave(f"{GET}{FIRST:x}", Status(500))
+    box.inject_fault(f"{GET}{FIRST:x}", http_error(500))
 
     (page,) = pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
@@ -275,20 +275,20 @@ def test_a_thread_that_fails_once_is_brought_by_the_second_try(box: GmailServer,
 
 def test_a_vendor_that_is_away_fails_no_thread(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 4
-    box.misbehave(f"{GET}*", Status(503), times=100)
+    box.inject_fault(f"{GET}*", http_error(503), times=100)
 
     with pytest.raises((Retryable, Wait)):
         pages_of(fake_client(settings, box), gmail, "threads", FULL)
 
 
-@pytest.mark.parametrize("no", [Status(429, retry_after="30"), Status(403, code="userRateLimitExceeded")])
+@pytest.mark.parametrize("no", [http_error(429, retry_after="30"), http_error(403, code="userRateLimitExceeded")])
 def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
     box: GmailServer, settings: Any, no: Any
 ) -> None:
     box.mail.generated = 10
     client = fake_client(settings, box)
     fifth = f"{FIRST + 5:x}"
-    box.misbehave(f"{GET}{fifth}", no)
+    box.inject_fault(f"{GET}{fifth}", no)
 
     page = client.page(gmail.STREAMS[0], FULL, None, None)
 
@@ -302,7 +302,7 @@ def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
 def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 10
     client = fake_client(settings, box)
-    box.meanwhile(f"{GET}*", lambda: setattr(box, "tokens", set()), after=3)
+    box.schedule_change(f"{GET}*", lambda: setattr(box, "tokens", set()), after=3)
 
     with pytest.raises(TokenRefused):
         client.page(gmail.STREAMS[0], FULL, None, None)
@@ -311,7 +311,7 @@ def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: G
 @pytest.mark.parametrize("kind", ["json-list", "html-200", "another-shape", "empty-200"])
 @pytest.mark.parametrize("route", ["threads", "history"])
 def test_a_listing_of_another_shape_is_no_empty_one(box: GmailServer, settings: Any, route: str, kind: str) -> None:
-    box.misbehave(f"GET /gmail/v1/users/me/{route}", KINDS[kind])
+    box.inject_fault(f"GET /gmail/v1/users/me/{route}", FAULTS[kind])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
         pages_of(fake_client(settings, box), gmail, "threads", FULL if route == "threads" else DELTA, "1")

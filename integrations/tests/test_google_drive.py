@@ -12,7 +12,7 @@ from integrations.providers import CapabilityMissing, Children, RawItem, TokenRe
 from integrations.providers.id_listing import BATCH_SIZE
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from jobs.outcomes import Retryable, Wait
-from testing.fakes.faults import KINDS, Status
+from testing.fakes.faults import FAULTS, http_error
 from testing.fakes.google import DriveServer
 from testing.fakes.google_drive import MOST_EXPORTED, SPREADSHEET
 
@@ -178,7 +178,7 @@ def test_a_listing_that_drive_calls_incomplete_buries_nothing(drive: DriveServer
 
 def test_a_file_that_changes_during_the_sync_is_not_missed(drive: DriveServer, settings: Any) -> None:
     fill(drive, 60)
-    drive.meanwhile(f"{FILES}/*/export", lambda: drive.drive.put("f000", "Its newest text."), after=10)
+    drive.schedule_change(f"{FILES}/*/export", lambda: drive.drive.put("f000", "Its newest text."), after=10)
 
     pages = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
@@ -189,7 +189,7 @@ def test_a_file_that_changes_during_the_sync_is_not_missed(drive: DriveServer, s
 
 def test_a_file_that_goes_during_the_sync_is_told_as_gone(drive: DriveServer, settings: Any) -> None:
     fill(drive, 3)
-    drive.meanwhile(FILES, lambda: drive.drive.remove("f001"))
+    drive.schedule_change(FILES, lambda: drive.drive.remove("f001"))
 
     pages = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
@@ -230,7 +230,7 @@ def test_a_file_that_comes_back_from_the_bin_is_brought(drive: DriveServer, sett
 def test_a_page_token_that_drive_does_not_know_is_expired(drive: DriveServer, settings: Any, status: int) -> None:
     client = fake_client(settings, drive)
     since = client.begin(FULL)["files"]
-    drive.misbehave("GET /drive/v3/changes", Status(status))
+    drive.inject_fault("GET /drive/v3/changes", http_error(status))
 
     (page,) = pages_of(client, google_drive, "files", DELTA, since)
 
@@ -253,8 +253,8 @@ def test_a_file_that_cannot_be_had_costs_only_itself(drive: DriveServer, setting
     fill(drive, 6)
     drive.drive.put("f000", "x" * (MOST_EXPORTED + 1))
     drive.drive.put("f001", "x", modifiedTime="2026-01-01T00:00:00 o'clock")
-    drive.misbehave(f"{FILES}/f002/export", Status(403, code="cannotExportFile"))
-    drive.misbehave(f"{FILES}/f003/export", KINDS["reset-mid-body"], times=2)
+    drive.inject_fault(f"{FILES}/f002/export", http_error(403, code="cannotExportFile"))
+    drive.inject_fault(f"{FILES}/f003/export", FAULTS["reset-mid-body"], times=2)
 
     (page,) = pages_of(fake_client(settings, drive), google_drive, "files", FULL)
 
@@ -274,7 +274,7 @@ def test_an_export_in_other_letters_than_utf_8_is_replaced(drive: DriveServer, s
 
 def test_a_vendor_that_is_away_fails_no_file(drive: DriveServer, settings: Any) -> None:
     fill(drive, 4)
-    drive.misbehave(f"{FILES}/*", Status(500), times=100)
+    drive.inject_fault(f"{FILES}/*", http_error(500), times=100)
 
     with pytest.raises((Retryable, Wait)):
         pages_of(fake_client(settings, drive), google_drive, "files", FULL)
@@ -286,7 +286,7 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
 ) -> None:
     fill(drive, 10)
     client = fake_client(settings, drive)
-    drive.misbehave(f"{FILES}/f005/export", Status(403, code=code))
+    drive.inject_fault(f"{FILES}/f005/export", http_error(403, code=code))
 
     page = client.page(google_drive.STREAMS[0], FULL, None, None)
 
@@ -300,7 +300,7 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
 def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive: DriveServer, settings: Any) -> None:
     fill(drive, 10)
     client = fake_client(settings, drive)
-    drive.meanwhile(f"{FILES}/*", lambda: setattr(drive, "tokens", set()), after=3)
+    drive.schedule_change(f"{FILES}/*", lambda: setattr(drive, "tokens", set()), after=3)
 
     with pytest.raises(TokenRefused):
         client.page(google_drive.STREAMS[0], FULL, None, None)
@@ -310,7 +310,7 @@ def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive:
 @pytest.mark.parametrize("route", ["files", "changes"])
 def test_a_listing_of_another_shape_is_no_empty_one(drive: DriveServer, settings: Any, route: str, kind: str) -> None:
     fill(drive, 1)
-    drive.misbehave(f"GET /drive/v3/{route}", KINDS[kind])
+    drive.inject_fault(f"GET /drive/v3/{route}", FAULTS[kind])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
         pages_of(fake_client(settings, drive), google_drive, "files", FULL if route == "files" else DELTA, "0")

@@ -26,8 +26,8 @@ from integrations.tests.provider_clients import (
 )
 from integrations.tests.sync_helpers import run_sync
 from jobs.outcomes import Retryable, Wait
-from testing.fakes.faults import KINDS, Status
-from testing.fakes.http_messages import as_json
+from testing.fakes.faults import FAULTS, http_error
+from testing.fakes.http_messages import json_response
 from testing.fakes.hubspot import HubSpotServer
 from testing.personas import Person
 
@@ -290,9 +290,9 @@ def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, sett
     client = fake_client(settings, crm)
     for number in range(35):
         crm.add("companies", {"name": f"Company {number}"})
-    before = [f"company:{id}" for id in crm.shelves["companies"].modified]
-    crm.meanwhile("GET */companies", lambda: crm.change("companies", 2, name="Renamed"))
-    crm.meanwhile("GET */companies", lambda: crm.archive("companies", 9), after=2)
+    before = [f"company:{id}" for id in crm.stores["companies"].modified]
+    crm.schedule_change("GET */companies", lambda: crm.change("companies", 2, name="Renamed"))
+    crm.schedule_change("GET */companies", lambda: crm.archive("companies", 9), after=2)
 
     pages = pages_of(client, hubspot, "companies", FULL)
 
@@ -325,13 +325,13 @@ def test_a_delta_past_the_cap_loses_none_of_those_that_changed_at_once(
 
     pages = pages_of(client, hubspot, "companies", DELTA, SINCE)
 
-    assert item_ids(pages) == {f"company:{id}" for id in crm.shelves["companies"].modified}
+    assert item_ids(pages) == {f"company:{id}" for id in crm.stores["companies"].modified}
 
 
 def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 5
     first, *others = [crm.add("companies", {"name": "Company"}, at=SINCE_MS + number * 1000) for number in range(20)]
-    crm.meanwhile("POST */search", lambda: crm.change("companies", first, name="Again", at=SINCE_MS + 60_000))
+    crm.schedule_change("POST */search", lambda: crm.change("companies", first, name="Again", at=SINCE_MS + 60_000))
 
     pages = pages_of(fake_client(settings, crm), hubspot, "companies", DELTA, SINCE)
 
@@ -357,7 +357,7 @@ def test_a_delta_brings_a_deal_in_the_form_of_a_listing(crm: HubSpotServer, sett
 def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: HubSpotServer, settings: Any) -> None:
     crm.add("deals", {"dealname": "Deal"})
     params = {"status": "COMPLETE", "results": [], "errors": [{"category": "INTERNAL_ERROR"}], "numErrors": 1}
-    crm.misbehave("POST */read", replace(KINDS["json-null"], change=lambda *_: as_json(params, 207)))
+    crm.inject_fault("POST */read", replace(FAULTS["json-null"], change=lambda *_: json_response(params, 207)))
 
     with pytest.raises(Retryable):
         pages_of(fake_client(settings, crm), hubspot, "deals", DELTA, SINCE)
@@ -413,7 +413,7 @@ def test_an_answer_of_another_shape_is_never_an_empty_page(
     crm: HubSpotServer, settings: Any, route: str, kind: str
 ) -> None:
     crm.add("deals", {"dealname": "Deal"}, company=1)
-    crm.misbehave(route, kind)
+    crm.inject_fault(route, kind)
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
         pages_of(fake_client(settings, crm), hubspot, "deals", FULL if route.startswith("GET") else DELTA, SINCE)
@@ -431,7 +431,7 @@ def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, 
     with pytest.raises(TokenRefused):
         client.page(contacts, FULL, None, first.following)
     crm.tokens.add(TOKEN)
-    crm.misbehave("GET */contacts", Status(429, retry_after="7"))
+    crm.inject_fault("GET */contacts", http_error(429, retry_after="7"))
     with pytest.raises(Wait) as postponed:
         client.page(contacts, FULL, None, first.following)
 
@@ -448,7 +448,7 @@ def test_a_limit_of_calls_is_kept_by_the_stand_in(db: None, settings: Any) -> No
 def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpotServer, settings: Any) -> None:
     good = [crm.add("companies", {"name": "Company"}) for _ in range(3)]
     broken = {"results": [*({"id": str(id), "properties": {}} for id in good), {"id": "7"}, "?"]}
-    crm.misbehave("GET */companies", replace(KINDS["json-null"], change=lambda *_: as_json(broken)))
+    crm.inject_fault("GET */companies", replace(FAULTS["json-null"], change=lambda *_: json_response(broken)))
 
     (page,) = pages_of(fake_client(settings, crm), hubspot, "companies", FULL)
 

@@ -16,7 +16,7 @@ from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.transports.mcp import McpTools
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait
-from testing.fakes.mcp import TOKEN, Fault, McpServer, Tool
+from testing.fakes.mcp import TOKEN, McpFault, McpServer, Tool
 from vendors.guard import VendorRefused
 
 PROSE = "ana@example.com may not read Renewal of Acme"
@@ -44,7 +44,7 @@ def lead_to(url: str, settings: LazySettings) -> None:
 
 @pytest.fixture
 def server(running: McpServer, settings: LazySettings) -> McpServer:
-    running.behave()
+    running.clear_faults()
     lead_to(running.url, settings)
     settings.VENDOR_TIMEOUT_SECONDS = 20
     return running
@@ -113,7 +113,7 @@ def test_a_token_that_is_refused_at_once_is_told_the_same(server: McpServer, too
 
 
 def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> None:
-    server.misbehave("tools/call *", Fault(status=429, headers={"Retry-After": "7"}, prose=PROSE))
+    server.inject_fault("tools/call *", McpFault(status=429, headers={"Retry-After": "7"}, prose=PROSE))
 
     error = outcome(tools)
 
@@ -123,7 +123,7 @@ def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> Non
 
 @pytest.mark.parametrize("status", [500, 502, 503])
 def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> None:
-    server.misbehave("tools/call *", Fault(status=status, prose=PROSE))
+    server.inject_fault("tools/call *", McpFault(status=status, prose=PROSE))
 
     error = outcome(tools)
 
@@ -146,7 +146,7 @@ def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> 
 def test_of_a_tools_own_error_only_the_code_is_kept(
     server: McpServer, tools: McpTools, payload: str, expected: type[Exception], code: str | None
 ) -> None:
-    server.misbehave("tool echo", Fault(told=payload.replace("%s", PROSE)))
+    server.inject_fault("tool echo", McpFault(told=payload.replace("%s", PROSE)))
 
     error = outcome(tools)
 
@@ -155,12 +155,12 @@ def test_of_a_tools_own_error_only_the_code_is_kept(
     assert PROSE not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
 
 
-@pytest.mark.parametrize("fault", [Fault(delay=30), Fault(drip=0.02)])
-def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings: LazySettings, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [McpFault(delay=30), McpFault(drip=0.02)])
+def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings: LazySettings, fault: McpFault) -> None:
     call(tools)
     settings.VENDOR_TIMEOUT_SECONDS = 0.5
     tools.close()
-    server.misbehave("tools/call *", fault)
+    server.inject_fault("tools/call *", fault)
 
     error = outcome(tools)
 
@@ -169,7 +169,7 @@ def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings:
 
 
 def test_an_answer_without_end_is_left(server: McpServer, tools: McpTools) -> None:
-    server.misbehave("tools/call *", Fault(size=1 << 40))
+    server.inject_fault("tools/call *", McpFault(size=1 << 40))
 
     error = outcome(tools)
 
@@ -196,7 +196,7 @@ def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: McpTools
 def test_an_answer_that_is_not_mcp_is_the_servers_fault(
     server: McpServer, tools: McpTools, headers: dict[str, str]
 ) -> None:
-    server.misbehave("tools/call *", Fault(size=1_000, headers=headers))
+    server.inject_fault("tools/call *", McpFault(size=1_000, headers=headers))
 
     error = outcome(tools)
 
@@ -205,7 +205,7 @@ def test_an_answer_that_is_not_mcp_is_the_servers_fault(
 
 
 def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpTools) -> None:
-    server.misbehave("tools/call *", Fault(status=404))
+    server.inject_fault("tools/call *", McpFault(status=404))
 
     with pytest.raises(CapabilityMissing, match="echo"):
         call(tools)
@@ -213,7 +213,7 @@ def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpTools) -> Non
 
 @pytest.mark.parametrize("status", [400, 403, 410])
 def test_a_refusal_is_for_good(server: McpServer, tools: McpTools, status: int) -> None:
-    server.misbehave("tools/call *", Fault(status=status, prose=PROSE))
+    server.inject_fault("tools/call *", McpFault(status=status, prose=PROSE))
 
     error = outcome(tools)
 
@@ -223,13 +223,13 @@ def test_a_refusal_is_for_good(server: McpServer, tools: McpTools, status: int) 
 
 def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> None:
     with McpServer(MADE, sse=True) as server:
-        server.misbehave("server/discover", Fault(status=404))
+        server.inject_fault("server/discover", McpFault(status=404))
         lead_to(server.url, settings)
         tools = McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
 
         params = call(tools, text="a")
         assert call(tools, "large")
-        server.misbehave("tools/call *", Fault(status=429, headers={"Retry-After": "7"}))
+        server.inject_fault("tools/call *", McpFault(status=429, headers={"Retry-After": "7"}))
         held = outcome(tools)
         tools.close()
 
@@ -240,8 +240,8 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
 
 
 def test_nothing_of_a_call_is_logged(server: McpServer, tools: McpTools, caplog: pytest.LogCaptureFixture) -> None:
-    server.misbehave("tools/call *", Fault(status=401, prose=PROSE))
-    server.misbehave("tool echo", Fault(told=PROSE))
+    server.inject_fault("tools/call *", McpFault(status=401, prose=PROSE))
+    server.inject_fault("tool echo", McpFault(told=PROSE))
     with caplog.at_level(logging.DEBUG):
         outcome(tools)
         outcome(tools)

@@ -26,7 +26,7 @@ from integrations.tests.mcp_accounts import (  # noqa: F401
 )
 from integrations.transports import make_client
 from jobs.outcomes import Retryable
-from testing.fakes.mcp import TOKEN, Fault, Tool
+from testing.fakes.mcp import TOKEN, McpFault, Tool
 
 pytestmark = pytest.mark.django_db
 
@@ -121,7 +121,7 @@ def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
     stream, client = provider_module("hubspot").STREAMS[0], hubspot.client("mcp")
     first = client.page(stream, "full_sync", None, None)
     page = {"results": [{"id": 1, "properties": {}}, {"id": 2, "properties": {}}], "total": 7}
-    hubspot.server.misbehave("tool search_crm_objects", Fault(instead=page))
+    hubspot.server.inject_fault("tool search_crm_objects", McpFault(instead=page))
 
     with pytest.raises(Retryable):
         client.page(stream, "full_sync", None, first.following)
@@ -144,7 +144,7 @@ def test_what_is_no_listing_is_not_taken_for_an_empty_one(
     request: pytest.FixtureRequest, name: str, tool: str, answer: Any
 ) -> None:
     account = request.getfixturevalue(name)
-    account.server.misbehave(f"tool {tool}", Fault(instead=answer))
+    account.server.inject_fault(f"tool {tool}", McpFault(instead=answer))
 
     with pytest.raises(Retryable):
         sync_items(account.client("mcp"))

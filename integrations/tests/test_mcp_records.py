@@ -69,7 +69,7 @@ def test_gmails_threads_are_the_same_by_either_transport(gmail: Account) -> None
 
 
 def test_a_message_told_by_its_day_is_still_read(gmail: Account) -> None:
-    gmail.server.tools = mcp_tools.gmail(gmail.records, days=True)
+    gmail.server.tools = mcp_tools.gmail_tools(gmail.records, days=True)
 
     by_rest, by_mcp = sync_items(gmail.client("rest")), sync_items(gmail.client("mcp"))
 

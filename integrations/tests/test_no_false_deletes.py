@@ -22,7 +22,7 @@ from integrations.tests.fake_provider.rest import Account
 from integrations.tests.provider_clients import TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, FULL, item, row, run_page, run_sync, start_sync, stored_rows
 from testing.error_codes import error_code
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 from testing.fakes.gmail import FIRST, NEWEST, message
 from testing.fakes.google import DriveServer, GmailServer
 from testing.pdfs import text_pdf
@@ -166,7 +166,7 @@ def test_a_thread_that_could_not_be_had_comes_with_a_later_delta(box: GmailServe
     run_sync(mails)
     box.mail.put("b", message("second"))
     box.mail.put("c", message("third"))
-    box.misbehave(f"{THREADS}b", Status(503), times=3)
+    box.inject_fault(f"{THREADS}b", http_error(503), times=3)
 
     failed = [run_sync(mails, DELTA).items_failed for _ in range(3)]
 
@@ -181,7 +181,7 @@ def test_news_comes_behind_what_is_tried_again_and_a_full_sync_keeps_it(
 ) -> None:
     box.mail.generated = 5
     bad = f"{FIRST:x}"
-    box.misbehave(f"{THREADS}{bad}", Status(503), times=100)
+    box.inject_fault(f"{THREADS}{bad}", http_error(503), times=100)
     run_sync(mails)
     settings.GMAIL_INITIAL_SYNC_MAX_THREADS = 2  # the oldest is listed no more
     run_sync(mails)
@@ -200,7 +200,7 @@ def test_a_thread_that_never_comes_does_not_hold_up_the_delta_that_has_nothing_e
 ) -> None:
     run_sync(mails)
     box.mail.put("b", message("second"))
-    box.misbehave(f"{THREADS}b", Status(503), times=100)
+    box.inject_fault(f"{THREADS}b", http_error(503), times=100)
 
     jobs = [run_sync(mails, DELTA)]
     jobs.append(start_sync(mails, DELTA))
@@ -223,7 +223,7 @@ def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
     for name in "abc":
         box.mail.put(name, message("x"))
     for name in "ab":
-        box.misbehave(f"{THREADS}{name}", Status(503), times=2)
+        box.inject_fault(f"{THREADS}{name}", http_error(503), times=2)
 
     run_sync(mails, DELTA)
 
@@ -253,7 +253,7 @@ def test_a_pdf_that_never_comes_costs_only_itself(drive: DriveServer, files: Con
     for name in "ab":
         drive.drive.put(name, text_pdf(name), mime=PDF)
     drive.drive.put("c", "text")
-    drive.misbehave("GET /drive/v3/files/b", Status(500), times=100)
+    drive.inject_fault("GET /drive/v3/files/b", http_error(500), times=100)
 
     job = run_sync(files)
 
@@ -266,7 +266,7 @@ def test_a_pdf_that_never_comes_costs_only_itself(drive: DriveServer, files: Con
 def test_what_a_pdf_waits_for_the_other_records_do_not(drive: DriveServer, files: ConnectedSource) -> None:
     drive.drive.put("c", "text")
     drive.drive.put("a", text_pdf("a"), mime=PDF)
-    drive.misbehave("GET /drive/v3/files/a", Status(429, retry_after="600"))
+    drive.inject_fault("GET /drive/v3/files/a", http_error(429, retry_after="600"))
 
     job = start_sync(files)
     pgmq_consumer.drain(time.monotonic() + 60)

@@ -13,8 +13,8 @@ from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import services, token_refresh
 from integrations.tests.consents import BACK, connect, consent_params, refusal_code
 from integrations.tests.grants import PROVIDERS, database_dump, fault_name, refresh_token
-from testing.concurrency import at_once
-from testing.fakes.faults import Status
+from testing.concurrency import run_concurrently
+from testing.fakes.faults import http_error
 from testing.fakes.oauth import CLIENT_SECRET, MARK, OAuthServer
 from testing.personas import Person
 
@@ -111,19 +111,19 @@ def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAut
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (Status(503), "PROVIDER_UNREACHABLE"),
+        (http_error(503), "PROVIDER_UNREACHABLE"),
         ("reset", "PROVIDER_UNREACHABLE"),
         ("html-200", "PROVIDER_UNREACHABLE"),
-        (Status(429), "PROVIDER_UNREACHABLE"),
-        (Status(401, code="invalid_client"), "PROVIDER_NOT_CONFIGURED"),
-        (Status(400, code="invalid_request"), "CODE_REFUSED"),
+        (http_error(429), "PROVIDER_UNREACHABLE"),
+        (http_error(401, code="invalid_client"), "PROVIDER_NOT_CONFIGURED"),
+        (http_error(400, code="invalid_request"), "CODE_REFUSED"),
     ],
     ids=fault_name,
 )
 def test_a_provider_that_fails_at_the_exchange_is_told_readably(
     ana: Person, oauth: OAuthServer, kind: Any, code: str
 ) -> None:
-    oauth.misbehave("POST *", kind)
+    oauth.inject_fault("POST *", kind)
 
     assert refusal_code(ana, "gmail") == code
     assert not ConnectedSource.objects.exists()
@@ -158,7 +158,7 @@ def test_hubspot_is_asked_whose_tokens_these_are_where_it_did_not_say(
 def test_connecting_again_revives_the_same_source(ana: Person, oauth: OAuthServer) -> None:
     first = connect(ana, "hubspot")
     IngestionJob.objects.update(status="failed")
-    oauth.take_back(refresh_token(first))
+    oauth.revoke_refresh_token(refresh_token(first))
     token_refresh.expire_token(first.pk, first.token_expires_at)
     with pytest.raises(token_refresh.SourceBroken):
         token_refresh.fresh_token(first.pk)
@@ -191,7 +191,7 @@ def test_two_accounts_are_two_sources_and_two_tenants_share_none(ana: Person, be
 
 
 def test_two_consents_of_one_account_at_once_are_one_source(ana: Person, oauth: OAuthServer) -> None:
-    sources = at_once(*[lambda: connect(ana, "quickbooks")] * 4)
+    sources = run_concurrently(*[lambda: connect(ana, "quickbooks")] * 4)
 
     assert len({source.pk for source in sources}) == 1
     assert IngestionJob.objects.count() == 1

@@ -22,7 +22,7 @@ from integrations.tests.provider_clients import NOBODY
 from integrations.tests.sync_helpers import DELTA, item, row, run_page, run_sync, start_sync
 from integrations.transports import make_client
 from testing.pdfs import text_pdf
-from testing.personas import Person, declaration
+from testing.personas import Person, upload_request
 
 pytestmark = pytest.mark.django_db
 
@@ -239,7 +239,7 @@ def test_withdrawing_waits_for_whoever_is_declaring_the_document(
         go_on.wait(30)
 
     def declare() -> None:
-        fields: dict[str, Any] = declaration(FIRST)
+        fields: dict[str, Any] = upload_request(FIRST)
         services.declare(user_id=source.user_id, **fields, by_connector=True, claim=claim)
         connections.close_all()
 

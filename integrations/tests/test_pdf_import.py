@@ -21,14 +21,14 @@ from integrations.tests.provider_clients import NOBODY, TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, row, run_sync, stored_rows
 from jobs import worker
 from jobs.models import UploadJob
-from testing.fakes.faults import KINDS
+from testing.fakes.faults import FAULTS
 from testing.fakes.google import DriveServer
-from testing.pdfs import locked_pdf
-from testing.personas import Person, declaration, plan_pdf
+from testing.pdfs import encrypted_pdf
+from testing.personas import Person, plan_pdf, upload_request
 
 PDF = "application/pdf"
 DRUGS, TEETH = plan_pdf("drugs", lines=5), plan_pdf("teeth", lines=5)
-LOCKED = locked_pdf("Nobody may read this.", user_password=b"secret")
+LOCKED = encrypted_pdf("Nobody may read this.", user_password=b"secret")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_the_same_pdf_is_one_document_however_often_it_comes(bring: Any, drive: 
 
 
 def test_a_crash_between_declaring_and_storing_is_mended_by_the_next_try(bring: Any, ana: Person) -> None:
-    services.declare(user_id=ana.id, **declaration(DRUGS), by_connector=True)
+    services.declare(user_id=ana.id, **upload_request(DRUGS), by_connector=True)
     worker.drain()
     assert UploadJob.objects.get().stage == "queued"
 
@@ -107,7 +107,7 @@ def test_a_crash_between_declaring_and_storing_is_mended_by_the_next_try(bring: 
 
 
 def test_bytes_that_came_too_late_revive_their_job(bring: Any, ana: Person) -> None:
-    services.declare(user_id=ana.id, **declaration(DRUGS), by_connector=True)
+    services.declare(user_id=ana.id, **upload_request(DRUGS), by_connector=True)
     Document.objects.update(upload_expires_at="2026-01-01T00:00:00Z")
     worker.drain()
     assert UploadJob.objects.get().state == "deadletter"
@@ -142,7 +142,7 @@ def test_connectors_and_tenants_do_not_use_up_each_others_uploads(bring: Any, an
     with pytest.raises(ApiError, match="IMPORT_LIMIT_REACHED"):
         bring(plan_pdf("eyes", lines=5), "b")
     assert bring(DRUGS, "a")  # what is there already costs nothing
-    assert ana.declare(plan_pdf("ears", lines=5)).json()["code"] == "UPLOAD_LIMIT_REACHED"
+    assert ana.request_upload(plan_pdf("ears", lines=5)).json()["code"] == "UPLOAD_LIMIT_REACHED"
 
 
 @pytest.mark.parametrize("size", [{}, {"size": "10"}, {"size": "a lot"}])
@@ -274,7 +274,7 @@ def test_nothing_of_a_file_stays_behind_when_the_download_breaks_off(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    drive.misbehave("GET /drive/v3/files/a", KINDS["reset-mid-body"], times=3)
+    drive.inject_fault("GET /drive/v3/files/a", FAULTS["reset-mid-body"], times=3)
 
     with pytest.raises(Exception, match="VENDOR_"):
         bring(DRUGS)

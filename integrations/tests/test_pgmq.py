@@ -17,7 +17,7 @@ from integrations.models import IngestionJob
 from integrations.sync import pgmq
 from integrations.sync.pgmq import ARCHIVE, PGMQ, QUEUE, TABLE, Body, Message
 from jobs.claims import ClaimLost
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.factories import syncs
 
 WRAPPERS = {
@@ -37,7 +37,7 @@ def sql(statement: str, *params: Any) -> list[Any]:
 
 def sent(**body: Any) -> Message:
     """Return a message that has been read once."""
-    pgmq.enqueue_page(syncs.sync(**body))
+    pgmq.enqueue_page(syncs.create_sync(**body))
     message = pgmq.read_message()
     assert message is not None
     return message
@@ -56,7 +56,7 @@ def seconds_hidden(message: Message) -> float:
 # --- what it says ---------------------------------------------------------------------------------------------------
 @pytest.mark.django_db
 def test_a_message_comes_back_as_it_was_sent() -> None:
-    body = syncs.sync().next_stream().next_page("after:100")
+    body = syncs.create_sync().next_stream().next_page("after:100")
 
     msg_id = pgmq.enqueue_page(body)
 
@@ -90,7 +90,7 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
 def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(
     payload: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    good = syncs.sync()
+    good = syncs.create_sync()
     whole = {**good.to_json(), **payload} if isinstance(payload, dict) and payload else payload
     (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(whole))[0]
     pgmq.enqueue_page(good)
@@ -106,7 +106,7 @@ def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(
 
 @pytest.mark.django_db
 def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() -> None:
-    body = syncs.sync()
+    body = syncs.create_sync()
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(body.to_json() | {"stream": "of another release"}))
 
     assert pgmq.read_message() is None
@@ -117,7 +117,7 @@ def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() ->
 
 @pytest.mark.django_db
 def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
-    body = syncs.sync()
+    body = syncs.create_sync()
     payload = {name: value for name, value in body.to_json().items() if name != "following"}
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(payload | {"more": 1}))
 
@@ -129,7 +129,7 @@ def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
 
 @pytest.mark.django_db
 def test_headers_that_are_not_ours_hold_nothing() -> None:
-    pgmq.enqueue_page(syncs.sync())
+    pgmq.enqueue_page(syncs.create_sync())
     for headers in ("[]", '{"held": "3"}', '{"held": true}', "null"):
         sql(f"UPDATE {TABLE} SET headers = %s::jsonb, vt = clock_timestamp()", headers)
 
@@ -176,7 +176,7 @@ def test_a_message_that_is_left_reappears_when_its_time_is_over_or_when_told() -
 
 @pytest.mark.django_db
 def test_a_delayed_message_is_not_read_before() -> None:
-    pgmq.enqueue_page(syncs.sync(), delay=60)
+    pgmq.enqueue_page(syncs.create_sync(), delay=60)
 
     assert pgmq.read_message() is None
     assert pgmq.has_messages()
@@ -210,7 +210,7 @@ def test_nobody_reads_a_message_while_its_reader_writes() -> None:
     lapse()
 
     with pgmq.message_lease(message):
-        assert at_once(pgmq.read_message) == [None]
+        assert run_concurrently(pgmq.read_message) == [None]
 
     assert pgmq.read_message() is not None
 
@@ -220,7 +220,7 @@ def test_the_heart_does_not_wait_long_for_the_write_that_it_watches() -> None:
     message = sent()
 
     with pgmq.message_lease(message), pytest.raises(OperationalError, match="lock timeout"):
-        at_once(lambda: pgmq.extend_visibility(message, 60))
+        run_concurrently(lambda: pgmq.extend_visibility(message, 60))
 
 
 @committing
@@ -233,7 +233,7 @@ def test_a_message_outlives_a_transaction_that_fails() -> None:
     )
     try:
         with pytest.raises(DatabaseError):
-            syncs.work(message)
+            syncs.sync_page(message)
     finally:
         sql("DROP FUNCTION fails CASCADE")
 
@@ -243,7 +243,7 @@ def test_a_message_outlives_a_transaction_that_fails() -> None:
 @committing
 def test_the_next_page_is_there_only_if_its_page_is_committed() -> None:
     with transaction.atomic():
-        pgmq.enqueue_page(syncs.sync())
+        pgmq.enqueue_page(syncs.create_sync())
         transaction.set_rollback(True)
 
     assert not pgmq.has_messages()
@@ -259,7 +259,7 @@ def _reads(database: dict[str, Any], actual: Any) -> None:
 
 @committing
 def test_two_processes_never_hold_one_message() -> None:
-    ids = [pgmq.enqueue_page(syncs.sync(status="failed")) for _ in range(40)]
+    ids = [pgmq.enqueue_page(syncs.create_sync(status="failed")) for _ in range(40)]
     spawn = multiprocessing.get_context("fork")
     actual: Any = spawn.Queue()
     own = dict(connection.settings_dict)
@@ -327,7 +327,7 @@ def test_what_a_caller_defines_for_itself_is_not_called_with_the_owners_rights()
     sql("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
     sql("SET LOCAL search_path = pg_temp, public, pg_catalog")
 
-    pgmq.enqueue_page(syncs.sync())
+    pgmq.enqueue_page(syncs.create_sync())
 
     assert pgmq.read_message() is not None
 
@@ -363,7 +363,7 @@ def test_the_migration_takes_back_what_it_made_and_makes_it_again(migration: Any
 
     migration.install(None, Editor)
 
-    pgmq.enqueue_page(syncs.sync())
+    pgmq.enqueue_page(syncs.create_sync())
     assert pgmq.read_message() is not None
 
 
@@ -395,7 +395,7 @@ def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> Non
 
     migration.install(None, Editor)
 
-    pgmq.enqueue_page(syncs.sync())
+    pgmq.enqueue_page(syncs.create_sync())
     assert pgmq.read_message() is not None
 
 
@@ -410,8 +410,8 @@ def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any)
 @pytest.mark.django_db
 def test_pgmqs_own_client_works_in_our_transaction() -> None:
     with transaction.atomic():
-        PGMQ.send(QUEUE, syncs.sync().to_json())
+        PGMQ.send(QUEUE, syncs.create_sync().to_json())
         transaction.set_rollback(True)
 
     assert PGMQ.metrics(QUEUE).queue_length == 0
-    assert Body.parse(syncs.sync().to_json()).page == 0
+    assert Body.parse(syncs.create_sync().to_json()).page == 0

@@ -23,9 +23,9 @@ from integrations.sync.pgmq import ARCHIVE, TABLE, Body, Message
 from jobs.cluster import maintenance, shared_memory
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Retryable, Wait
-from testing.cluster import cluster as running
-from testing.cluster import seed, until
-from testing.concurrency import at_once
+from testing.cluster import create_jobs, wait_until
+from testing.cluster import running_cluster as running
+from testing.concurrency import run_concurrently
 from testing.error_codes import error_code
 from testing.factories import syncs
 
@@ -42,7 +42,7 @@ def does(message: Message) -> None:
 @pytest.fixture(autouse=True)
 def _page(settings: Settings) -> Any:
     settings.INGESTION_WORK = f"{__name__}.does"
-    doing[:] = [syncs.work]
+    doing[:] = [syncs.sync_page]
     yield
     doing.clear()
 
@@ -73,7 +73,7 @@ def lapse() -> None:
 
 
 def queued(**columns: Any) -> Body:
-    body = syncs.sync(**columns)
+    body = syncs.create_sync(**columns)
     pgmq.enqueue_page(body)
     return body
 
@@ -195,7 +195,7 @@ def test_no_number_of_holds_uses_up_the_deliveries() -> None:
         lapse()
     assert archived() == 0
 
-    works(syncs.work)
+    works(syncs.sync_page)
 
     assert turn() == syncs.PAGES
     assert job(body).status == "completed"
@@ -240,7 +240,7 @@ def test_a_message_whose_transaction_fails_at_its_commit_stays_in_the_queue() ->
 
 def test_a_crash_between_commit_and_delete_repeats_no_page() -> None:
     body = queued()
-    syncs.work(_read())
+    syncs.sync_page(_read())
     lapse()
 
     turn()
@@ -256,7 +256,7 @@ def test_a_reader_that_was_overtaken_writes_nothing_and_leaves_the_message_to_th
     def slow(message: Message) -> None:
         lapse()
         reads.append(_read().read_ct)
-        syncs.work(message)
+        syncs.sync_page(message)
 
     works(slow)
 
@@ -310,8 +310,8 @@ def test_a_database_that_goes_away_ends_the_turn_and_not_the_sync(caplog: pytest
     body = queued()
 
     def cut(message: Message) -> None:
-        at_once(lambda: sql("SELECT pg_terminate_backend(%s)", pid))
-        syncs.work(message)
+        run_concurrently(lambda: sql("SELECT pg_terminate_backend(%s)", pid))
+        syncs.sync_page(message)
 
     pid = sql("SELECT pg_backend_pid()")[0][0]
     works(cut)
@@ -339,7 +339,7 @@ def test_a_long_sync_keeps_no_other_waiting() -> None:
 
     def page(message: Message) -> None:
         order.append([body.job_id for body in bodies].index(message.body.job_id))
-        syncs.work(message)
+        syncs.sync_page(message)
 
     works(page)
 
@@ -396,7 +396,7 @@ def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> No
             gate.wait(10)
             return mine
 
-    assert sorted(at_once(*[worker] * 4)) == [False, False, True, True]
+    assert sorted(run_concurrently(*[worker] * 4)) == [False, False, True, True]
 
 
 def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
@@ -408,7 +408,7 @@ def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
 
     with pgmq_consumer.worker_slot():
         assert claimable() == 1
-        assert at_once(lambda: _taken_and_asked()) == [0]
+        assert run_concurrently(lambda: _taken_and_asked()) == [0]
 
     assert claimable() == 2
 
@@ -426,9 +426,9 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
         pgmq_consumer.worker_slot().__enter__()
         connections.close_all()
 
-    at_once(dies)
+    run_concurrently(dies)
 
-    until(claimable, seconds=5)
+    wait_until(claimable, seconds=5)
 
 
 def test_without_a_page_no_slot_is_asked_for() -> None:
@@ -449,7 +449,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
         ends = time.monotonic() + 2.5
         while time.monotonic() < ends:
             time.sleep(0.1)
-            seen.extend(filter(None, at_once(pgmq.read_message)))
+            seen.extend(filter(None, run_concurrently(pgmq.read_message)))
             silent.append(shared_memory.seconds_since_claim_attempt())
         raise Wait(60, error_code("VENDOR_BUSY"))
 
@@ -474,11 +474,11 @@ def test_a_worker_that_is_killed_in_mid_page_costs_a_repeated_page_and_the_jobs_
     (tmp_path / "page:committed~1").touch()
     body, other = queued(), queued()
     with connection.cursor() as cursor:
-        seed(cursor, 20, "noop")
+        create_jobs(cursor, 20, "noop")
 
     with running(workers=1, ACCESSA_FAILPOINTS=tmp_path, INGESTION_WORK=syncs.WORK, INGESTION_VT_SECONDS=3):
-        until(lambda: of(body, status="completed") and of(other, status="completed"), seconds=40)
-        until(maintenance.is_idle, seconds=20)
+        wait_until(lambda: of(body, status="completed") and of(other, status="completed"), seconds=40)
+        wait_until(maintenance.is_idle, seconds=20)
 
     tries = sum(job(each).items_seen for each in (body, other))
     assert tries - 2 * syncs.PAGES in (1, 2)  # a page that is committed is begun again only while its sync goes on
@@ -494,7 +494,7 @@ def test_a_page_that_hangs_ends_its_worker_and_one_that_must_stop_costs_no_deliv
     environment = {"INGESTION_PAGE_SECONDS": 2, "JOBS_STOP_GRACE_SECONDS": 1, "PAGED_UNTIL_GONE": gate}
 
     with running(workers=1, INGESTION_WORK=syncs.WORK, **environment) as workers:
-        until(lambda: [reads for reads, _, _ in left()] == [2], seconds=30)
+        wait_until(lambda: [reads for reads, _, _ in left()] == [2], seconds=30)
         assert [held for _, held, _ in left()] == [0]  # the first try hung: that was a delivery
         code = workers.stop()
 

@@ -28,8 +28,8 @@ from integrations.tests.provider_clients import (
 )
 from integrations.tests.sync_helpers import run_sync
 from jobs.outcomes import Retryable, Wait
-from testing.fakes.faults import KINDS, Status
-from testing.fakes.http_messages import as_json
+from testing.fakes.faults import FAULTS, http_error
+from testing.fakes.http_messages import json_response
 from testing.fakes.quickbooks import REALM, IntuitServer
 from testing.personas import Person
 from vendors.guard import VendorRefused
@@ -286,7 +286,7 @@ def test_a_full_listing_loses_none_when_others_are_deleted_meanwhile(
         for id in created[30 - deletions : 30]:
             books.delete("Invoice", id)
 
-    books.meanwhile("GET */query", delete, after=2)
+    books.schedule_change("GET */query", delete, after=2)
 
     pages = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", FULL)
 
@@ -342,10 +342,12 @@ def test_a_full_answer_of_changes_is_expired(db: None, settings: Any) -> None:
 
 
 SHAPELESS = {
-    **{name: KINDS[name] for name in ("another-shape", "json-list", "json-null", "empty-200", "html-200", "garbage")},
-    "fault-200": replace(KINDS["json-null"], change=lambda *_: as_json({"Fault": {"Error": []}})),
-    "null": replace(KINDS["json-null"], change=lambda *_: as_json({"QueryResponse": None, "CDCResponse": [None]})),
-    "half": replace(KINDS["json-null"], change=lambda *_: as_json({"QueryResponse": {"Customer": None}})),
+    **{name: FAULTS[name] for name in ("another-shape", "json-list", "json-null", "empty-200", "html-200", "garbage")},
+    "fault-200": replace(FAULTS["json-null"], change=lambda *_: json_response({"Fault": {"Error": []}})),
+    "null": replace(
+        FAULTS["json-null"], change=lambda *_: json_response({"QueryResponse": None, "CDCResponse": [None]})
+    ),
+    "half": replace(FAULTS["json-null"], change=lambda *_: json_response({"QueryResponse": {"Customer": None}})),
 }
 
 
@@ -355,7 +357,7 @@ def test_an_answer_of_another_shape_is_never_an_empty_page(
     books: IntuitServer, settings: Any, kind: str, name: str
 ) -> None:
     books.add("Customer", {})
-    books.misbehave("GET *", SHAPELESS[name])
+    books.inject_fault("GET *", SHAPELESS[name])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
         pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
@@ -407,7 +409,7 @@ def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:
 def test_refusals_are_told_apart(
     books: IntuitServer, settings: Any, status: int, code: str | None, outcome: type[Exception]
 ) -> None:
-    books.misbehave("GET *", Status(status, code=code))
+    books.inject_fault("GET *", http_error(status, code=code))
 
     with pytest.raises(outcome):
         pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
@@ -415,8 +417,8 @@ def test_refusals_are_told_apart(
 
 def test_one_entity_that_cannot_be_read_does_not_take_its_page_along(books: IntuitServer, settings: Any) -> None:
     rows = [{"Id": "1"}, {"DisplayName": "x"}, "?", {"Id": "2", "MetaData": {"LastUpdatedTime": "soon"}}]
-    answer = as_json({"QueryResponse": {"Customer": rows}})
-    books.misbehave("GET *", replace(KINDS["json-null"], change=lambda *_: answer))
+    answer = json_response({"QueryResponse": {"Customer": rows}})
+    books.inject_fault("GET *", replace(FAULTS["json-null"], change=lambda *_: answer))
 
     (page,) = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
 

@@ -39,7 +39,7 @@ from integrations.tests.sync_helpers import (
 )
 from jobs.claims import ClaimLost
 from jobs.outcomes import Wait
-from testing.cluster import until
+from testing.cluster import wait_until
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -85,7 +85,7 @@ def test_another_model_embeds_anew(account: Account, source: ConnectedSource, se
     account.list("companies", item("company:1", name="Acme"))
     run_sync(source)
 
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     job = run_sync(source)
 
     assert row(source, "company:1").embedding_model == "instant@1"
@@ -386,7 +386,7 @@ def test_whoever_ends_a_sync_waits_for_the_records_that_are_being_written(
     with ThreadPoolExecutor(1) as elsewhere, transaction.atomic():
         SourceDocument.objects.select_for_update().get(external_id="company:2")
         working = elsewhere.submit(_on_a_connection_of_its_own)
-        until(_somebody_waits, seconds=30)
+        wait_until(_somebody_waits, seconds=30)
         with pytest.raises(OperationalError), transaction.atomic():
             IngestionJob.objects.select_for_update(nowait=True, no_key=True).get(status="running")
         transaction.set_rollback(True)
@@ -407,9 +407,9 @@ def test_whoever_disconnects_waits_for_the_records_that_are_being_written(
     with ThreadPoolExecutor(2) as elsewhere, transaction.atomic():
         SourceDocument.objects.select_for_update().get(external_id="company:2")
         working = elsewhere.submit(_on_a_connection_of_its_own)
-        until(_somebody_waits, seconds=30)
+        wait_until(_somebody_waits, seconds=30)
         ending = elsewhere.submit(_disconnect, source)
-        until(lambda: ending.done() or _waiting() == 2, seconds=30)
+        wait_until(lambda: ending.done() or _waiting() == 2, seconds=30)
         transaction.set_rollback(True)
 
     assert working.result() is not None
@@ -429,7 +429,7 @@ def test_records_are_written_with_the_source_locked_before_the_sync(account: Acc
     with ThreadPoolExecutor(1) as elsewhere, transaction.atomic():
         ConnectedSource.objects.select_for_update().get(pk=source.pk)
         working = elsewhere.submit(_on_a_connection_of_its_own)
-        until(_somebody_waits, seconds=30)
+        wait_until(_somebody_waits, seconds=30)
         assert IngestionJob.objects.select_for_update(nowait=True, no_key=True).get(status="running")
         transaction.set_rollback(True)
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 def given_up(page: int = 0, **columns: Any) -> tuple[int, Body]:
     """Return a sync that failed at ``page``, and the archived message of that page."""
-    body = syncs.sync(page=page, status="failed", error_message="max_retries_exceeded", **columns)
+    body = syncs.create_sync(page=page, status="failed", error_message="max_retries_exceeded", **columns)
     msg_id = pgmq.enqueue_page(body)
     message = pgmq.read_message()
     assert message is not None
@@ -72,7 +72,7 @@ def test_who_put_it_back_and_why_is_kept(sam: Person) -> None:
 
 def test_nothing_is_put_back_beside_another_sync_of_the_source() -> None:
     msg_id, body = given_up()
-    syncs.sync(ConnectedSource.objects.get(pk=body.source_id))
+    syncs.create_sync(ConnectedSource.objects.get(pk=body.source_id))
 
     assert refusal(msg_id) == "SYNC_ALREADY_ACTIVE"
 
@@ -141,7 +141,7 @@ def test_the_command_puts_back_what_it_is_told_and_says_what_it_could_not() -> N
     first, _ = given_up()
     second, body = given_up()
     third, _ = given_up()
-    syncs.sync(ConnectedSource.objects.get(pk=body.source_id))
+    syncs.create_sync(ConnectedSource.objects.get(pk=body.source_id))
 
     assert "1 replayed." in run(str(first))
     output = run("--all", "--reason", "they are well again")

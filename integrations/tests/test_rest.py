@@ -18,8 +18,8 @@ from integrations.providers import TokenRefused
 from integrations.transports.responses import MOST_BYTES, TooLarge
 from integrations.transports.rest import RestTransport
 from jobs.outcomes import Permanent, Retryable, Wait
-from testing.fakes.faults import KINDS, Status
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.faults import FAULTS, http_error
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 from testing.fakes.server import Server
 from vendors.guard import VendorRefused
 from vendors.models import Breaker
@@ -39,16 +39,16 @@ class Provider(Server):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[Request] = []
-        self.failing: Answer | None = None
+        self.failing: Response | None = None
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         self.asked.append(request)
         if self.failing:
-            raise Refusal(self.failing)
-        return Answer(200, self.body) if self.body is not None else as_json(self.said)
+            raise ErrorResponse(self.failing)
+        return Response(200, self.body) if self.body is not None else json_response(self.said)
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"status": "error", "message": PROSE, "category": code}, status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"status": "error", "message": PROSE, "category": code}, status)
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def outcome(rest: RestTransport) -> Exception:
     return raised.value
 
 
-def google(status: int, reason: str) -> Answer:
-    return as_json({"error": {"code": status, "message": PROSE, "errors": [{"reason": reason}]}}, status)
+def google(status: int, reason: str) -> Response:
+    return json_response({"error": {"code": status, "message": PROSE, "errors": [{"reason": reason}]}}, status)
 
 
 def test_a_call_carries_the_token_and_its_parameters(provider: Provider, rest: RestTransport) -> None:
@@ -113,7 +113,7 @@ def test_an_answer_that_is_no_object_is_the_providers_fault(
 
 
 def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: RestTransport) -> None:
-    provider.misbehave("*", "status-401")
+    provider.inject_fault("*", "status-401")
 
     assert isinstance(outcome(rest), TokenRefused)
     assert ask(rest) == {"ok": True}  # the next call is not held back
@@ -136,10 +136,10 @@ def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: RestTransport
     "answer",
     [
         google(403, "dailyLimitExceeded"),
-        as_json({"status": "error", "policyName": "DAILY", "category": "RATE_LIMITS"}, 429),
+        json_response({"status": "error", "policyName": "DAILY", "category": "RATE_LIMITS"}, 429),
     ],
 )
-def test_a_days_quota_waits_longer(provider: Provider, rest: RestTransport, answer: Answer) -> None:
+def test_a_days_quota_waits_longer(provider: Provider, rest: RestTransport, answer: Response) -> None:
     provider.failing = answer
 
     error = outcome(rest)
@@ -149,7 +149,7 @@ def test_a_days_quota_waits_longer(provider: Provider, rest: RestTransport, answ
 
 
 def test_429_waits_as_long_as_it_says(provider: Provider, rest: RestTransport) -> None:
-    provider.misbehave("*", Status(429, retry_after="4"))
+    provider.inject_fault("*", http_error(429, retry_after="4"))
 
     error = outcome(rest)
 
@@ -159,7 +159,7 @@ def test_429_waits_as_long_as_it_says(provider: Provider, rest: RestTransport) -
 
 def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: RestTransport) -> None:
     other = RestTransport(ConnectedSource(id=uuid4(), provider="hubspot"), "another", requests_per_minute=6_000)
-    provider.misbehave("*", Status(429, retry_after="4"))
+    provider.inject_fault("*", http_error(429, retry_after="4"))
 
     assert isinstance(outcome(rest), Wait)
     assert ask(other) == {"ok": True}
@@ -169,12 +169,12 @@ def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: RestT
     "answer",
     [
         google(403, "insufficientPermissions"),
-        as_json({"error": {"details": [{"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}]}}, 403),
-        as_json({"status": "error", "category": "MISSING_SCOPES", "message": PROSE}, 403),
+        json_response({"error": {"details": [{"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}]}}, 403),
+        json_response({"status": "error", "category": "MISSING_SCOPES", "message": PROSE}, 403),
     ],
 )
 def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
-    provider: Provider, rest: RestTransport, answer: Answer
+    provider: Provider, rest: RestTransport, answer: Response
 ) -> None:
     provider.failing = answer
 
@@ -189,14 +189,14 @@ def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
     [
         (google(404, "notFound"), "notFound"),
         (google(403, "exportSizeLimitExceeded"), "exportSizeLimitExceeded"),
-        (as_json({"Fault": {"Error": [{"Message": PROSE, "code": "610"}]}}, 400), "610"),
-        (as_json({"fault": {"error": [{"message": PROSE, "code": "3100"}]}}, 403), "3100"),
-        (as_json({"error": PROSE}, 400), None),
-        (Answer(418, b"\x00not json"), None),
+        (json_response({"Fault": {"Error": [{"Message": PROSE, "code": "610"}]}}, 400), "610"),
+        (json_response({"fault": {"error": [{"message": PROSE, "code": "3100"}]}}, 403), "3100"),
+        (json_response({"error": PROSE}, 400), None),
+        (Response(418, b"\x00not json"), None),
     ],
 )
 def test_a_refusal_tells_the_providers_code_and_never_its_prose(
-    provider: Provider, rest: RestTransport, answer: Answer, code: str | None
+    provider: Provider, rest: RestTransport, answer: Response, code: str | None
 ) -> None:
     provider.failing = answer
 
@@ -211,7 +211,7 @@ def test_faults_of_the_provider_open_the_breaker_of_the_account(
     provider: Provider, rest: RestTransport, settings: LazySettings
 ) -> None:
     settings.VENDOR_BREAKER_FAULTS = 2
-    provider.misbehave("*", "status-503", times=2)
+    provider.inject_fault("*", "status-503", times=2)
 
     first, second = outcome(rest), outcome(rest)
 
@@ -221,7 +221,7 @@ def test_faults_of_the_provider_open_the_breaker_of_the_account(
 
 
 def test_redirections_are_not_followed(provider: Provider, rest: RestTransport) -> None:
-    provider.misbehave("*", "redirect-302")
+    provider.inject_fault("*", "redirect-302")
 
     assert isinstance(outcome(rest), Retryable)
     assert provider.requests == 1
@@ -229,7 +229,7 @@ def test_redirections_are_not_followed(provider: Provider, rest: RestTransport) 
 
 @pytest.mark.parametrize("kind", ["reset", "reset-mid-body", "truncated-body", "truncated-json"])
 def test_a_broken_wire_is_tried_again(provider: Provider, rest: RestTransport, kind: str) -> None:
-    provider.misbehave("*", KINDS[kind])
+    provider.inject_fault("*", FAULTS[kind])
 
     assert isinstance(outcome(rest), Retryable)
 
@@ -239,7 +239,7 @@ def test_an_answer_that_drips_ends_with_the_calls_time(
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 0.3
     provider.said = {"long": "x" * 1_000}
-    provider.misbehave("*", "one-byte-a-second")
+    provider.inject_fault("*", "one-byte-a-second")
 
     error = outcome(rest)
 
@@ -273,7 +273,7 @@ def test_an_id_that_would_lead_elsewhere_is_asked_of_nobody(provider: Provider, 
 
 
 def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest: RestTransport) -> None:
-    provider.failing = as_json({}, 404, {"Set-Cookie": "session=of-ana; Path=/"})
+    provider.failing = json_response({}, 404, {"Set-Cookie": "session=of-ana; Path=/"})
     outcome(rest)
     outcome(rest)
 
@@ -283,7 +283,7 @@ def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest
 
 
 def test_nothing_of_a_call_is_logged(provider: Provider, rest: RestTransport, caplog: pytest.LogCaptureFixture) -> None:
-    provider.misbehave("*", "status-401")
+    provider.inject_fault("*", "status-401")
     with caplog.at_level(logging.INFO):
         outcome(rest)
         ask(rest, params={"q": "ana@example.com"})

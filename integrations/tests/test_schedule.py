@@ -15,7 +15,7 @@ from django_q.models import Schedule
 from accounts.audit.models import AuditEntry
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import schedule
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 
 pytestmark = pytest.mark.django_db
 
@@ -131,7 +131,7 @@ def test_two_clusters_run_a_night_once() -> None:
     sources(4)
     planned()
 
-    at_once(schedule.run_nightly, schedule.run_nightly)
+    run_concurrently(schedule.run_nightly, schedule.run_nightly)
 
     assert begun() == 4
 

@@ -18,9 +18,9 @@ from embeddings.embedders import Vectors
 from embeddings.models import LiveModel
 from integrations.models import SourceDocument
 from integrations.search import MOST_TEXT
-from testing.embedders import Instant
-from testing.factories.records import client, connected, record
-from testing.factories.searchable_documents import findable
+from testing.embedders import InstantEmbedder
+from testing.factories.records import create_client, create_record, create_source
+from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -39,12 +39,12 @@ def found_ids(person: Person, query: str, sources: list[str] | None = None, **mo
 
 
 def companies(user_id: UUID) -> None:
-    source = connected(user_id)
-    record(
+    source = create_source(user_id)
+    create_record(
         source, "company:1", "Northwind grows organic apples and pears", title="Northwind", url="https://a.example/1"
     )
-    record(source, "company:2", "Contoso repairs aircraft engines", title="Contoso")
-    record(source, "company:3", "Fabrikam sells accounting software", title="Fabrikam")
+    create_record(source, "company:2", "Contoso repairs aircraft engines", title="Contoso")
+    create_record(source, "company:3", "Fabrikam sells accounting software", title="Fabrikam")
 
 
 # Both arms
@@ -84,22 +84,22 @@ def test_a_company_is_found_by_a_word_and_shown_with_all_that_a_list_needs(ana: 
 
 
 def test_a_rare_word_counts_more_than_a_common_one_and_a_title_more_than_a_text(ana: Person) -> None:
-    source = connected(ana.id)
+    source = create_source(ana.id)
     for number in range(20):
-        record(source, f"company:{number}", f"A company that sells goods {number}")
-    record(source, "company:77", "sells aardvarks")
-    record(source, "company:78", "a note about zebras")
-    record(source, "company:79", "a note", title="Zebras")
+        create_record(source, f"company:{number}", f"A company that sells goods {number}")
+    create_record(source, "company:77", "sells aardvarks")
+    create_record(source, "company:78", "a note about zebras")
+    create_record(source, "company:79", "a note", title="Zebras")
 
     assert found_ids(ana, "which company sells aardvarks", mode="text")[0] == "company:77"
     assert found_ids(ana, "zebras", mode="text") == ["company:79", "company:78"]
 
 
 def test_phrases_and_exclusions_hold_in_both_arms(ana: Person) -> None:
-    source = connected(ana.id)
-    record(source, "deal:1", "renewal of the annual contract")
-    record(source, "deal:2", "annual renewal, contract pending")
-    record(source, "deal:3", "kidney")
+    source = create_source(ana.id)
+    create_record(source, "deal:1", "renewal of the annual contract")
+    create_record(source, "deal:2", "annual renewal, contract pending")
+    create_record(source, "deal:3", "kidney")
 
     for mode in ("text", "vector", "hybrid"):
         assert found_ids(ana, '"annual contract" renewal', mode=mode) == ["deal:1"], mode
@@ -108,14 +108,14 @@ def test_phrases_and_exclusions_hold_in_both_arms(ana: Person) -> None:
 
 
 def test_a_word_with_quotes_and_backslashes_is_a_word(ana: Person) -> None:
-    record(connected(ana.id), "file:1", r"C:\reports\o'neil's.txt and ''quoted''")
+    create_record(create_source(ana.id), "file:1", r"C:\reports\o'neil's.txt and ''quoted''")
 
     assert found_ids(ana, r"\ ' '' C:\reports\o'neil's.txt", mode="text") == ["file:1"]
 
 
 def test_words_that_every_record_has_find_those_that_have_all_of_them(ana: Person) -> None:
     """Beyond what one search looks at: the function does not go through all of them."""
-    source = connected(ana.id)
+    source = create_source(ana.id)
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO source_documents (user_id, source_id, external_id, document_type, raw_payload, text)
@@ -132,7 +132,7 @@ def test_words_that_every_record_has_find_those_that_have_all_of_them(ana: Perso
 
 
 def test_without_sources_only_uploads_are_searched_and_the_passages_are_the_same(ana: Person) -> None:
-    findable(ana.id, ["apples in the plan"])
+    create_searchable_document(ana.id, ["apples in the plan"])
     companies(ana.id)
 
     plain = ana.post("/search", {"query": "apples"}).json()
@@ -146,7 +146,7 @@ def test_without_sources_only_uploads_are_searched_and_the_passages_are_the_same
 
 def test_each_source_is_searched_by_its_name(ana: Person) -> None:
     for provider, kind in (("hubspot", "company"), ("google_drive", "file"), ("gmail", "thread")):
-        record(connected(ana.id, provider), f"{kind}:1", "apples")
+        create_record(create_source(ana.id, provider), f"{kind}:1", "apples")
 
     assert found_ids(ana, "apples", ["google_drive"]) == ["file:1"]
     assert set(found_ids(ana, "apples", ["hubspot", "gmail"])) == {"company:1", "thread:1"}
@@ -154,9 +154,9 @@ def test_each_source_is_searched_by_its_name(ana: Person) -> None:
 
 
 def test_clients_are_found_those_that_the_tenant_wrote_down_too(ana: Person) -> None:
-    source = connected(ana.id)
-    client(ana.id, "Northwind", "Northwind grows apples", source=source, external_id="company:1")
-    client(ana.id, "Tailspin", "Tailspin buys apples")
+    source = create_source(ana.id)
+    create_client(ana.id, "Northwind", "Northwind grows apples", source=source, external_id="company:1")
+    create_client(ana.id, "Tailspin", "Tailspin buys apples")
 
     shown = answer(ana, "apples", ["clients"])["records"]
 
@@ -177,10 +177,10 @@ def test_an_unknown_source_is_refused_by_name(ana: Person) -> None:
 
 @pytest.mark.parametrize("mode", ["text", "vector"])
 def test_what_is_gone_and_what_was_disconnected_is_not_found(mode: str, ana: Person) -> None:
-    source, left = connected(ana.id), connected(ana.id, "gmail")
-    record(source, "company:1", "apples", deleted_at=timezone.now())
-    record(left, "thread:1", "apples")
-    client(ana.id, "Northwind", "apples", source=left)
+    source, left = create_source(ana.id), create_source(ana.id, "gmail")
+    create_record(source, "company:1", "apples", deleted_at=timezone.now())
+    create_record(left, "thread:1", "apples")
+    create_client(ana.id, "Northwind", "apples", source=left)
     assert set(found_ids(ana, "apples", ALL, mode=mode)) == {"thread:1", None}
 
     type(left).objects.filter(pk=left.pk).update(status="disconnected")
@@ -189,14 +189,14 @@ def test_what_is_gone_and_what_was_disconnected_is_not_found(mode: str, ana: Per
 
 
 def test_a_broken_source_s_records_are_still_found(ana: Person) -> None:
-    record(connected(ana.id, status="error"), "company:1", "apples")
+    create_record(create_source(ana.id, status="error"), "company:1", "apples")
 
     assert found_ids(ana, "apples") == ["company:1"]
 
 
 def test_a_long_text_is_shown_by_its_beginning_and_found_beyond_it(ana: Person) -> None:
     text = "filler " * 1000 + "aardvark"
-    record(connected(ana.id), "file:1", text)
+    create_record(create_source(ana.id), "file:1", text)
 
     shown = answer(ana, "aardvark", mode="text")["records"][0]
 
@@ -205,7 +205,7 @@ def test_a_long_text_is_shown_by_its_beginning_and_found_beyond_it(ana: Person) 
 
 
 def test_markup_in_a_record_stays_text(ana: Person) -> None:
-    record(connected(ana.id), "thread:1", "<script>alert(1)</script> apples")
+    create_record(create_source(ana.id), "thread:1", "<script>alert(1)</script> apples")
 
     assert answer(ana, "apples")["records"][0]["snippet"].count("<") == 2
 
@@ -221,7 +221,7 @@ def printed(*arguments: str, **options: Any) -> str:
 
 def test_the_command_searches_what_it_is_told_to(ana: Person) -> None:
     companies(ana.id)
-    findable(ana.id, ["apples in the plan"], filename="plan.pdf")
+    create_searchable_document(ana.id, ["apples in the plan"], filename="plan.pdf")
 
     assert printed("apples", sources="hubspot,clients", k=1).startswith("1. hubspot, Northwind (")
     assert "plan.pdf, page 1" in printed("apples")
@@ -233,7 +233,7 @@ def test_the_command_searches_what_it_is_told_to(ana: Person) -> None:
 # Models and vendors
 
 
-class Watched(Instant):
+class Watched(InstantEmbedder):
     """Remembers how many texts each call had."""
 
     model = "watched"
@@ -262,8 +262,8 @@ def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them
 
 
 def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watched: type[Watched]) -> None:
-    findable(ana.id, ["apples in the plan"])
-    record(connected(ana.id), "company:1", "apples")
+    create_searchable_document(ana.id, ["apples in the plan"])
+    create_record(create_source(ana.id), "company:1", "apples")
     watched.sizes.clear()
 
     both = answer(ana, "fruit", ["documents", "hubspot"])
@@ -274,7 +274,7 @@ def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watc
 
 
 def test_where_nothing_is_embedded_no_question_is_bought(ana: Person, watched: type[Watched]) -> None:
-    record(connected(ana.id), "company:1", "apples", embed=False)
+    create_record(create_source(ana.id), "company:1", "apples", embed=False)
 
     assert found_ids(ana, "apples") == ["company:1"]
     assert watched.sizes == []
@@ -284,9 +284,9 @@ def test_where_nothing_is_embedded_no_question_is_bought(ana: Person, watched: t
 
 
 def test_the_functions_answer_whoever_asks_with_their_own_rows_only(ana: Person, ben: Person) -> None:
-    source = connected(ana.id)
-    record(source, "company:1", "apples")
-    client(ana.id, "Northwind", "apples")
+    source = create_source(ana.id)
+    create_record(source, "company:1", "apples")
+    create_client(ana.id, "Northwind", "apples")
     params: list[Any] = [["appl"], "", [source.pk], 10]
 
     def rows() -> int:

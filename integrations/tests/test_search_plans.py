@@ -15,7 +15,7 @@ from integrations.models import ConnectedSource
 from integrations.records import embedding_backfill, record_embedding
 from integrations.search import search_records
 from testing import planner_statistics
-from testing.factories.records import connected, record
+from testing.factories.records import create_record, create_source
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -26,12 +26,12 @@ SIZES = {"never vacuumed": (0, -1), "small": (10, 60), "large": (25_000, 100_000
 @pytest.fixture(params=SIZES)
 def believed(request: pytest.FixtureRequest, never_vacuumed: None, ana: Person, ben: Person) -> ConnectedSource:
     """Ana's source among Ben's many records, in tables of a size that is believed."""
-    many(connected(ben.id), 500)
-    source = connected(ana.id)
-    record(source, "company:1", "apples")
+    many(create_source(ben.id), 500)
+    source = create_source(ana.id)
+    create_record(source, "company:1", "apples")
     pages, rows = SIZES[request.param]
     for table in TABLES:
-        planner_statistics.believe(table, pages=pages, rows=rows)
+        planner_statistics.set_table_statistics(table, pages=pages, rows=rows)
     return source
 
 

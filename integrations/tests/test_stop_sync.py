@@ -13,7 +13,7 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import pgmq, pgmq_consumer, sync_jobs
 from integrations.sync.pgmq import TABLE, Body
 from testing.factories import syncs as paged
-from testing.factories.records import connected
+from testing.factories.records import create_source
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +33,7 @@ def stop(source_id: object, *more: str) -> str:
 
 
 def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
-    source = connected(ana.id)
+    source = create_source(ana.id)
     stranded = sync_jobs.start_sync(source, Kind.FULL, by="test")
     lost()
 
@@ -48,7 +48,7 @@ def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person
 
 
 def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
-    body = paged.sync()
+    body = paged.create_sync()
     pgmq.enqueue_page(body)
 
     stop(body.source_id, "--reason", "it fetches the wrong account")
@@ -59,7 +59,7 @@ def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
 
 
 def test_forgetting_is_begun_anew(ana: Person) -> None:
-    source = connected(ana.id)
+    source = create_source(ana.id)
     ConnectedSource.objects.filter(pk=source.pk).update(status=ConnectedSource.Status.DISCONNECTED)
     sync_jobs.start_sync(source, Kind.FORGET, by="test")
     lost()
@@ -73,7 +73,7 @@ def test_forgetting_is_begun_anew(ana: Person) -> None:
 
 
 def test_without_a_sync_or_a_source_nothing_is_stopped(ana: Person) -> None:
-    source = connected(ana.id)
+    source = create_source(ana.id)
 
     with pytest.raises(CommandError, match="No sync of the source is running"):
         stop(source.pk, "--reason", "why not")

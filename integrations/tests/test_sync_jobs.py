@@ -29,7 +29,7 @@ from integrations.tests.sync_helpers import (
 )
 from jobs.cluster import shared_memory
 from jobs.outcomes import Wait
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 
 pytestmark = pytest.mark.django_db
 
@@ -80,7 +80,7 @@ def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> No
         except ApiError as refused:
             return refused.code
 
-    assert sorted(at_once(attempt, attempt)) == ["SYNC_ALREADY_ACTIVE", "full_sync"]
+    assert sorted(run_concurrently(attempt, attempt)) == ["SYNC_ALREADY_ACTIVE", "full_sync"]
 
 
 def test_a_failed_sync_stays_failed(account: Account, source: ConnectedSource) -> None:

@@ -21,7 +21,7 @@ from integrations.tests.grants import (
     refresh_outcome,
     refresh_token,
 )
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 from testing.fakes.oauth import CLIENT_SECRET, MARK, OAuthServer
 from testing.personas import Person
 
@@ -109,10 +109,10 @@ def test_no_token_is_in_a_dump_or_in_a_log(ana: Person, oauth: OAuthServer, capl
     for provider in PROVIDERS:
         source = connect_source(ana, provider, oauth)
         access_token(source.pk)
-        oauth.misbehave("*", Status(503))
+        oauth.inject_fault("*", http_error(503))
         token_refresh.expire_token(source.pk, ConnectedSource.objects.get(pk=source.pk).token_expires_at)
         refresh_outcome(source.pk)
-        oauth.take_back(refresh_token(source))
+        oauth.revoke_refresh_token(refresh_token(source))
         refresh_outcome(source.pk)
 
     dump, logged = database_dump(), caplog.text + repr([vars(record) for record in caplog.records])

@@ -20,8 +20,8 @@ from integrations.tests.grants import (
     refresh_token,
 )
 from jobs.outcomes import Retryable, Wait
-from testing.fakes.faults import Kind, Status, instead, late
-from testing.fakes.http_messages import as_json
+from testing.fakes.faults import Fault, delayed, http_error, replacement
+from testing.fakes.http_messages import json_response
 from testing.fakes.oauth import PROSE, OAuthServer
 from testing.personas import Person
 
@@ -32,7 +32,7 @@ def test_a_dead_grant_is_an_error_that_says_a_code_and_no_prose(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     source = connect_source(ana, provider, oauth)
-    oauth.take_back(refresh_token(source))
+    oauth.revoke_refresh_token(refresh_token(source))
 
     outcomes = [refresh_outcome(source.pk), refresh_outcome(source.pk)]
 
@@ -50,16 +50,16 @@ STANDARD = {"category": "VALIDATION_ERROR", "message": PROSE, "errors": [{"in": 
 @pytest.mark.parametrize(
     ("provider", "kind", "code"),
     [
-        ("gmail", Status(401, code="invalid_grant"), "invalid_grant"),
-        ("hubspot", instead("standard-error", as_json(STANDARD, 400)), "BAD_REFRESH_TOKEN"),
+        ("gmail", http_error(401, code="invalid_grant"), "invalid_grant"),
+        ("hubspot", replacement("standard-error", json_response(STANDARD, 400)), "BAD_REFRESH_TOKEN"),
     ],
     ids=fault_name,
 )
 def test_a_dead_grant_that_is_told_otherwise_is_one_too(
-    ana: Person, oauth: OAuthServer, provider: str, kind: Kind, code: str
+    ana: Person, oauth: OAuthServer, provider: str, kind: Fault, code: str
 ) -> None:
     source = connect_source(ana, provider, oauth)
-    oauth.misbehave("POST *", kind)
+    oauth.inject_fault("POST *", kind)
 
     with pytest.raises(SourceBroken, match="REFRESH_TOKEN_INVALID"):
         access_token(source.pk)
@@ -71,16 +71,16 @@ def test_a_dead_grant_that_is_told_otherwise_is_one_too(
 @pytest.mark.parametrize(
     ("kind", "outcome"),
     [
-        *[(Status(status), "Retryable") for status in (500, 502, 503, 408)],
+        *[(http_error(status), "Retryable") for status in (500, 502, 503, 408)],
         *[(name, "Retryable") for name in ("reset", "reset-after-sale", "reset-mid-body", "refused")],
         *[(name, "Retryable") for name in ("truncated-json", "empty-200", "garbage", "html-200", "json-list")],
         *[(name, "Retryable") for name in ("another-shape", "redirect-302", "status-204")],
-        (Status(429, retry_after="7"), "Wait"),
-        (Status(401, code="invalid_client"), "Wait"),
-        (Status(400, code="unauthorized_client"), "Wait"),
-        (Status(401), "Wait"),
-        (Status(403), "Wait"),
-        (Status(400, code="invalid_request"), "VendorRefused"),
+        (http_error(429, retry_after="7"), "Wait"),
+        (http_error(401, code="invalid_client"), "Wait"),
+        (http_error(400, code="unauthorized_client"), "Wait"),
+        (http_error(401), "Wait"),
+        (http_error(403), "Wait"),
+        (http_error(400, code="invalid_request"), "VendorRefused"),
     ],
     ids=fault_name,
 )
@@ -89,7 +89,7 @@ def test_a_fault_of_others_leaves_the_source_and_the_vault_as_they_were(
 ) -> None:
     source = connect_source(ana, "google_drive", oauth)
     before = ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())
-    oauth.misbehave("POST /google/token", kind)
+    oauth.inject_fault("POST /google/token", kind)
 
     assert refresh_outcome(source.pk) == outcome
 
@@ -101,8 +101,8 @@ def test_an_answer_that_is_slow_is_waited_for_and_one_that_never_comes_is_not(
 ) -> None:
     monkeypatch.setattr(token_endpoint, "TIMEOUT_SECONDS", 1.0)
     source = connect_source(ana, "hubspot", oauth)
-    oauth.misbehave("*", "hang")
-    oauth.misbehave("*", late(0.2))
+    oauth.inject_fault("*", "hang")
+    oauth.inject_fault("*", delayed(0.2))
 
     assert [refresh_outcome(source.pk), refresh_outcome(source.pk)] == ["Retryable", "fresh"]
 
@@ -155,7 +155,7 @@ def test_a_rotated_refresh_token_is_the_one_that_is_used_next(ana: Person, oauth
 def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OAuthServer) -> None:
     oauth.grace = 1
     source = connect_source(ana, "quickbooks", oauth)
-    oauth.misbehave("POST /intuit/token", "reset-after-sale")
+    oauth.inject_fault("POST /intuit/token", "reset-after-sale")
 
     assert [refresh_outcome(source.pk), refresh_outcome(source.pk)] == ["Retryable", "fresh"]
     assert oauth.asked == {"intuit:refresh_token": 2}
@@ -165,7 +165,7 @@ def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OA
 def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth)
     job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="a test")
-    oauth.misbehave("POST *", Status(503))
+    oauth.inject_fault("POST *", http_error(503))
     message = pgmq.read_message()
     assert message is not None
 

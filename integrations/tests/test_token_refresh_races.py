@@ -21,9 +21,9 @@ from integrations.oauth import token_refresh
 from integrations.tests.grants import access_token, connect_source, refresh_outcome, refresh_token
 from jobs import failpoints
 from jobs.outcomes import Wait
-from testing.cluster import used_database
-from testing.concurrency import at_once
-from testing.fakes.faults import Status
+from testing.cluster import database_params
+from testing.concurrency import run_concurrently
+from testing.fakes.faults import http_error
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 from vendors.tests.process_pool import in_processes
@@ -40,7 +40,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fifty_at_once_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
     source = connect_source(ana, "quickbooks", oauth)
 
-    tokens = at_once(*[lambda: access_token(source.pk)] * 50)
+    tokens = run_concurrently(*[lambda: access_token(source.pk)] * 50)
 
     assert len(set(tokens)) == 1
     assert oauth.accepts(tokens[0])
@@ -61,10 +61,10 @@ def test_two_processes_are_one_call_and_one_token(ana: Person, oauth: OAuthServe
 
 def test_a_crowd_does_not_call_a_failing_provider_one_after_the_other(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth)
-    oauth.misbehave("POST /hubspot/token", Status(503).after_sale(), times=50)
+    oauth.inject_fault("POST /hubspot/token", http_error(503).after_sale(), times=50)
     oauth.delay = 0.6
 
-    outcomes = at_once(*[lambda: refresh_outcome(source.pk)] * 8)
+    outcomes = run_concurrently(*[lambda: refresh_outcome(source.pk)] * 8)
 
     assert set(outcomes) <= {"Retryable", "Wait"}
     assert oauth.requests <= 2  # and not as many as it takes until the breaker opens
@@ -95,7 +95,7 @@ def test_no_transaction_is_open_during_the_call(ana: Person, oauth: OAuthServer)
             cursor.execute(asks)
             return str(cursor.fetchone()[0])
 
-    open_ones, _ = at_once(watch, lambda: access_token(source.pk))
+    open_ones, _ = run_concurrently(watch, lambda: access_token(source.pk))
 
     assert open_ones == "0"
 
@@ -157,7 +157,7 @@ def test_what_comes_after_a_new_consent_changes_nothing(
     slow = token_refresh._take_lease(source.pk)
     assert slow
     if is_refused:
-        oauth.take_back(refresh_token(source))
+        oauth.revoke_refresh_token(refresh_token(source))
     ConnectedSource.objects.update(**changed)
     before = ConnectedSource.objects.values().get()
 
@@ -172,7 +172,7 @@ def test_who_holds_the_specifications_lock_refreshes_alone(
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
     source = connect_source(ana, "hubspot", oauth)
 
-    with psycopg.connect(make_conninfo(**used_database())) as other:
+    with psycopg.connect(make_conninfo(**database_params())) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtext('refresh:' || %s))", [str(source.pk)])
         held = refresh_outcome(source.pk)
 

@@ -20,7 +20,7 @@ from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_vault
 from integrations.tests.grants import database_dump
 from jobs.outcomes import Permanent
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.personas import Person
 
 OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
@@ -159,7 +159,7 @@ def test_keys_change_under_traffic_and_no_token_is_lost(source: ConnectedSource,
             stop.set()
         return 0
 
-    _, used, _ = at_once(change, use, use)
+    _, used, _ = run_concurrently(change, use, use)
     call_command("rotate_vault", "--check", stdout=Silent())
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
 

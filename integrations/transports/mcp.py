@@ -129,7 +129,7 @@ class McpTools:
                 return await step(client)
 
         transport = self._session[2] if self._session else BoundedTransport(seconds)
-        transport.most, transport.error = most, None
+        transport.most, transport.error_response = most, None
         try:
             portal, client, _ = self._session or self._open(transport, seconds)
             return portal.call(run_in_time, client)
@@ -172,7 +172,7 @@ async def _list_tools(client: Client) -> dict[str, Mapping[str, Any]]:
 
 def _translate(error: Exception, transport: BoundedTransport, capability: str) -> Exception:
     """Return an exception that ``vendors.guard`` interprets, without any text of the response."""
-    http_error, rpc_error = transport.error, _rpc_error(error)
+    http_error, rpc_error = transport.error_response, _rpc_error(error)
     # The SDK itself raises INTERNAL_ERROR for responses that are no JSON-RPC.
     is_rpc = rpc_error is not None and rpc_error.code != INTERNAL_ERROR
     if is_rpc and isinstance(http_error, ProviderError) and http_error.response.status_code in (400, 404):
@@ -231,7 +231,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         self._inner = httpx2.AsyncHTTPTransport(verify=_ssl_context())
         self._seconds = seconds
         self.most = MOST_BYTES
-        self.error: Exception | None = None
+        self.error_response: Exception | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET" and "last-event-id" not in request.headers:
@@ -274,7 +274,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     def note(self, request: httpx2.Request, error: Exception | None) -> None:
         if request.method != "DELETE":  # of a session that is over anyway
-            self.error = error
+            self.error_response = error
 
     async def aclose(self) -> None:
         await self._inner.aclose()

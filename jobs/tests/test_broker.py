@@ -17,7 +17,7 @@ from jobs import claims, services
 from jobs.cluster import broker
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import UploadJob
-from testing.cluster import cluster, seed, until
+from testing.cluster import create_jobs, running_cluster, wait_until
 from testing.factories import DocumentFactory, JobFactory
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -94,7 +94,7 @@ def test_a_bell_whose_connection_is_cut_listens_again(
         cursor.execute("SELECT pg_terminate_backend(%s)", [bell._ears.info.backend_pid])
     JobFactory.create(user_id=ana)
 
-    until(bell.dequeue, seconds=5)
+    wait_until(bell.dequeue, seconds=5)
 
 
 def test_a_database_that_is_not_there_is_waited_for(bell: NotifyBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_database_that_is_not_there_is_waited_for(bell: NotifyBroker, monkeypa
 
 
 def pickup(job: UploadJob) -> float:
-    until(lambda: UploadJob.objects.filter(pk=job.pk, state="done").exists(), seconds=10, pause=0.01)
+    wait_until(lambda: UploadJob.objects.filter(pk=job.pk, state="done").exists(), seconds=10, pause=0.01)
     job.refresh_from_db()
     assert job.claimed_at is not None
     return (job.claimed_at - job.created_at).total_seconds()
@@ -120,10 +120,10 @@ def enqueued() -> UploadJob:
 
 
 def test_an_idle_cluster_is_woken_by_a_ring_makes_up_for_a_lost_one_and_minds_its_timers() -> None:
-    with cluster():
+    with running_cluster():
         with connection.cursor() as cursor:
-            seed(cursor, 4, "noop")  # nobody rings for these
-        until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=5)
+            create_jobs(cursor, 4, "noop")  # nobody rings for these
+        wait_until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=5)
 
         rung = [pickup(enqueued()) for _ in range(8)]
         assert statistics.median(rung) < broker.LISTEN_SECONDS / 4

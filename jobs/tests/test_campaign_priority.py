@@ -18,7 +18,7 @@ from jobs import claims, progress, queries, services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import Event, UploadJob
-from testing.cluster import seed
+from testing.cluster import create_jobs
 from testing.factories import DocumentFactory, JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -123,7 +123,7 @@ def plan_of(sql: str, **params: None) -> set[str]:
 @pytest.mark.usefixtures("never_vacuumed")
 def test_what_is_due_is_found_by_the_index_made_for_it() -> None:
     with connection.cursor() as cursor:
-        seed(cursor, 3000, "noop", users=300)
+        create_jobs(cursor, 3000, "noop", users=300)
         cursor.execute("UPDATE upload_jobs SET campaign_id = %s WHERE get_byte(uuid_send(job_id), 0) < 128", [CAMPAIGN])
         cursor.execute("ANALYZE upload_jobs")
     params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)

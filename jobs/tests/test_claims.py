@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from jobs import claims, queries, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.models import Event, UploadJob
-from testing.cluster import seed
-from testing.concurrency import at_once
+from testing.cluster import create_jobs
+from testing.concurrency import run_concurrently
 from testing.factories import JobFactory
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ def test_a_claim_counts_its_attempt_before_the_work(ana: UUID) -> None:
 def test_of_many_workers_one_gets_a_job(ana: UUID) -> None:
     queued(ana)
 
-    found = at_once(*[lambda: claims.claim_next("w")] * 6)
+    found = run_concurrently(*[lambda: claims.claim_next("w")] * 6)
 
     assert len([claim for claim in found if claim]) == 1
     assert Event.objects.filter(code="CLAIMED").count() == 1
@@ -60,7 +60,7 @@ def test_workers_that_race_for_one_users_slots_get_two_and_a_third_job_waits(ana
     for _ in range(8):
         queued(ana)
 
-    found = at_once(*[lambda: claims.claim_next("w")] * 6)
+    found = run_concurrently(*[lambda: claims.claim_next("w")] * 6)
 
     slots = UploadJob.objects.filter(state="working").values_list("slot", flat=True)
     assert (len(slots), set(slots)) == (2, {0, 1})
@@ -157,7 +157,7 @@ def test_a_row_locked_by_somebody_is_passed_over(ana: UUID) -> None:
 
     with transaction.atomic():
         UploadJob.objects.select_for_update().get(pk=locked.pk)
-        (found,) = at_once(lambda: claims.claim_next("w"))
+        (found,) = run_concurrently(lambda: claims.claim_next("w"))
 
     assert found is not None
     assert found.job.pk == free.pk
@@ -195,7 +195,7 @@ def test_who_has_lost_the_job_that_it_ends_claims_nothing_either(ana: UUID, ben:
 @pytest.mark.django_db(transaction=True)
 def test_eight_workers_never_hold_one_job_twice() -> None:
     with connection.cursor() as cursor:
-        seed(cursor, 600, "noop", users=60)
+        create_jobs(cursor, 600, "noop", users=60)
 
     def drain() -> list[UUID]:
         mine, claim = [], claims.claim_next("w")
@@ -204,7 +204,7 @@ def test_eight_workers_never_hold_one_job_twice() -> None:
             claim = claim.finish_and_claim_next("w")
         return mine
 
-    held = Counter(job_id for mine in at_once(*[drain] * 8) for job_id in mine)
+    held = Counter(job_id for mine in run_concurrently(*[drain] * 8) for job_id in mine)
 
     left = UploadJob.objects.exclude(state="done").count()
     assert (len(held), set(held.values()), left) == (600, {1}, 0)

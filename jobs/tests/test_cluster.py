@@ -14,14 +14,14 @@ from django.db import connection
 
 from accessa.server.supervisor import Child, Program
 from jobs.models import Event, UploadJob
-from testing.cluster import MANAGE, cluster, database_url, seed, until, used_database, worker_of
+from testing.cluster import MANAGE, create_jobs, database_params, database_url, running_cluster, wait_until, worker_pid
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 def fill(count: int, pipeline: str, *, users: int = 5, **payload: Any) -> None:
     with connection.cursor() as cursor:
-        seed(cursor, count, pipeline, users=users, **payload)
+        create_jobs(cursor, count, pipeline, users=users, **payload)
 
 
 def states(pipeline: str) -> Counter[str]:
@@ -39,8 +39,8 @@ def active() -> bool:
 def test_eight_processes_run_a_thousand_jobs_once_each() -> None:
     fill(1000, "noop", users=60)
 
-    with cluster(workers=8):
-        until(lambda: not active(), seconds=60)
+    with running_cluster(workers=8):
+        wait_until(lambda: not active(), seconds=60)
 
     runs = Event.objects.filter(code="CLAIMED").values_list("job_id", flat=True)
     assert (len(runs), len(set(runs))) == (1000, 1000)
@@ -52,8 +52,8 @@ def test_eight_processes_run_a_thousand_jobs_once_each() -> None:
 def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
     fill(4, "sleep", users=2, seconds=60)
     fill(3000, "stages", users=40, stage="queued")
-    with cluster(workers=4, JOBS_STOP_GRACE_SECONDS=1) as machine:
-        until(lambda: states("sleep")["working"] and states("stages")["done"], seconds=20)
+    with running_cluster(workers=4, JOBS_STOP_GRACE_SECONDS=1) as machine:
+        wait_until(lambda: states("sleep")["working"] and states("stages")["done"], seconds=20)
 
         began = time.monotonic()
         code = machine.stop(group=group)
@@ -70,8 +70,8 @@ def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
 
 def test_sigterm_ends_a_cluster_whose_workers_are_all_held_up() -> None:
     fill(2, "sleep", users=2, seconds=60)
-    with cluster(workers=2, JOBS_STOP_GRACE_SECONDS=1) as machine:
-        until(lambda: working() == 2, seconds=20)
+    with running_cluster(workers=2, JOBS_STOP_GRACE_SECONDS=1) as machine:
+        wait_until(lambda: working() == 2, seconds=20)
         fill(500, "noop", users=50)
         time.sleep(3)  # rings fill a queue that nobody empties, and django-q2's pusher waits for room
 
@@ -86,8 +86,8 @@ def test_sigterm_ends_a_cluster_whose_workers_are_all_held_up() -> None:
 
 def test_sigterm_lets_a_job_that_is_nearly_done_finish() -> None:
     fill(2, "nap", seconds=1.5)
-    with cluster() as machine:
-        until(lambda: Event.objects.filter(code="ASLEEP").count() == 2, seconds=20)
+    with running_cluster() as machine:
+        wait_until(lambda: Event.objects.filter(code="ASLEEP").count() == 2, seconds=20)
 
         assert machine.stop() == 0
 
@@ -97,8 +97,8 @@ def test_sigterm_lets_a_job_that_is_nearly_done_finish() -> None:
 
 def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
     fill(2, "sleep", users=2, seconds=60)
-    with cluster() as machine:
-        until(lambda: working() == 2, seconds=10)
+    with running_cluster() as machine:
+        wait_until(lambda: working() == 2, seconds=10)
         tree = machine.tree()
 
         machine.main.kill()
@@ -110,7 +110,7 @@ def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
 def test_killing_idle_workers_stops_no_work_for_long() -> None:
     """django-q2 may lose its queue's lock with an idle worker: the watchdog then ends the cluster."""
     environment = {
-        "DATABASE_URL": database_url(used_database()),
+        "DATABASE_URL": database_url(database_params()),
         "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
         "JOBS_HANG_SECONDS": "4",  # more than a cluster needs to begin on a busy machine, or it would never get there
         "JOBS_LEASE_SECONDS": "2",
@@ -126,12 +126,12 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
 
     try:
         for victims in (2, 1):
-            until(guarded, seconds=60)
+            wait_until(guarded, seconds=60)
             workers = sorted(guarded(), key=lambda process: process.pid)[1:3]
             for process in workers[:victims]:
                 process.kill()
             fill(3, "noop")
-            until(lambda: guarded() and not active(), seconds=60)
+            wait_until(lambda: guarded() and not active(), seconds=60)
     finally:
         machine.kill()
         machine.process and machine.process.wait()
@@ -145,9 +145,9 @@ def test_poison_is_dead_lettered_with_a_reason_while_good_jobs_finish() -> None:
     fill(1, "crash")
     fill(100, "stages", users=10, stage="queued")
 
-    with cluster(workers=4, JOBS_LEASE_SECONDS=1, JOBS_RETRY_BASE_SECONDS=0.1, JOBS_HANG_SECONDS=60) as machine:
-        until(lambda: states("stages") == {"done": 100}, seconds=20)
-        until(lambda: not active(), seconds=40)
+    with running_cluster(workers=4, JOBS_LEASE_SECONDS=1, JOBS_RETRY_BASE_SECONDS=0.1, JOBS_HANG_SECONDS=60) as machine:
+        wait_until(lambda: states("stages") == {"done": 100}, seconds=20)
+        wait_until(lambda: not active(), seconds=40)
         assert machine.process.poll() is None
 
     dead = UploadJob.objects.filter(state="deadletter").order_by("pipeline")
@@ -162,22 +162,22 @@ def test_poison_is_dead_lettered_with_a_reason_while_good_jobs_finish() -> None:
 
 def test_a_worker_that_holds_its_gil_is_ended_by_the_kernel() -> None:
     fill(1, "deaf")
-    with cluster(workers=1, JOBS_LEASE_SECONDS=1):
-        until(working, seconds=10)
+    with running_cluster(workers=1, JOBS_LEASE_SECONDS=1):
+        wait_until(working, seconds=10)
         job = UploadJob.objects.get()
-        worker = psutil.Process(worker_of(job.claimed_by))
+        worker = psutil.Process(worker_pid(job.claimed_by))
 
         psutil.wait_procs([worker], timeout=10)
 
         assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
-        until(lambda: Event.objects.filter(code="LEASE_EXPIRED").exists(), seconds=10)
+        wait_until(lambda: Event.objects.filter(code="LEASE_EXPIRED").exists(), seconds=10)
 
 
 def test_a_long_job_keeps_its_lease() -> None:
     fill(1, "sleep", seconds=3)
 
-    with cluster(JOBS_LEASE_SECONDS=1):
-        until(lambda: not active(), seconds=20)
+    with running_cluster(JOBS_LEASE_SECONDS=1):
+        wait_until(lambda: not active(), seconds=20)
 
     assert [*UploadJob.objects.values_list("state", "attempts")] == [("done", 1)]
     assert not Event.objects.filter(code="LEASE_EXPIRED").exists()
@@ -186,7 +186,7 @@ def test_a_long_job_keeps_its_lease() -> None:
 def test_a_cluster_that_is_to_run_until_idle_ends_by_itself() -> None:
     fill(20, "noop")
     environment = os.environ | {
-        "DATABASE_URL": database_url(used_database()),
+        "DATABASE_URL": database_url(database_params()),
         "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
     }
 

@@ -10,7 +10,7 @@ from django.db import connection
 
 from jobs.cluster import registry
 from jobs.models import Cluster
-from testing.cluster import cluster, until
+from testing.cluster import running_cluster, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 UNSEEN = "UPDATE clusters SET seen_at = clock_timestamp() - %s::interval"
@@ -22,8 +22,8 @@ def unseen_for(interval: str) -> None:
 
 
 def test_a_cluster_is_seen_and_one_that_was_killed_is_so_for_half_a_minute() -> None:
-    with cluster(workers=1) as machine:
-        until(lambda: registry.count_workers() == 1, seconds=10)
+    with running_cluster(workers=1) as machine:
+        wait_until(lambda: registry.count_workers() == 1, seconds=10)
         seen = registry.live_clusters().get()
 
         os.killpg(machine.process.pid, signal.SIGKILL)
@@ -37,8 +37,8 @@ def test_a_cluster_is_seen_and_one_that_was_killed_is_so_for_half_a_minute() -> 
 
 
 def test_an_orderly_stop_leaves_no_row() -> None:
-    with cluster(workers=1) as machine:
-        until(lambda: registry.count_workers() == 1, seconds=10)
+    with running_cluster(workers=1) as machine:
+        wait_until(lambda: registry.count_workers() == 1, seconds=10)
 
         assert machine.stop() == 0
 

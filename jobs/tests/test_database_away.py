@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from accessa.embedded_postgres.server import EmbeddedServer
-from testing.cluster import MANAGE, cluster, database_url, seed, until
+from testing.cluster import MANAGE, create_jobs, database_url, running_cluster, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def ask(server: EmbeddedServer, sql: str) -> Any:
 
 def fill(server: EmbeddedServer, count: int) -> None:
     with psycopg.connect(make_conninfo(**server.params()), autocommit=True) as connection:
-        seed(connection.cursor(), count, "sleep", users=20, seconds=0.02)
+        create_jobs(connection.cursor(), count, "sleep", users=20, seconds=0.02)
 
 
 def done(server: EmbeddedServer) -> int:
@@ -53,14 +53,14 @@ def done(server: EmbeddedServer) -> int:
 def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: EmbeddedServer) -> None:
     fill(server, 300)
     url = database_url(server.params())
-    with cluster(DATABASE_URL=url, JOBS_LEASE_SECONDS=2) as machine:
+    with running_cluster(DATABASE_URL=url, JOBS_LEASE_SECONDS=2) as machine:
         for _ in range(RESTARTS):
-            until(lambda: ask(server, "SELECT count(*) FROM upload_jobs WHERE state = 'working'"), seconds=15)
+            wait_until(lambda: ask(server, "SELECT count(*) FROM upload_jobs WHERE state = 'working'"), seconds=15)
             server.stop("immediate")
             time.sleep(0.5)
             server.ensure_running()
             before = done(server)
-            until(lambda: done(server) > before, seconds=15, patience=1)  # noqa: B023
+            wait_until(lambda: done(server) > before, seconds=15, patience=1)  # noqa: B023
 
         cut = 0
         while cut < CUTS:
@@ -70,9 +70,9 @@ def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: Emb
                 " WHERE datname = 'accessa' AND pid <> pg_backend_pid()",
             )
             before = done(server)
-            until(lambda: done(server) > before or done(server) == 300, seconds=15, patience=1)  # noqa: B023
+            wait_until(lambda: done(server) > before or done(server) == 300, seconds=15, patience=1)  # noqa: B023
 
-        until(lambda: done(server) == 300, seconds=60)
+        wait_until(lambda: done(server) == 300, seconds=60)
         assert machine.process.poll() is None
 
     assert ask(server, "SELECT count(*) FROM events WHERE code = 'FINALIZED'") == 300

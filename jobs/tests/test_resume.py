@@ -17,7 +17,7 @@ from console.invariant_report import invariant_report
 from documents.storage import LocalSignedStorage
 from jobs import services, staff_actions
 from jobs.models import Event, UploadJob
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.factories import UserFactory
 from testing.personas import Person, Upload, plan_pdf
 
@@ -109,7 +109,7 @@ def test_of_two_who_have_both_proven_a_job_one_moves_it(dead: Upload, sue: User,
     def other(_: str) -> None:
         if not done["other"]:
             done["other"] += 1
-            at_once(lambda: staff_actions.retry(dead.job, by=tom, reason=WHY))
+            run_concurrently(lambda: staff_actions.retry(dead.job, by=tom, reason=WHY))
 
     looked.append(other)
 

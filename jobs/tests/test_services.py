@@ -12,7 +12,7 @@ from django.db import transaction
 from accounts.errors import ApiError
 from jobs import claims, services, worker
 from jobs.models import Event, UploadJob
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.factories import DocumentFactory, JobFactory
 
 
@@ -66,7 +66,7 @@ def test_of_two_jobs_declared_at_once_for_a_document_one_is_refused() -> None:
             lambda: services.enqueue(pipeline="noop", user_id=document.user_id, document_id=document.pk, **columns)
         )
 
-    assert sorted(at_once(*[enqueue] * 4)) == ["JOB_ALREADY_ACTIVE"] * 3 + ["done"]
+    assert sorted(run_concurrently(*[enqueue] * 4)) == ["JOB_ALREADY_ACTIVE"] * 3 + ["done"]
     assert UploadJob.objects.count() == 1
 
 
@@ -115,7 +115,7 @@ def test_a_retry_goes_back_to_the_last_stage_that_is_proven(failed_at: str, goes
 def test_of_two_retries_at_once_one_is_told_that_the_job_is_active() -> None:
     job = JobFactory.create(state="deadletter")
 
-    found = sorted(at_once(*[lambda: said(lambda: services.retry(job, by="sam"))] * 4))
+    found = sorted(run_concurrently(*[lambda: said(lambda: services.retry(job, by="sam"))] * 4))
 
     assert found[-1] == "done"
     assert set(found[:-1]) <= {"JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED"}
@@ -127,7 +127,7 @@ def test_of_two_dead_jobs_of_a_document_one_comes_back() -> None:
     document = DocumentFactory.create()
     dead = JobFactory.create_batch(2, document=document, user_id=document.user_id, state="deadletter")
 
-    found = at_once(*[lambda job=job: said(lambda: services.retry(job, by="sam")) for job in dead])
+    found = run_concurrently(*[lambda job=job: said(lambda: services.retry(job, by="sam")) for job in dead])
 
     assert sorted(found) == ["JOB_ALREADY_ACTIVE", "done"]
 
@@ -165,7 +165,7 @@ def test_of_cancelling_and_finishing_at_once_one_wins(ana: UUID, _: int) -> None
             return "superseded"
         return "done"
 
-    found = at_once(finish, lambda: said(lambda: services.cancel(job, by="ana")))
+    found = run_concurrently(finish, lambda: said(lambda: services.cancel(job, by="ana")))
 
     assert (*found, read(job).state) in [
         ("done", "JOB_STATE_CHANGED", "done"),
@@ -273,7 +273,7 @@ def test_a_wake_and_a_wait_at_once_leave_the_job_due(ana: UUID, _: int) -> None:
     claim = claims.claim_next("w")
     assert claim is not None
 
-    at_once(
+    run_concurrently(
         lambda: claim.move("wait", reason="X", pause=timedelta(seconds=60)),
         lambda: services.wake_job(job.document_id),
     )
@@ -301,7 +301,7 @@ def test_two_sweeps_at_once_move_each_job_once() -> None:
         JobFactory.create(run_after="2020-01-01T00:00Z")
         JobFactory.create(state="working", lease_until="2020-01-01T00:00Z")
 
-    moved = at_once(*[services.requeue_due_and_expired] * 3)
+    moved = run_concurrently(*[services.requeue_due_and_expired] * 3)
 
     assert sum(moved) == 40
     assert Event.objects.count() == 40

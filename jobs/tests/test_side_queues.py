@@ -16,21 +16,21 @@ from jobs.cluster import maintenance, shared_memory, side_queues
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import UploadJob
 from testing import fake_side_queue
-from testing.cluster import seed
+from testing.cluster import create_jobs
 from testing.factories import JobFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def other(settings: Settings) -> Iterator[fake_side_queue.Fake]:
+def other(settings: Settings) -> Iterator[fake_side_queue.FakeSideQueue]:
     """A queue beside, whose pieces take 10 ms each and notice the jobs that are done by then."""
     settings.JOBS_SIDE_QUEUES, settings.JOBS_PERIODIC_TASKS = ["testing.fake_side_queue"], []
     settings.JOBS_DRAIN_SECONDS = 0.5
     settings.JOBS_ACTIVE_PER_USER = 1
-    fake_side_queue.fake = fake_side_queue.Fake()
-    yield fake_side_queue.fake
-    fake_side_queue.fake = fake_side_queue.Fake()
+    fake_side_queue.fake_queue = fake_side_queue.FakeSideQueue()
+    yield fake_side_queue.fake_queue
+    fake_side_queue.fake_queue = fake_side_queue.FakeSideQueue()
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def done() -> int:
 
 
 def test_a_full_queue_beside_does_not_keep_the_jobs_from_their_turn(
-    other: fake_side_queue.Fake, settings: Settings
+    other: fake_side_queue.FakeSideQueue, settings: Settings
 ) -> None:
     other.due = 10_000
     JobFactory.create()
@@ -53,13 +53,13 @@ def test_a_full_queue_beside_does_not_keep_the_jobs_from_their_turn(
     worker.drain()
 
     assert done() == 1
-    assert 0 < other.worked <= settings.JOBS_DRAIN_SECONDS / fake_side_queue.PIECE + 1
+    assert 0 < other.worked <= settings.JOBS_DRAIN_SECONDS / fake_side_queue.SECONDS_PER_ITEM + 1
 
 
-def test_jobs_without_end_do_not_keep_a_queue_beside_from_its_turn(other: fake_side_queue.Fake) -> None:
+def test_jobs_without_end_do_not_keep_a_queue_beside_from_its_turn(other: fake_side_queue.FakeSideQueue) -> None:
     other.due = 3
     with connection.cursor() as cursor:
-        seed(cursor, 3_000, "noop")
+        create_jobs(cursor, 3_000, "noop")
 
     worker.drain()
 
@@ -68,7 +68,7 @@ def test_jobs_without_end_do_not_keep_a_queue_beside_from_its_turn(other: fake_s
 
 
 def test_one_ring_is_one_drain_of_both_and_asks_for_another_when_time_was_up(
-    other: fake_side_queue.Fake, bell: NotifyBroker
+    other: fake_side_queue.FakeSideQueue, bell: NotifyBroker
 ) -> None:
     assert bell.dequeue() is None  # it listens from now on
     other.due, other.hidden = 10_000, True
@@ -78,7 +78,9 @@ def test_one_ring_is_one_drain_of_both_and_asks_for_another_when_time_was_up(
     assert bell.wait_for_notification()
 
 
-def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_queue.Fake, bell: NotifyBroker) -> None:
+def test_a_drain_that_has_done_everything_asks_for_no_other(
+    other: fake_side_queue.FakeSideQueue, bell: NotifyBroker
+) -> None:
     assert bell.dequeue() is None
     other.due = 2
     JobFactory.create()
@@ -89,7 +91,7 @@ def test_a_drain_that_has_done_everything_asks_for_no_other(other: fake_side_que
 
 
 def test_the_bell_counts_both_up_to_the_workers(
-    other: fake_side_queue.Fake, bell: NotifyBroker, ana: UUID, monkeypatch: Any
+    other: fake_side_queue.FakeSideQueue, bell: NotifyBroker, ana: UUID, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(Conf, "WORKERS", 3)
     other.due = 1
@@ -101,7 +103,7 @@ def test_the_bell_counts_both_up_to_the_workers(
     assert len(bell.dequeue() or []) == 3
 
 
-def test_a_cluster_is_idle_when_both_are(other: fake_side_queue.Fake) -> None:
+def test_a_cluster_is_idle_when_both_are(other: fake_side_queue.FakeSideQueue) -> None:
     assert maintenance.is_idle()
     other.due = 1
     assert not maintenance.is_idle()
@@ -111,7 +113,7 @@ def test_a_cluster_is_idle_when_both_are(other: fake_side_queue.Fake) -> None:
 
 
 def test_a_lost_ring_of_a_queue_beside_is_made_up_for(
-    other: fake_side_queue.Fake, bell: NotifyBroker, monkeypatch: Any
+    other: fake_side_queue.FakeSideQueue, bell: NotifyBroker, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(maintenance, "TICK_SECONDS", 0.0)
     assert bell.dequeue() is None
@@ -126,9 +128,9 @@ def test_a_lost_ring_of_a_queue_beside_is_made_up_for(
 
 
 def test_a_broken_queue_beside_keeps_no_job_waiting(
-    other: fake_side_queue.Fake, caplog: pytest.LogCaptureFixture
+    other: fake_side_queue.FakeSideQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other.breaks = ValueError("somebody's text")
+    other.error = ValueError("somebody's text")
     JobFactory.create()
 
     worker.drain()
@@ -138,7 +140,7 @@ def test_a_broken_queue_beside_keeps_no_job_waiting(
     assert "somebody's text" not in caplog.text
 
 
-def test_nothing_is_begun_once_the_cluster_stops(other: fake_side_queue.Fake) -> None:
+def test_nothing_is_begun_once_the_cluster_stops(other: fake_side_queue.FakeSideQueue) -> None:
     shared_memory.request_stop()
     try:
         other.due = 1
@@ -152,9 +154,9 @@ def test_nothing_is_begun_once_the_cluster_stops(other: fake_side_queue.Fake) ->
     assert (other.worked, done()) == (0, 0)
 
 
-def test_claimable_asks_no_further_than_it_must(other: fake_side_queue.Fake) -> None:
+def test_claimable_asks_no_further_than_it_must(other: fake_side_queue.FakeSideQueue) -> None:
     other.due = 50
 
     assert side_queues.count_claimable(None, most=0) == 0
     assert side_queues.count_claimable(None, most=2) == 2
-    assert other.asked == 1
+    assert other.count_calls == 1

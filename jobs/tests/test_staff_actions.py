@@ -18,10 +18,10 @@ from documents.parsers import registry
 from jobs import claims, services, staff_actions
 from jobs.models import Event, UploadJob
 from jobs.staff_actions import BulkResult
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.factories import DocumentFactory, JobFactory, UserFactory
 from testing.fakes.llamaparse import LlamaParseServer
-from testing.personas import Person, Upload, plan_pdf, run_to_the_end
+from testing.personas import Person, Upload, plan_pdf, run_all_jobs
 from vendors.models import Purchase
 
 WHY = "ticket 4711"
@@ -137,7 +137,7 @@ def test_of_two_admins_who_retry_the_same_job_one_does_it(sue: User, _: int) -> 
     job = JobFactory.create(state="deadletter")
     tom = UserFactory.create(username="tom")
 
-    found = at_once(
+    found = run_concurrently(
         *[lambda by=by: said(lambda: staff_actions.run_action("retry", job.pk, by=by, reason=WHY)) for by in (sue, tom)]
     )
 
@@ -261,7 +261,7 @@ def test_from_any_stage_a_document_gets_to_its_end_again_with_the_same_passages(
 
     staff_actions.retry(dead.job, stage=stage, by=sue, reason=WHY)
     assert dead.job.stage == stage
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     assert dead.job.state == "done"
     assert _passages(dead) == before
@@ -278,7 +278,7 @@ def test_from_parse_validated_a_document_is_cut_by_todays_chunker(sue: User, dea
     settings.CHUNKER = "markdown-simple@2"
 
     staff_actions.retry(dead.job, stage="parse_validated", by=sue, reason=WHY)
-    run_to_the_end(2)
+    run_all_jobs(2)
 
     assert (dead.job.state, dead.job.chunks_version) == ("done", "markdown-simple@2")
 
@@ -291,7 +291,7 @@ def test_from_job_validated_a_parse_that_was_made_by_another_plan_is_not_taken_f
 
     job = dead.job
     assert (job.parsed_path, job.parsed_sha256) == (None, None)
-    run_to_the_end(2)
+    run_all_jobs(2)
     reused = Event.objects.filter(job_id=job.pk, code="PARSE_REUSED")
     assert reused.count() == 1  # the same plan takes what is stored as it is
     assert dead.job.parsed_sha256 == job.document.parsed_sha256
@@ -317,14 +317,14 @@ def test_another_parser_is_paid_once_and_its_text_is_taken_and_going_back_again_
     sue: User, dead: Upload, bought: LlamaParseServer
 ) -> None:
     staff_actions.retry(dead.job, stage="job_validated", by=sue, reason=WHY)
-    run_to_the_end(4)
+    run_all_jobs(4)
     assert (dead.job.state, dead.job.document.parser_name) == ("done", "llamaparse")
     assert bought.ledger.sold == 1
 
     UploadJob.objects.filter(pk=dead.job_id).update(**{"state": "deadletter", "last_error": {"code": "X"}})
     for stage in ("job_validated", "parsing", "chunked"):
         staff_actions.retry(dead.job, stage=stage, by=sue, reason=WHY)
-        run_to_the_end(3)
+        run_all_jobs(3)
         assert dead.job.state == "done"
         UploadJob.objects.filter(pk=dead.job_id).update(**{"state": "deadletter"})
 

@@ -13,7 +13,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import claims, progress, queries, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.factories import JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +52,7 @@ def test_it_gets_as_many_slots_as_it_may_have_and_a_tenant_the_usual_two(ana: UU
 def test_workers_that_race_for_its_slots_get_no_more_than_these(ana: UUID) -> None:
     many(SYSTEM_TENANT_ID, 9)
 
-    at_once(*[lambda: claims.claim_next("w")] * 7)
+    run_concurrently(*[lambda: claims.claim_next("w")] * 7)
 
     slots = UploadJob.objects.filter(state="working").values_list("slot", flat=True)
     assert sorted(slot or 0 for slot in slots) == [0, 1, 2, 3, 4]

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from jobs.models import Event, UploadJob
-from testing.cluster import Cluster, cluster, seed, until, worker_of
+from testing.cluster import Cluster, create_jobs, running_cluster, wait_until, worker_pid
 
 pytestmark = pytest.mark.slow
 
@@ -22,14 +22,14 @@ def are_done(jobs: int) -> bool:
 
 
 def are_refused(machine: Cluster, writes: int) -> bool:
-    return machine.said.count("Lost the claim;") >= writes
+    return machine.log_text.count("Lost the claim;") >= writes
 
 
 def stop_some() -> list[int]:
     """SIGSTOP workers that are in the middle of a job; return their process ids."""
     working = UploadJob.objects.filter(state="working")
-    until(lambda: working.count() >= STOPPED, seconds=10)
-    held = [worker_of(job.claimed_by) for job in working[:STOPPED]]
+    wait_until(lambda: working.count() >= STOPPED, seconds=10)
+    held = [worker_pid(job.claimed_by) for job in working[:STOPPED]]
     for pid in held:
         os.kill(pid, signal.SIGSTOP)
     return held
@@ -37,16 +37,16 @@ def stop_some() -> list[int]:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_a_stopped_worker_writes_after_its_lease_is_refused() -> None:
-    with cluster(workers=STOPPED + GOING_ON, JOBS_LEASE_SECONDS=1) as machine:
+    with running_cluster(workers=STOPPED + GOING_ON, JOBS_LEASE_SECONDS=1) as machine:
         for ended in range(STOPPED, ROUNDS * STOPPED + 1, STOPPED):
             with connection.cursor() as cursor:
-                seed(cursor, STOPPED, "sleep", users=STOPPED, seconds=0.6)
+                create_jobs(cursor, STOPPED, "sleep", users=STOPPED, seconds=0.6)
             stopped = stop_some()
-            until(partial(are_done, ended), seconds=30)
+            wait_until(partial(are_done, ended), seconds=30)
 
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
-            until(partial(are_refused, machine, ended), seconds=10)
+            wait_until(partial(are_refused, machine, ended), seconds=10)
 
     zombies = ROUNDS * STOPPED
     # A busy machine may let a lease of a second run out under a worker that nobody stopped.

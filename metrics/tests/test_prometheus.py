@@ -92,7 +92,7 @@ def test_kinds_of_waiting_jobs_are_told_apart(ana: Person, ben: Person, settings
     ana.upload(plan_pdf("two"))
     assert claims.claim_next("test:1:1")
     ben.upload(plan_pdf("three"))
-    ben.declare(plan_pdf("four"))
+    ben.request_upload(plan_pdf("four"))
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET updated_at = updated_at - interval '1 minute' WHERE state = 'queued'")
         cursor.execute(

@@ -13,7 +13,7 @@ from django.db.models import F
 from metrics import periodic, rollups
 from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.tests.event_histories import History, all_rollups, collect_again, database_time, rollups_of
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -165,7 +165,7 @@ def test_concurrent_runs_count_everything_once(noon: datetime) -> None:
     smooth(noon)
     smooth(noon + timedelta(minutes=10))
 
-    at_once(*[periodic.collect_metrics] * 4)
+    run_concurrently(*[periodic.collect_metrics] * 4)
 
     assert rollups_of("ended")["insurance", "done"].count == 2
     assert rollups_of("stage")["insurance", "parsing"].count == 2
@@ -187,7 +187,7 @@ def test_events_of_open_transactions_are_waited_for() -> None:
     with transaction.atomic():
         History(database_time())
         time.sleep(1.2)  # longer than what is left for clocks and snapshots
-        at_once(periodic.collect_metrics)
+        run_concurrently(periodic.collect_metrics)
 
     periodic.collect_metrics()
 

@@ -17,9 +17,9 @@ from portal.tests.conftest import PASSWORD, with_password
 from testing.browser import Visit
 from testing.error_codes import error_code
 from testing.fakes.s3 import S3Server
-from testing.pdfs import locked_pdf, text_pdf
-from testing.personas import Person, plan_pdf, stop_before
-from testing.worker_thread import at_work
+from testing.pdfs import encrypted_pdf, text_pdf
+from testing.personas import Person, claim_at_stage, plan_pdf
+from testing.worker_thread import running_worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -40,7 +40,7 @@ DROP = """async (files) => {
 @pytest.fixture(autouse=True)
 def _here(live_server: Any, settings: Any) -> None:
     settings.PUBLIC_URL = live_server.url
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
 
 @pytest.fixture
@@ -67,21 +67,26 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
     home = visit()
     page = home.page
     page.goto("/")
-    assert home.barriers() == []
+    assert home.accessibility_violations() == []
     home.sign_in(with_password(ana).user.email, PASSWORD, at=page.url)
-    assert home.barriers() == []
-    home.shot("tenant-1-empty")
+    assert home.accessibility_violations() == []
+    home.screenshot("tenant-1-empty")
 
     drop(
         page,
-        **{"plan.pdf": PLAN, "letter.pdf": LETTER, "locked.pdf": locked_pdf("x", user_password=b"x"), "n.pdf": b"no"},
+        **{
+            "plan.pdf": PLAN,
+            "letter.pdf": LETTER,
+            "locked.pdf": encrypted_pdf("x", user_password=b"x"),
+            "n.pdf": b"no",
+        },
     )
     expect(page.locator("#uploads")).to_contain_text("The file is not a PDF")
     expect(standing(page, "plan.pdf")).to_be_visible()
-    assert home.barriers() == []
-    home.shot("tenant-2-uploaded")
+    assert home.accessibility_violations() == []
+    home.screenshot("tenant-2-uploaded")
     page.get_by_role("link", name="Delete plan.pdf").focus()
-    with at_work():
+    with running_worker():
         expect(standing(page, "plan.pdf")).to_have_text("Searchable")
         expect(standing(page, "letter.pdf")).to_have_text("Searchable")
         expect(standing(page, "locked.pdf")).to_have_text("Failed")
@@ -89,11 +94,11 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
     expect(page.locator("#news")).to_have_text(re.compile("pdf: (Searchable|Failed)"))  # for who does not see it
     expect(page.get_by_role("link", name="Delete plan.pdf")).to_be_focused()  # though the list is another by now
     expect(page.locator("#documents")).to_have_attribute("hx-trigger", "refresh")  # nothing is asked any more
-    assert home.barriers() == []
-    home.phone_shot("tenant-3-done-phone")
+    assert home.accessibility_violations() == []
+    home.phone_screenshot("tenant-3-done-phone")
     page.emulate_media(color_scheme="dark")
-    assert home.barriers() == []
-    home.shot("tenant-3-done-dark")
+    assert home.accessibility_violations() == []
+    home.screenshot("tenant-3-done-dark")
     page.emulate_media(color_scheme="light")
 
     page.get_by_role("link", name="Search").click()
@@ -102,8 +107,8 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
     expect(page.locator("#results-title")).to_be_focused()
     first = page.locator(".found li").first
     expect(first).to_contain_text("letter.pdf, page 1")
-    assert home.barriers() == []
-    home.phone_shot("tenant-4-found-phone")
+    assert home.accessibility_violations() == []
+    home.phone_screenshot("tenant-4-found-phone")
 
     first.get_by_role("link").click()
     expect(page.locator("mark#cited")).to_be_in_viewport()
@@ -111,17 +116,17 @@ def test_a_tenant_drops_plans_watches_asks_opens_the_citation_and_deletes(
     assert (
         page.locator("[data-page-image]").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") > 300
     )
-    assert home.barriers() == []
-    home.shot("tenant-5-citation")
-    home.phone_shot("tenant-5-citation-phone")
+    assert home.accessibility_violations() == []
+    home.screenshot("tenant-5-citation")
+    home.phone_screenshot("tenant-5-citation-phone")
     page.go_back()
     expect(page.locator(".found li").first).to_contain_text("letter.pdf")  # the question is asked again
 
     page.get_by_role("link", name="Documents").click()
     page.get_by_role("link", name="Delete letter.pdf").click()
     expect(page.get_by_role("dialog")).to_contain_text("letter.pdf")
-    assert home.barriers() == []
-    home.shot("tenant-6-delete")
+    assert home.accessibility_violations() == []
+    home.screenshot("tenant-6-delete")
     page.keyboard.press("Escape")
     expect(page.get_by_role("link", name="Delete letter.pdf")).to_be_focused()
     page.keyboard.press("Enter")
@@ -142,7 +147,7 @@ def test_bytes_go_straight_to_an_s3_by_its_presigned_url(s3: S3Server, home: Vis
     home.page.goto("/")  # whose policy is made for where the store is
 
     home.page.set_input_files("#files", {"name": "plan.pdf", "mimeType": "application/pdf", "buffer": LETTER})
-    with at_work():
+    with running_worker():
         expect(standing(home.page, "plan.pdf")).to_have_text("Searchable")
 
     assert home.wrong == []
@@ -169,16 +174,16 @@ def test_hostile_names_and_texts_do_not_run_and_break_no_page(home: Visit, ana: 
     page.locator("[data-delete]").last.click()
     expect(page.get_by_role("dialog")).to_contain_text("onerror")
     page.keyboard.press("Escape")
-    home.phone_shot("hostile-list-phone")
+    home.phone_screenshot("hostile-list-phone")
     page.goto(f"/d/{uploaded.document_id}")
     expect(page.locator(".read")).to_contain_text("alert(1)")
-    home.phone_shot("hostile-document-phone")
+    home.phone_screenshot("hostile-document-phone")
     page.goto("/find")
     page.locator("#mode").select_option("text")
     page.locator("#query").fill("coverage")
     page.keyboard.press("Enter")
     expect(page.locator(".found")).to_contain_text("onerror")
-    home.phone_shot("hostile-found-phone")
+    home.phone_screenshot("hostile-found-phone")
 
     assert (alerts, home.wrong, home.foreign) == ([], [], set())
 
@@ -233,7 +238,7 @@ def test_a_connection_that_breaks_off_is_told_and_can_be_tried_again(home: Visit
 def test_a_failed_document_is_tried_again_by_its_button(home: Visit, ana: Person) -> None:
     page = home.page
     ana.upload(LETTER, filename="letter.pdf")
-    stop_before("queued").settle(Permanent(error_code("PARSE_FAILED"), "x"))
+    claim_at_stage("queued").settle(Permanent(error_code("PARSE_FAILED"), "x"))
 
     page.goto("/")
     page.get_by_role("button", name="Try again letter.pdf").click()
@@ -269,4 +274,4 @@ def test_a_page_of_a_session_that_has_ended_leads_to_signing_in(home: Visit) -> 
     home.page.evaluate("htmx.trigger('#documents', 'refresh')")
 
     home.page.wait_for_url("**/sign-in")
-    assert home.barriers() == []
+    assert home.accessibility_violations() == []

@@ -20,7 +20,7 @@ from integrations.models import ClientIntelligence, ConnectedSource, IngestionJo
 from integrations.tests import grants
 from portal import sources
 from portal.tests.conftest import signed_in
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
 
@@ -402,7 +402,7 @@ def test_googles_access_that_stays_is_said_before_and_after(ana: Person, oauth: 
 @pytest.mark.django_db(transaction=True)
 def test_a_token_endpoint_that_is_away_is_the_providers(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
-    oauth.misbehave("POST *", Status(503))
+    oauth.inject_fault("POST *", http_error(503))
 
     answer = consented(client, oauth, "hubspot")
 

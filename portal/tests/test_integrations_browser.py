@@ -34,8 +34,8 @@ def test_a_tenant_consents_watches_reconnects_and_lets_go(
 
     page.goto("/")
     page.get_by_role("link", name="Connections").click()
-    assert ana_visits.barriers() == []
-    ana_visits.shot("integrations-1-offered")
+    assert ana_visits.accessibility_violations() == []
+    ana_visits.screenshot("integrations-1-offered")
     page.get_by_role("link", name="Connect HubSpot").click()
     expect(page.locator(".message")).to_contain_text("HubSpot is connected.")
     assert page.url.endswith("/settings/integrations")
@@ -43,25 +43,25 @@ def test_a_tenant_consents_watches_reconnects_and_lets_go(
 
     IngestionJob.objects.update(status="running", items_seen=1240, items_written=20)
     expect(page.locator("#sources")).to_contain_text("1,240 records looked at")  # by itself
-    assert ana_visits.barriers() == []
-    ana_visits.shot("integrations-2-fetching")
+    assert ana_visits.accessibility_violations() == []
+    ana_visits.screenshot("integrations-2-fetching")
     IngestionJob.objects.update(status="failed", error_message="max_retries_exceeded")
     expect(page.locator("#sources")).to_contain_text("broke off too often")
     expect(page.get_by_role("button", name="Sync now HubSpot")).to_be_visible()
 
     ConnectedSource.objects.update(status="error", status_message="refresh_token_invalid: invalid_grant")
     page.reload()
-    ana_visits.phone_shot("integrations-3-broken-phone")
+    ana_visits.phone_screenshot("integrations-3-broken-phone")
     page.emulate_media(color_scheme="dark")
-    assert ana_visits.barriers() == []
+    assert ana_visits.accessibility_violations() == []
     page.emulate_media(color_scheme="light")
     page.get_by_role("link", name="Reconnect HubSpot").click()
     expect(page.locator(".message")).to_contain_text("HubSpot is connected.")
 
     page.get_by_role("link", name="Disconnect HubSpot").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Disconnect HubSpot?")
-    assert ana_visits.barriers() == []
+    assert ana_visits.accessibility_violations() == []
     page.get_by_role("button", name="Disconnect").click()
     expect(page.locator("#sources")).to_contain_text("Being removed.")
-    ana_visits.shot("integrations-4-leaving")
+    ana_visits.screenshot("integrations-4-leaving")
     assert ana_visits.wrong == []

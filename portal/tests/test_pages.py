@@ -20,12 +20,11 @@ from jobs.outcomes import Permanent
 from portal.document_list import list_documents
 from portal.tests.conftest import signed_in
 from portal.views.documents import POLL_SECONDS
-from testing.embedders import Instant
+from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
-from testing.factories.vectors import store as findable
-from testing.factories.vectors import vectors
+from testing.factories.vectors import generate_vectors, store_vectors
 from testing.pdfs import text_pdf
-from testing.personas import Person, plan_pdf, stop_before
+from testing.personas import Person, claim_at_stage, plan_pdf
 
 PDF = plan_pdf("hospital care", "drugs")
 NOBODYS = "00000000-0000-4000-8000-000000000000"
@@ -34,13 +33,13 @@ HOSTILE = "<img src=x onerror=alert(1)>\"'><script>alert(2)</script>.pdf"
 
 @pytest.fixture(autouse=True)
 def _instant(settings: Any) -> None:
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
 
 def fail(person: Person, code: str, content: bytes = PDF) -> Any:
     """Let a document fail for ``code``."""
     uploaded = person.upload(content)
-    stop_before("queued").settle(Permanent(error_code(code), "x"))
+    claim_at_stage("queued").settle(Permanent(error_code(code), "x"))
     return uploaded
 
 
@@ -122,7 +121,7 @@ def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Pers
 
 
 def test_many_documents_are_shown_page_by_page_each_once(ana: Person) -> None:
-    documents = findable(ana.id, vectors(45), per_document=1)
+    documents = store_vectors(ana.id, generate_vectors(45), per_document=1)
     same = timezone.now() - timedelta(days=1)
     Document.objects.filter(pk__in=documents.document_ids[:25]).update(created_at=same)  # a page break among equals
     client, place, seen = signed_in(ana), "", []
@@ -159,7 +158,7 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
         paces.append(answer.context["every"])
         params = {"seen": answer.context["listed"].fingerprint, "quiet": answer.context["quiet"]}
     settled = client.get("/list", params)
-    stop_before("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
+    claim_at_stage("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
     moved = client.get("/list", params)
 
     assert paces == list(POLL_SECONDS)
@@ -293,7 +292,7 @@ def test_an_unparsed_document_says_so_and_reloads_once_it_is_parsed(ana: Person)
     path = f"/d/{uploaded.document_id}"
 
     before, still = client.get(path), client.get(f"{path}/status")
-    stop_before("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
+    claim_at_stage("queued").settle(Permanent(error_code("NOT_A_PDF"), "x"))
     after = client.get(f"{path}/status")
 
     assert b"as soon as" in before.content
@@ -424,4 +423,4 @@ def test_no_page_shows_what_only_we_should_know(ana: Person) -> None:
         page = client.get(path).content.decode()
         assert "storage://" not in page
         assert str(ana.id) not in page
-        assert Instant.model not in page
+        assert InstantEmbedder.model not in page

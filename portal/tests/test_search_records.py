@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from portal.tests.conftest import signed_in
-from testing.factories.records import client, connected, record
-from testing.factories.searchable_documents import findable
-from testing.factories.searchable_statutes import enacted
+from testing.factories.records import create_client, create_record, create_source
+from testing.factories.searchable_documents import create_searchable_document
+from testing.factories.searchable_statutes import create_searchable_statute
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -20,9 +20,11 @@ def shown(person: Person, query: str, **more: str) -> str:
 
 
 def test_records_stand_below_the_passages_with_system_title_words_and_link(ana: Person) -> None:
-    findable(ana.id, ["apples in the plan"])
-    record(connected(ana.id), "company:1", "Northwind grows apples", title="North & wind", url="https://a.example/1")
-    client(ana.id, "Tailspin", "buys apples")
+    create_searchable_document(ana.id, ["apples in the plan"])
+    create_record(
+        create_source(ana.id), "company:1", "Northwind grows apples", title="North & wind", url="https://a.example/1"
+    )
+    create_client(ana.id, "Tailspin", "buys apples")
 
     page = shown(ana, "apples")
 
@@ -37,9 +39,9 @@ def test_records_stand_below_the_passages_with_system_title_words_and_link(ana: 
 
 
 def test_a_link_that_is_no_web_page_is_not_made_one(ana: Person) -> None:
-    source = connected(ana.id)
+    source = create_source(ana.id)
     for number, url in enumerate(("javascript:alert(1)", "http://a.example", "//a.example", "HTTPS", None)):
-        record(source, f"company:{number}", "apples", title="North", url=url)
+        create_record(source, f"company:{number}", "apples", title="North", url=url)
 
     page = shown(ana, "apples")
 
@@ -48,16 +50,18 @@ def test_a_link_that_is_no_web_page_is_not_made_one(ana: Person) -> None:
 
 
 def test_who_asks_one_document_asks_no_system_and_another_tenant_finds_nothing(ana: Person, ben: Person) -> None:
-    document = findable(ana.id, ["pears in the plan"])
-    record(connected(ana.id), "company:1", "apples", title="North")
+    document = create_searchable_document(ana.id, ["pears in the plan"])
+    create_record(create_source(ana.id), "company:1", "apples", title="North")
 
     assert "Nothing was found" in shown(ana, "apples", document=str(document))
     assert "Nothing was found" in shown(ben, "apples")
 
 
 def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person) -> None:
-    findable(ana.id, ["apples in the plan"])
-    enacted("LFM", "Artículo 7. Los productores de apples & pears.", title="Ley <b>", status="partial_failed")
+    create_searchable_document(ana.id, ["apples in the plan"])
+    create_searchable_statute(
+        "LFM", "Artículo 7. Los productores de apples & pears.", title="Ley <b>", status="partial_failed"
+    )
 
     page, alone = shown(ana, "apples"), shown(ana, "productores")
 
@@ -70,7 +74,9 @@ def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person
 
 
 def test_a_statutes_whole_passage_is_shown_as_text_without_markup(ana: Person) -> None:
-    enacted("LFM", "Artículo 7. Los productores de <b>apples</b>." + " El párrafo sigue." * 60 + " Su fin & nada más.")
+    create_searchable_statute(
+        "LFM", "Artículo 7. Los productores de <b>apples</b>." + " El párrafo sigue." * 60 + " Su fin & nada más."
+    )
 
     page = shown(ana, "productores")
 
@@ -82,8 +88,8 @@ def test_a_statutes_whole_passage_is_shown_as_text_without_markup(ana: Person) -
 
 
 def test_laws_alone_can_be_asked(ana: Person) -> None:
-    findable(ana.id, ["apples in the plan"])
-    enacted("LFM", "Artículo 7. Los productores de apples.")
+    create_searchable_document(ana.id, ["apples in the plan"])
+    create_searchable_statute("LFM", "Artículo 7. Los productores de apples.")
 
     page = shown(ana, "apples", document="laws")
 
@@ -93,7 +99,7 @@ def test_laws_alone_can_be_asked(ana: Person) -> None:
 
 
 def test_who_asks_one_document_asks_no_law(ana: Person) -> None:
-    document = findable(ana.id, ["pears in the plan"])
-    enacted("LFM", "Artículo 7. Los productores de apples.")
+    document = create_searchable_document(ana.id, ["pears in the plan"])
+    create_searchable_statute("LFM", "Artículo 7. Los productores de apples.")
 
     assert "Nothing was found" in shown(ana, "apples", document=str(document))

@@ -1,4 +1,4 @@
-"""The retrieval set can be made again, and each of its questions has its answer on the pages that it names."""
+"""Tests of the retrieval set: reproducible bytes, answers on the named pages."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def texts(folder: Path) -> dict[str, list[str]]:
     """The words of each page, set apart by single spaces, by the file's name."""
-    found = {}
+    texts_by_name = {}
     for path in folder.glob("*.pdf"):
         with pypdfium2.PdfDocument(path) as pdf:
-            found[path.name] = [" ".join(page.get_textpage().get_text_range().split()) for page in pdf]
-    return found
+            texts_by_name[path.name] = [" ".join(page.get_textpage().get_text_range().split()) for page in pdf]
+    return texts_by_name
 
 
 def test_making_it_again_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:

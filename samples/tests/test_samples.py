@@ -1,4 +1,4 @@
-"""The sample PDFs are what their texts say, and the questions can be answered from them."""
+"""Tests of the sample PDFs: reproducible bytes, lengths, answers on the expected pages."""
 
 import json
 from functools import cache
@@ -42,11 +42,11 @@ def test_together_they_stay_small() -> None:
     assert sum((HERE / document).stat().st_size for document in PAGES) < 1_500_000
 
 
-@pytest.mark.parametrize("asked", QUESTIONS, ids=lambda asked: asked["question"])
-def test_the_answer_is_on_the_expected_page_and_no_other(asked: dict[str, Any]) -> None:
-    pages = [page for page, text in enumerate(texts(asked["expect_document"]), start=1) if asked["expect_text"] in text]
+@pytest.mark.parametrize("row", QUESTIONS, ids=lambda row: row["question"])
+def test_the_answer_is_on_the_expected_page_and_no_other(row: dict[str, Any]) -> None:
+    pages = [page for page, text in enumerate(texts(row["expect_document"]), start=1) if row["expect_text"] in text]
 
-    assert pages == [asked["expect_page"]]
+    assert pages == [row["expect_page"]]
 
 
 def test_no_two_pages_of_the_booklet_are_alike() -> None:

@@ -1,4 +1,4 @@
-"""The sample laws are read whole: every article that their texts have, and no other."""
+"""Tests of the sample statutes: reproducible bytes, complete articles."""
 
 import json
 from pathlib import Path
@@ -37,21 +37,21 @@ def test_each_law_has_the_articles_of_its_text(name: str) -> None:
 
     law = read(name)
 
-    found = [article for _, article in law.articles()]
-    assert (law.language, len(found)) == (language, count)
+    articles = [article for _, article in law.articles()]
+    assert (law.language, len(articles)) == (language, count)
     assert law.title == blocks(text)[0].lines[0]
     words = "".join(line for block in blocks(text) for line in block.lines)
-    assert all(squeezed(paragraph.text) in squeezed(words) for article in found for paragraph in article.paragraphs)
-    assert all(article.paragraphs for article in found)
+    assert all(squeezed(paragraph.text) in squeezed(words) for article in articles for paragraph in article.paragraphs)
+    assert all(article.paragraphs for article in articles)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_law_fits_the_published_schema_with_the_same_bytes_each_time(name: str) -> None:
-    made = [read(name) for _ in range(2)]
+    laws = [read(name) for _ in range(2)]
 
-    json_schema.check_schema(told(made[0]))
-    assert encoded(made[0]) == encoded(made[1])
-    assert json.loads(encoded(made[0])) == told(made[0])
+    json_schema.check_schema(told(laws[0]))
+    assert encoded(laws[0]) == encoded(laws[1])
+    assert json.loads(encoded(laws[0])) == told(laws[0])
 
 
 def test_the_printed_acts_contents_and_heads_are_in_no_article() -> None:

@@ -10,7 +10,7 @@ import pytest
 from statutes.tests.s3_helpers import Mortal, empty
 from statutes.tests.sample_laws import BUCKET
 from testing.fakes.s3 import S3Server
-from testing.sqs import KEYS, Queue, SqsServer
+from testing.sqs import CREDENTIALS, Queue, SqsServer
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def laws(server: S3Server, store: None, settings: Any) -> Iterator[S3Server]:
     settings.STATUTES_S3_ENDPOINT_URL = settings.S3_ENDPOINT_URL = server.url
     settings.S3_ACCESS_KEY_ID, settings.S3_SECRET_ACCESS_KEY = server.access_key, server.secret_key
     yield server
-    server.behave()
+    server.clear_faults()
     client = server.client()
     for each in client.list_objects_v2(Bucket=BUCKET).get("Contents", []):
         client.delete_object(Bucket=BUCKET, Key=each["Key"])
@@ -46,7 +46,7 @@ def s3(mortal: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterat
     settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, mortal.url
     yield mortal
     mortal.left = None
-    mortal.behave()
+    mortal.clear_faults()
     empty()
 
 
@@ -58,8 +58,8 @@ def queues() -> Iterator[SqsServer]:
 
 @pytest.fixture
 def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name, value in KEYS.items():
+    for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    made = queues.queue()
+    made = queues.create_queue()
     settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
     return made

@@ -18,7 +18,7 @@ from jobs.models import UploadJob
 from statutes import versions
 from statutes.models import LawVersion
 from statutes.s3 import client, keys, manifests
-from testing.fakes.http_messages import Answer, Refusal, Request
+from testing.fakes.http_messages import ErrorResponse, Request, Response
 from testing.fakes.s3 import S3Server
 
 BUCKET = "laws"
@@ -37,12 +37,12 @@ class Mortal(S3Server):
         super().__init__(buckets=(BUCKET, "elsewhere"))
         self.left: int | None = None
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         if self.left is not None and request.method in ("PUT", "DELETE"):
             if self.left == 0:
-                raise Refusal(self.error(403))
+                raise ErrorResponse(self.error_response(403))
             self.left -= 1
-        return super().answer(request)
+        return super().respond(request)
 
 
 def law(
@@ -67,7 +67,7 @@ def law(
             "parser_version": "1",
         },
     )
-    model = embedders.get_embedder("testing.embedders.Instant")
+    model = embedders.get_embedder("testing.embedders.InstantEmbedder")
     job = services.newest_job(UploadJob.objects.filter(document_id=document_id)) or services.enqueue(
         pipeline="statute",
         user_id=SYSTEM_TENANT_ID,
@@ -95,7 +95,7 @@ def law(
 
 
 def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
-    model = embedders.get_embedder("testing.embedders.Instant")
+    model = embedders.get_embedder("testing.embedders.InstantEmbedder")
     passages = [Chunk(at, text, at, at + 1, (1, 1), ("Título I",), 9) for at, text in enumerate(texts)]
     chunk_store.buffer_chunks(
         user_id=SYSTEM_TENANT_ID, document_id=document_id, chunks=passages, chunks_version=CHUNKER

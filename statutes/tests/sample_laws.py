@@ -14,7 +14,7 @@ from statutes.intake import accept_message
 from statutes.models import LawVersion
 from statutes.sqs.messages import Message
 from testing.fakes.s3 import S3Server
-from testing.personas import run_to_the_end
+from testing.personas import run_all_jobs
 
 BUCKET = "laws"
 KEY = "raw/federal/2024/ley-iva.xml"
@@ -69,7 +69,7 @@ def arrived(s3: S3Server, content: bytes, version: str = "2024-01", **fields: An
 def done(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> UploadJob:
     """Let a worker carry a law to its end, whatever that is."""
     sent = arrived(s3, content, version, **fields)
-    run_to_the_end()
+    run_all_jobs()
     return job_of(sent)
 
 

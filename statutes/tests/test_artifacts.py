@@ -50,7 +50,7 @@ def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bo
     manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
     found = numpy.array([line["vector"] for line in lines], dtype=numpy.float32)
     assert [line["chunk_id"] for line in lines] == [chunk["chunk_id"] for chunk in manifest["chunks"]]
-    assert found.tobytes() == embedders.get_embedder("testing.embedders.Instant").embed(TEXTS).tobytes()
+    assert found.tobytes() == embedders.get_embedder("testing.embedders.InstantEmbedder").embed(TEXTS).tobytes()
     assert {tuple(line) for line in lines} == {("chunk_id", "vector", "law_id", "metadata")}
     assert lines[1]["metadata"]["headings"] == ["Título I"]
     assert manifest["model"] == {"name": "instant", "version": "1", "dimensions": 1536}

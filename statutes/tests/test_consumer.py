@@ -28,9 +28,9 @@ from statutes.models import LawVersion
 from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.messages import Message
 from statutes.tests.sqs_helpers import BUCKET, put_event, results, told
-from testing.cluster import until
+from testing.cluster import wait_until
 from testing.factories import JobFactory
-from testing.sqs import Queue, SqsServer, consuming
+from testing.sqs import Queue, SqsServer, running_consumers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
@@ -75,11 +75,11 @@ def ended(law_id: str) -> bool:
 
 def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue, caplog: Any) -> None:
     caplog.set_level("INFO")
-    queue.put(told(what="sleep-0.3"))
+    queue.send(told(what="sleep-0.3"))
 
-    with consuming() as [consumer]:
-        until(lambda: consumer.status.ended, seconds=20)
-        until(lambda: queue.is_empty, seconds=5)
+    with running_consumers() as [consumer]:
+        wait_until(lambda: consumer.status.ended, seconds=20)
+        wait_until(lambda: queue.is_empty, seconds=5)
 
     assert results() == 1
     states = [state for state in codes(caplog, "state") if state in Row.State.values]
@@ -91,25 +91,25 @@ def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue,
 
 
 def test_a_version_is_done_once_unless_it_is_forced(queue: Queue) -> None:
-    queue.put(told())
-    queue.put(told())
-    with consuming():
-        until(lambda: queue.is_empty and ended("ISR_2024"), seconds=20)
+    queue.send(told())
+    queue.send(told())
+    with running_consumers():
+        wait_until(lambda: queue.is_empty and ended("ISR_2024"), seconds=20)
         assert results() == 1
 
-        queue.put(told(force_reprocess=True))
-        until(lambda: results() == 2 and queue.is_empty, seconds=20)
+        queue.send(told(force_reprocess=True))
+        wait_until(lambda: results() == 2 and queue.is_empty, seconds=20)
 
 
 def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
-    queue.put(told(what="sleep-2.2"))
+    queue.send(told(what="sleep-2.2"))
 
-    with consuming() as [consumer]:
-        until(lambda: len(consumer.in_flight), seconds=10)
+    with running_consumers() as [consumer]:
+        wait_until(lambda: len(consumer.in_flight), seconds=10)
         seen = []
         while not consumer.status.ended:
-            seen.append(queue.waiting()[0])
+            seen.append(queue.message_counts()[0])
             time.sleep(0.05)
 
     assert len(seen) > 20
@@ -118,15 +118,15 @@ def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue
 
 
 def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, settings: Settings) -> None:
-    queue.put(told(what="sleep-2"))
+    queue.send(told(what="sleep-2"))
 
-    with consuming(2) as consumers:
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+    with running_consumers(2) as consumers:
+        wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         holder = next(consumer for consumer in consumers if len(consumer.in_flight))
         settings.SQS_VISIBILITY_SECONDS = 1
         client.change_visibility(next(iter(holder.in_flight)).received, 0)
-        until(lambda: sum(consumer.status.received for consumer in consumers) >= 2, seconds=10)
-        until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+        wait_until(lambda: sum(consumer.status.received for consumer in consumers) >= 2, seconds=10)
+        wait_until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
 
     assert results() == 1
     assert Event.objects.filter(code="CLAIMED").count() == 1
@@ -135,10 +135,10 @@ def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, setti
 def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
     laws = [f"LAW_{number}" for number in range(6)]
     for law in laws * 2:
-        queue.put(told(law))
+        queue.send(told(law))
 
-    with consuming(2):
-        until(lambda: all(ended(law) for law in laws) and queue.is_empty, seconds=30)
+    with running_consumers(2):
+        wait_until(lambda: all(ended(law) for law in laws) and queue.is_empty, seconds=30)
 
     assert [results(law) for law in laws] == [1] * 6
 
@@ -149,25 +149,25 @@ def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
     intake.accept_message(message)
     held = claims.claim_next("another:1:1")
     assert held is not None
-    queue.put(told("TAKEN"))
-    queue.put(told("FREE"))
+    queue.send(told("TAKEN"))
+    queue.send(told("FREE"))
 
-    with consuming() as [consumer]:
-        until(lambda: consumer.status.ended, seconds=20)
+    with running_consumers() as [consumer]:
+        wait_until(lambda: consumer.status.ended, seconds=20)
         assert ended("FREE")
-        until(lambda: queue.waiting() == (0, 1), seconds=5)
+        wait_until(lambda: queue.message_counts() == (0, 1), seconds=5)
 
-    assert (results("TAKEN"), queue.dead()) == (0, 0)
+    assert (results("TAKEN"), queue.dead_letter_count()) == (0, 0)
 
 
 def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
     [message] = envelope.parse_items(json.dumps(told()))
     assert isinstance(message, Message)
     job_id = intake.accept_message(message).job_id  # as a consumer leaves it that stops
-    queue.put(told())
+    queue.send(told())
 
-    with consuming(works=False) as [holder]:
-        until(lambda: holder.status.state == Row.State.PROCESSING, seconds=10)
+    with running_consumers(works=False) as [holder]:
+        wait_until(lambda: holder.status.state == Row.State.PROCESSING, seconds=10)
 
         assert [list(held.jobs) for held in holder.in_flight] == [[job_id]]
 
@@ -178,21 +178,21 @@ def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
     intake.accept_message(message)
     assert claims.claim_next("another:1:1") is not None
     UploadJob.objects.update(lease_until="2020-01-01T00:00:00Z")
-    queue.put(told())
+    queue.send(told())
 
-    with consuming():
-        until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+    with running_consumers():
+        wait_until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
 
     assert results() == 1
 
 
 @pytest.mark.parametrize("body", ["no JSON", json.dumps(told("a/b"))])
 def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue, body: str, caplog: Any) -> None:
-    queue.put(body)
-    queue.put(told("GOOD"))
+    queue.send(body)
+    queue.send(told("GOOD"))
 
-    with consuming():
-        until(lambda: queue.dead() == 1 and ended("GOOD") and queue.is_empty, seconds=20)
+    with running_consumers():
+        wait_until(lambda: queue.dead_letter_count() == 1 and ended("GOOD") and queue.is_empty, seconds=20)
 
     assert UploadJob.objects.count() == 1
     assert set(codes(caplog, "code")) & {"MESSAGE_NOT_JSON", "MESSAGE_INVALID"}
@@ -200,35 +200,35 @@ def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue
 
 def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS, settings.JOBS_MAX_RETRIES = 1, 1
-    queue.put(told(what="fail"))
+    queue.send(told(what="fail"))
 
-    with consuming() as [consumer]:
-        until(lambda: queue.dead() == 1, seconds=30)
+    with running_consumers() as [consumer]:
+        wait_until(lambda: queue.dead_letter_count() == 1, seconds=30)
 
     assert consumer.status.received == 3
     assert UploadJob.objects.get().state == "deadletter"
 
 
 def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
-    queue.put(told(what="sleep-1"))
+    queue.send(told(what="sleep-1"))
 
-    with consuming():
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+    with running_consumers():
+        wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         UploadJob.objects.all().delete()
         LawVersion.objects.all().delete()
-        until(lambda: queue.is_empty, seconds=10)
+        wait_until(lambda: queue.is_empty, seconds=10)
 
     assert results() == 0
 
 
 def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settings: Settings) -> None:
-    urgent = queues.queue()
+    urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
-    queue.put(told("COMMON"))
-    urgent.put(told("URGENT"))
+    queue.send(told("COMMON"))
+    urgent.send(told("URGENT"))
 
-    with consuming():
-        until(lambda: ended("COMMON") and ended("URGENT"), seconds=20)
+    with running_consumers():
+        wait_until(lambda: ended("COMMON") and ended("URGENT"), seconds=20)
 
     first, second = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
     assert [first, second] == [versions.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
@@ -236,13 +236,13 @@ def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settin
 
 def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Settings) -> None:
     settings.SQS_MESSAGES_AT_ONCE = 10
-    queue.put(told("FIRST", "sleep-2.5"))
-    with consuming():
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+    queue.send(told("FIRST", "sleep-2.5"))
+    with running_consumers():
+        wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
 
         for law, priority in (("LOW", "low"), ("NORMAL", "normal"), ("HIGH", "high")):
-            queue.put(told(law, priority=priority))
-        until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=20)
+            queue.send(told(law, priority=priority))
+        wait_until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=20)
 
     order = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
     laws = dict(LawVersion.objects.values_list("document_id", "law_id"))
@@ -250,31 +250,31 @@ def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Setting
 
 
 def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
-    queue.put(told())
+    queue.send(told())
 
-    with consuming(works=False) as [holder]:
-        until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=10)
+    with running_consumers(works=False) as [holder]:
+        wait_until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=10)
         time.sleep(1)
-        assert (results(), queue.waiting()) == (0, (0, 1))
+        assert (results(), queue.message_counts()) == (0, (0, 1))
         claim = claims.claim_next("another:1:1")
         assert claim is not None
         while claim.job.state == "working":
             claim.step.handler(claim)
-        until(lambda: queue.is_empty, seconds=5)
+        wait_until(lambda: queue.is_empty, seconds=5)
 
     assert (holder.status.ended, results()) == (1, 1)
 
 
 def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
     caplog.set_level("INFO")
-    queue.put(told())
+    queue.send(told())
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
 
-    with consuming():
-        until(lambda: "VENDOR_UNREACHABLE" in codes(caplog, "code"), seconds=10)
+    with running_consumers():
+        wait_until(lambda: "VENDOR_UNREACHABLE" in codes(caplog, "code"), seconds=10)
         assert Row.objects.get().state == "wait"
         settings.SQS_ENDPOINT_URL = endpoint
-        until(lambda: results() == 1 and queue.is_empty, seconds=20)
+        wait_until(lambda: results() == 1 and queue.is_empty, seconds=20)
 
 
 def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it_has_to(
@@ -293,26 +293,26 @@ def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it
 
 def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
     job = JobFactory.create(user_id=UUID(int=3), pipeline="wait", run_after="2099-01-01T00:00:00Z")
-    queue.put({"Records": [put_event(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
-    queue.put({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw"})
+    queue.send({"Records": [put_event(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
+    queue.send({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw"})
 
-    with consuming(works=False):
-        until(lambda: queue.is_empty, seconds=10)
+    with running_consumers(works=False):
+        wait_until(lambda: queue.is_empty, seconds=10)
 
     job.refresh_from_db()
     assert (job.state, job.run_after) == ("queued", None)
 
 
 def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, queues: SqsServer, caplog: Any) -> None:
-    assert dead_letters.max_receive_count(queues.queue(most=None).url) is None
-    assert dead_letters.max_receive_count(queues.queue(most=5).url) == 5
+    assert dead_letters.max_receive_count(queues.create_queue(most=None).url) is None
+    assert dead_letters.max_receive_count(queues.create_queue(most=5).url) == 5
 
     assert codes(caplog, "code") == ["SQS_NO_DLQ"]
 
 
 def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, queues: SqsServer) -> None:
     with pytest.raises(ImproperlyConfigured, match="maxReceiveCount"):
-        dead_letters.max_receive_count(queues.queue(most=1).url)
+        dead_letters.max_receive_count(queues.create_queue(most=1).url)
 
 
 @pytest.mark.parametrize(("receives", "seen_at_once"), [(3, True), (4, False)])
@@ -321,17 +321,17 @@ def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
 ) -> None:
     consumer = Consumer(works=False)
     consumer._most_receives[queue.url] = 3  # as the queue said when it was asked: its policy has gone since
-    queue.put("no JSON")
+    queue.send("no JSON")
     [received] = client.receive_messages(queue.url, wait=1)
     received.receives = receives
 
     consumer._take(received)
 
-    assert queue.waiting() == ((1, 0) if seen_at_once else (0, 1))
+    assert queue.message_counts() == ((1, 0) if seen_at_once else (0, 1))
 
 
 def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
-    queue.put(told())
+    queue.send(told())
     [received] = client.receive_messages(queue.url, wait=1)
     received.at -= 12 * 3600 - 60
     assert 50 < received.visible_at_most(300) < 60
@@ -342,27 +342,27 @@ def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
     in_flight.renew_all()
 
     assert held.is_lost
-    assert queue.waiting() == (0, 1)  # an extension by nothing would have given it back
+    assert queue.message_counts() == (0, 1)  # an extension by nothing would have given it back
 
 
 def test_a_queue_that_is_not_there_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
     caplog.set_level("INFO")
     settings.SQS_QUEUE_URL = f"{queue.url}-x"
 
-    with consuming():
-        until(lambda: "SQS_NO_QUEUE" in codes(caplog, "code"), seconds=10)
+    with running_consumers():
+        wait_until(lambda: "SQS_NO_QUEUE" in codes(caplog, "code"), seconds=10)
         assert Row.objects.get().state == "wait"
 
 
 def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Settings) -> None:
     settings.JOBS_LEASE_SECONDS = 1
-    queue.put(told(what="sleep-0.5"))
+    queue.send(told(what="sleep-0.5"))
 
-    with consuming():
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+    with running_consumers():
+        wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         with connection.cursor() as cursor:
             cursor.execute(CUT)
-        until(lambda: queue.is_empty, seconds=20)
+        wait_until(lambda: queue.is_empty, seconds=20)
 
     assert results() == 1
 
@@ -371,15 +371,15 @@ def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
     queue: Queue, queues: SqsServer, settings: Settings, caplog: Any
 ) -> None:
     caplog.set_level("INFO")
-    store = queues.bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
+    store = queues.create_bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
     settings.STATUTES_S3_ENDPOINT_URL = NOWHERE
-    queue.put(told(what="refuse"))
+    queue.send(told(what="refuse"))
 
-    with consuming():
-        until(lambda: "wait" in codes(caplog, "state"), seconds=20)
-        assert queue.waiting() == (0, 1)
+    with running_consumers():
+        wait_until(lambda: "wait" in codes(caplog, "state"), seconds=20)
+        assert queue.message_counts() == (0, 1)
         settings.STATUTES_S3_ENDPOINT_URL = queues.endpoint
-        until(lambda: queue.is_empty, seconds=20)
+        wait_until(lambda: queue.is_empty, seconds=20)
 
     assert sorted(store()) == [
         "failed/ISR_2024/2024-01/error.json",
@@ -389,21 +389,21 @@ def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
 
 
 def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
-    queue.put(told(what="sleep-1"))
+    queue.send(told(what="sleep-1"))
 
-    with consuming():
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+    with running_consumers():
+        wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
 
     job = UploadJob.objects.get()
     assert (job.stage, job.state, job.attempts) == ("embedded", "queued", 0)
-    assert queue.waiting() == (1, 0)
+    assert queue.message_counts() == (1, 0)
 
 
 def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> None:
-    queue.put(told())
+    queue.send(told())
 
-    with consuming(until_idle=True) as [consumer]:
-        until(cluster.is_stopping, seconds=20)
+    with running_consumers(until_idle=True) as [consumer]:
+        wait_until(cluster.is_stopping, seconds=20)
 
     assert (consumer.status.ended, results()) == (1, 1)
 

@@ -33,9 +33,9 @@ from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, client, keys, manifests
 from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, xml
-from testing.factories.pending_documents import texts, waiting
+from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.fakes.s3 import S3Server
-from testing.personas import stop_before
+from testing.personas import claim_at_stage
 from vendors import tenant_argument
 
 pytestmark = pytest.mark.django_db
@@ -52,9 +52,9 @@ SECRET = "a-secret-of-the-project-that-is-long-enough-for-HS256"
 def searchable(laws: S3Server, settings: Any) -> None:
     """A law and a tenant's document, both found with one model; there is another."""
     done(laws, xml(TAXED, RATE))
-    waiting(texts(2), user_id=TENANT)
+    create_chunked_job(passage_texts(2), user_id=TENANT)
     worker.drain()
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
 
 @pytest.mark.parametrize("asked", [TARGET, RECHUNK], ids=["reembed", "rechunk"])
@@ -91,7 +91,7 @@ def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:
 
 def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S3Server, settings: Any) -> None:
     done(laws, xml(TAXED, RATE))
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
     campaigns.start(**TARGET, user_ids=[SYSTEM_TENANT_ID], by="sam")
     for _ in range(3):
@@ -187,7 +187,7 @@ def test_the_audit_names_what_is_wrong_with_a_law(name: str, laws: S3Server) -> 
 def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3Server) -> None:
     done(laws, xml(TAXED, RATE))
     arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
-    stop_before("embedding")
+    claim_at_stage("embedding")
     arrived(laws, b"no law", law_id="LISR", raw_key="raw/lisr.xml")
     worker.drain()
 

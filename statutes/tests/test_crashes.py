@@ -34,7 +34,7 @@ from statutes.tests.sample_laws import (
     xml,
 )
 from testing.fakes.s3 import S3Server
-from testing.personas import stop_before
+from testing.personas import claim_at_stage
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found
 @pytest.mark.django_db
 def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3Server) -> None:
     arrived(laws, xml(RATE), "2024-01")
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     done(laws, xml(LOWER), "2024-02")
     before = objects(laws)
     put(laws, b"what the first try has put there", key="normalized/LIVA/law.json")

@@ -13,8 +13,8 @@ from statutes.models import LawVersion
 from statutes.sqs import envelope
 from statutes.sqs.messages import Message, MessageRefused
 from statutes.tests.sqs_helpers import BUCKET, put_event
-from testing.cluster import until
-from testing.sqs import Queue, consuming
+from testing.cluster import wait_until
+from testing.sqs import Queue, running_consumers
 
 BODY = {"Records": [put_event("raw/one/ok"), put_event("raw/two+words/ok"), {"s3": 7}, put_event("raw/three/ok")]}
 
@@ -36,11 +36,11 @@ def test_a_bad_record_ends_in_the_dead_letters_once_the_others_are_laws(
 ) -> None:
     settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 1
     settings.STATUTES_BUCKET, settings.JOBS_PIPELINES = BUCKET, "testing.statute_pipelines.PIPELINES"
-    queue.put(BODY)
+    queue.send(BODY)
 
-    with consuming() as [consumer]:
-        until(lambda: queue.dead() == 1 and queue.is_empty, seconds=30)
-        until(lambda: not len(consumer.in_flight), seconds=5)
+    with running_consumers() as [consumer]:
+        wait_until(lambda: queue.dead_letter_count() == 1 and queue.is_empty, seconds=30)
+        wait_until(lambda: not len(consumer.in_flight), seconds=5)
 
     said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     codes = [each["code"] for each in said if each["event"] == "A message was refused."]

@@ -29,16 +29,16 @@ from statutes.tests.sample_laws import (
     xml,
 )
 from testing.fakes import faults
-from testing.fakes.faults import KINDS, Status
-from testing.fakes.http_messages import Answer
+from testing.fakes.faults import FAULTS, http_error
+from testing.fakes.http_messages import Response
 from testing.fakes.s3 import S3Server
 from testing.noop_pipelines import fail, refuse
-from testing.personas import run_to_the_end, stages
+from testing.personas import run_all_jobs, run_stages
 
 pytestmark = pytest.mark.django_db
 
 
-DENIED = Status(403, code="AccessDenied")
+DENIED = http_error(403, code="AccessDenied")
 
 
 def code(job: UploadJob) -> str:
@@ -64,7 +64,7 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
     sent = message()
     put(laws, content, tags=tags)
     accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 
@@ -78,13 +78,13 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
 
 def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Server) -> None:
     accept_message(message())
-    run_to_the_end()
+    run_all_jobs()
     missing = sample_laws.job_of(message())
     outcome = settle_message(message(), missing)
 
     put(laws, xml(TAXED))
     again = accept_message(message())
-    run_to_the_end()
+    run_all_jobs()
 
     assert (code(missing), outcome) == ("RAW_FILE_MISSING", "delete")
     assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, missing.pk)
@@ -130,7 +130,7 @@ def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, s
         settle_message(sent, sample_laws.job_of(sent))
 
     accept_message(sent)
-    seen = [claim.job.stage for claim in stages()]
+    seen = [claim.job.stage for claim in run_stages()]
 
     assert seen == ["embedded"]
     assert (Law.objects.get().status, sample_laws.version_of(sent).error_code) == ("embedded", None)
@@ -141,7 +141,7 @@ def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> No
     sent = message("2024-02")
     put(laws, b"no law")
     accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
     settle_message(sent, sample_laws.job_of(sent))
 
     law = Law.objects.get()
@@ -160,7 +160,7 @@ def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
 
 
 def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
-    laws.shut()
+    laws.refuse_connections()
     sent = message()
     accept_message(sent)
     worker.drain()
@@ -168,7 +168,7 @@ def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
 
     laws.open()
     put(laws, xml(LOWER))
-    run_to_the_end()
+    run_all_jobs()
 
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
     assert sample_laws.job_of(sent).state == "done"
@@ -179,7 +179,7 @@ def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
     bucket: str, laws: S3Server, settings: Any
 ) -> None:
     settings.STATUTES_RAW_BUCKETS, settings.JOBS_MAX_RETRIES = [bucket], 0
-    laws.misbehave("* /anothers*", DENIED, times=99)
+    laws.inject_fault("* /anothers*", DENIED, times=99)
     sent = message(bucket=bucket)
     accept_message(sent)
     worker.drain()
@@ -191,7 +191,7 @@ def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
 
 def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, settings: Any) -> None:
     settings.STATUTES_RAW_BUCKETS = ["anothers"]
-    laws.misbehave("*", Status(403, code="AccessDenied"), times=9)
+    laws.inject_fault("*", http_error(403, code="AccessDenied"), times=9)
     sent = message(bucket="anothers")
     accept_message(sent)
 
@@ -204,29 +204,29 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, setting
 @pytest.mark.parametrize(
     ("key", "route", "answer"),
     [
-        (KEY, f"GET /{BUCKET}/{KEY}", Status(403, code="InvalidObjectState")),
+        (KEY, f"GET /{BUCKET}/{KEY}", http_error(403, code="InvalidObjectState")),
         (KEY, f"GET /{BUCKET}/{KEY}", DENIED),  # so S3 tells of a kms:Decrypt that is missing, after a HEAD of 200
-        (KEY, f"GET /{BUCKET}/{KEY}", Status(400, code="KMS.DisabledException")),
-        (KEY, f"HEAD /{BUCKET}/{KEY}", Status(400)),  # encrypted with a key that only its owner has
+        (KEY, f"GET /{BUCKET}/{KEY}", http_error(400, code="KMS.DisabledException")),
+        (KEY, f"HEAD /{BUCKET}/{KEY}", http_error(400)),  # encrypted with a key that only its owner has
         (KEY, f"* /{BUCKET}/raw/federal/*", DENIED),
         ("others/iva.xml", f"* /{BUCKET}/others/*", DENIED),
     ],
     ids=["archived", "kms-right", "kms-key", "customers-key", "folder", "first-folder"],
 )
 def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
-    key: str, route: str, answer: faults.Kind, laws: S3Server, settings: Any
+    key: str, route: str, answer: faults.Fault, laws: S3Server, settings: Any
 ) -> None:
     settings.JOBS_MAX_RETRIES = 0
     sent = arrived(laws, xml(TAXED), raw_key=key)
-    laws.misbehave(route, answer, times=99)
+    laws.inject_fault(route, answer, times=99)
     worker.drain()
     dead = sample_laws.job_of(sent)
     outcome = settle_message(sent, dead)
-    laws.behave()
+    laws.clear_faults()
     left = list(objects(laws))
 
     again = accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
 
     assert (code(dead), outcome, left) == ("RAW_FILE_CLOSED", "reappear", [key])
     assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, dead.pk)
@@ -238,7 +238,7 @@ def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_tha
 ) -> None:
     put(laws, xml(TAXED))
     for route in (f"GET /{BUCKET}/{KEY}", f"HEAD /{BUCKET}/raw/.accessa-looks"):
-        laws.misbehave(route, DENIED, times=99)
+        laws.inject_fault(route, DENIED, times=99)
     accept_message(message())
 
     worker.drain()
@@ -248,7 +248,7 @@ def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_tha
 
 def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Server) -> None:
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
-    laws.misbehave(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
+    laws.inject_fault(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
     accept_message(message())
 
     worker.drain()
@@ -258,7 +258,7 @@ def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Se
 
 @pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
 def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S3Server) -> None:
-    laws.misbehave(route, DENIED, times=9)
+    laws.inject_fault(route, DENIED, times=9)
     accept_message(message())
 
     worker.drain()
@@ -274,7 +274,7 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
     client.close()
     sent = message(bucket="tenants", raw_key="u/d.pdf")
     accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 
@@ -285,23 +285,23 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
 @pytest.mark.parametrize(
     ("answer", "times"),
     [
-        (Status(503), 2),
-        (KINDS["html-200"], 2),
-        (Status(400, code="ExpiredToken"), 1),
-        (faults.instead("object", Answer(200, xml(TAXED), {"ETag": '"0"'})), 1),
+        (http_error(503), 2),
+        (FAULTS["html-200"], 2),
+        (http_error(400, code="ExpiredToken"), 1),
+        (faults.replacement("object", Response(200, xml(TAXED), {"ETag": '"0"'})), 1),
     ],
     ids=["503", "no-s3", "expired", "untold"],
 )
 def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
-    answer: faults.Kind, times: int, laws: S3Server
+    answer: faults.Fault, times: int, laws: S3Server
 ) -> None:
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
-    laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
+    laws.inject_fault(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
     accept_message(message())
 
     worker.drain()
     waiting = sample_laws.job_of(message())
-    run_to_the_end()
+    run_all_jobs()
 
     assert waiting.wait_reason == "STORAGE_UNAVAILABLE"
     assert code(sample_laws.job_of(message())) == "RAW_FILE_INFECTED"
@@ -309,12 +309,12 @@ def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
 
 @pytest.mark.parametrize(
     "answer",
-    [DENIED, Status(501, code="NotImplemented"), Status(404, code="NoSuchTagSet")],
+    [DENIED, http_error(501, code="NotImplemented"), http_error(404, code="NoSuchTagSet")],
     ids=["denied", "no-tags", "none-set"],
 )
-def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Kind, laws: S3Server) -> None:
+def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Fault, laws: S3Server) -> None:
     put(laws, xml(TAXED))
-    laws.misbehave(f"GET /{BUCKET}/{KEY}", answer, times=1)
+    laws.inject_fault(f"GET /{BUCKET}/{KEY}", answer, times=1)
     accept_message(message())
 
     worker.drain()
@@ -326,8 +326,8 @@ def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Ser
     sent = message()
     put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     accept_message(sent)
-    run_to_the_end()
-    laws.misbehave(f"PUT /{BUCKET}/failed/LIVA/2024-01/ley-iva.xml", Status(403, code="AccessDenied"))
+    run_all_jobs()
+    laws.inject_fault(f"PUT /{BUCKET}/failed/LIVA/2024-01/ley-iva.xml", http_error(403, code="AccessDenied"))
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 

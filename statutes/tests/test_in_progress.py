@@ -24,7 +24,7 @@ from statutes.tests import failure_helpers, sample_laws
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
 from testing.error_codes import error_code
 from testing.fakes.s3 import S3Server
-from testing.personas import let_pauses_pass, run_to_the_end
+from testing.personas import make_parked_jobs_due, run_all_jobs
 from testing.sqs import Queue
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +54,7 @@ class Hand:
 
 @pytest.fixture
 def hand(queue: Queue) -> Hand:
-    queue.put("{}")
+    queue.send("{}")
     return Hand(queue)
 
 
@@ -77,15 +77,15 @@ def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_b
     put(laws, xml(TAXED, LOWER))
 
     skipped = hand.take(forced)
-    let_pauses_pass()
-    run_to_the_end()
+    make_parked_jobs_due()
+    run_all_jobs()
     hand.work.settle_ended()
 
-    assert (list(skipped.jobs), hand.queue.waiting()) == ([], (0, 1))
+    assert (list(skipped.jobs), hand.queue.message_counts()) == ([], (0, 1))
     assert articles(TAXED, RATE, LOWER) == [True, True, False]
     again(skipped)
     hand.take(forced)
-    run_to_the_end()
+    run_all_jobs()
     hand.work.settle_ended()
     assert articles(TAXED, RATE, LOWER) == [True, False, True]
     assert hand.queue.is_empty
@@ -137,7 +137,7 @@ def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
     skipped = hand.take(message())
 
     assert (skipped.received.receives, skipped.pause) == (receives, pause)
-    assert hand.queue.waiting() == (0, 1)
+    assert hand.queue.message_counts() == (0, 1)
 
 
 def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: Any) -> None:
@@ -156,7 +156,7 @@ def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(la
     lost = hand.take(message())
     UploadJob.objects.all().delete()
     hand.work.settle_ended()
-    assert (len(hand.in_flight), hand.queue.waiting()) == (0, (0, 1))
+    assert (len(hand.in_flight), hand.queue.message_counts()) == (0, (0, 1))
 
     again(lost)
     hand.take(message())
@@ -170,7 +170,7 @@ def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand
     put(laws, xml(TAXED))
     hand.take(message())
     done(laws, xml(LOWER), "2024-02")
-    run_to_the_end()
+    run_all_jobs()
 
     hand.work.settle_ended()
 
@@ -186,7 +186,7 @@ def test_a_message_is_counted_once_whatever_it_asks_for(
     put(laws, second, key="raw/second.xml")
 
     hand.take(message(), message(law_id="SECOND", raw_key="raw/second.xml"))
-    run_to_the_end()
+    run_all_jobs()
     hand.work.settle_ended()
 
     assert (hand.status.ended, hand.status.failed) == counts

@@ -39,7 +39,7 @@ Spoil = Callable[[Path], object]
 
 @pytest.fixture(autouse=True)
 def s3(s3: Mortal, store: None, settings: Any) -> Mortal:
-    settings.EMBEDDER = "testing.embedders.Instant"
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     return s3
 
 

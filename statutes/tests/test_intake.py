@@ -21,7 +21,7 @@ from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import RATE, TAXED, arrived, message, xml
 from testing.fakes.s3 import S3Server
-from testing.personas import let_pauses_pass
+from testing.personas import make_parked_jobs_due
 
 EARLY, LATE = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 6, 1, tzinfo=UTC)
 
@@ -72,9 +72,9 @@ def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
         for priority in ("low", "normal", "high")
     ]
     drained()
-    let_pauses_pass()
+    make_parked_jobs_due()
     drained()
-    let_pauses_pass()
+    make_parked_jobs_due()
     drained()
 
     ended = UploadJob.objects.filter(state="done").order_by("finished_at").values_list("document_id", flat=True)

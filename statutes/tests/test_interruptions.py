@@ -25,9 +25,9 @@ from statutes.models import Consumer as Row
 from statutes.sqs import client
 from statutes.tests.sqs_helpers import BUCKET, results, told
 from testing.chaos.statutes import CUT
-from testing.cluster import database_url, until, used_database, worker_of
-from testing.fork_server import Nursery
-from testing.sqs import KEYS, REGION, Queue, SqsServer, consuming
+from testing.cluster import database_params, database_url, wait_until, worker_pid
+from testing.fork_server import ForkServer
+from testing.sqs import CREDENTIALS, REGION, Queue, SqsServer, running_consumers
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
@@ -44,14 +44,14 @@ def queue(queue: Queue, settings: Settings) -> Queue:
 @pytest.fixture(scope="module")
 def theirs(queues: SqsServer) -> Queue:
     """The queue of the processes."""
-    return queues.queue()
+    return queues.create_queue()
 
 
 @pytest.fixture(scope="module")
-def nursery(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any) -> Iterator[Nursery]:
+def fork_server(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any) -> Iterator[ForkServer]:
     environment = {
-        **KEYS,
-        "DATABASE_URL": database_url(used_database()),
+        **CREDENTIALS,
+        "DATABASE_URL": database_url(database_params()),
         "SQS_QUEUE_URL": theirs.url,
         "SQS_ENDPOINT_URL": queues.endpoint,
         "SQS_REGION": REGION,
@@ -64,9 +64,9 @@ def nursery(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_path_fa
         "JOBS_MAX_RETRIES": "1",
         "JOBS_RETRY_BASE_SECONDS": "0.1",
     }
-    log: Path = tmp_path_factory.mktemp("nursery") / "log"
-    with Nursery(environment, log) as nursery:
-        yield nursery
+    log: Path = tmp_path_factory.mktemp("fork_server") / "log"
+    with ForkServer(environment, log) as fork_server:
+        yield fork_server
 
 
 def signalled(number: int, after: float) -> threading.Timer:
@@ -89,12 +89,12 @@ def signals() -> Iterator[None]:
 def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue, settings: Settings) -> None:
     settings.SQS_WAIT_SECONDS = 20
 
-    with consuming(works=False) as [consumer]:
-        until(lambda: consumer._listening, seconds=20)
+    with running_consumers(works=False) as [consumer]:
+        wait_until(lambda: consumer._listening, seconds=20)
         consumer.interrupt()
-        queue.put(told())
+        queue.send(told())
 
-    assert queue.waiting() == (1, 0)
+    assert queue.message_counts() == (1, 0)
     assert not UploadJob.objects.exists()
 
 
@@ -128,25 +128,25 @@ def test_who_is_told_to_stop_has_an_end_that_no_call_puts_off(settings: Settings
 def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Queue, settings: Settings) -> None:
     settings.SQS_WAIT_SECONDS = 5
 
-    with consuming(works=False) as [consumer]:
-        until(lambda: consumer._listening, seconds=10)
+    with running_consumers(works=False) as [consumer]:
+        wait_until(lambda: consumer._listening, seconds=10)
         with connection.cursor() as cursor:
             cursor.execute(CUT)
-        queue.put(told())
-        until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=15)
+        queue.send(told())
+        wait_until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=15)
 
         assert consumer.status.received == 1
 
 
 def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
     settings.SQS_VISIBILITY_SECONDS = 3
-    queue.put(told())
+    queue.send(told())
     [received] = client.receive_messages(queue.url, wait=1)
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
     in_flight = InFlightMessages()
     in_flight.add(InFlightMessage(received, []))
     in_flight.start()
-    until(lambda: len(caplog.records) == 3, seconds=20, pause=0.01)
+    wait_until(lambda: len(caplog.records) == 3, seconds=20, pause=0.01)
     failed = [record.created for record in caplog.records]
 
     settings.SQS_ENDPOINT_URL = endpoint
@@ -156,7 +156,7 @@ def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, setting
 
 
 def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
-    queue.put(told())
+    queue.send(told())
     [received] = client.receive_messages(queue.url, wait=1)
     in_flight, held = InFlightMessages(), InFlightMessage(received, [])
     in_flight.add(held)
@@ -164,32 +164,32 @@ def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
     in_flight.release(held)
     in_flight.extend(held)
 
-    assert queue.waiting() == (1, 0)
+    assert queue.message_counts() == (1, 0)
 
 
 def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
-    queue.put(told())
+    queue.send(told())
     [received] = client.receive_messages(queue.url, wait=1)
     in_flight, held = InFlightMessages(), InFlightMessage(received, [], is_lost=True)
     in_flight.add(held)
 
     in_flight.release(held)
 
-    assert queue.waiting() == (0, 1)
+    assert queue.message_counts() == (0, 1)
 
 
 def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues: SqsServer, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
-    queue.put(told(what="sleep-1"))
+    queue.send(told(what="sleep-1"))
 
-    with consuming() as [consumer]:
-        until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
-        with queues.away():
-            until(lambda: results() == 1, seconds=10)
-            until(lambda: consumer.status.state == Row.State.WAIT, seconds=10)
-        until(lambda: queue.is_empty, seconds=20)
+    with running_consumers() as [consumer]:
+        wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
+        with queues.outage():
+            wait_until(lambda: results() == 1, seconds=10)
+            wait_until(lambda: consumer.status.state == Row.State.WAIT, seconds=10)
+        wait_until(lambda: queue.is_empty, seconds=20)
 
-    assert (results(), queue.dead()) == (1, 0)
+    assert (results(), queue.dead_letter_count()) == (1, 0)
 
 
 def test_a_consumer_without_its_threads_ends_instead_of_holding_for_ever(queue: Queue) -> None:
@@ -207,57 +207,59 @@ def working() -> UploadJob | None:
 
 
 def test_a_consumer_that_stood_still_past_its_lease_and_its_visibility_gives_no_second_result(
-    theirs: Queue, nursery: Nursery
+    theirs: Queue, fork_server: ForkServer
 ) -> None:
-    theirs.put(told(what="sleep-1"))
-    consumers = [nursery.fork("consume_sqs") for _ in range(2)]
-    until(working, seconds=40)
+    theirs.send(told(what="sleep-1"))
+    consumers = [fork_server.fork("consume_sqs") for _ in range(2)]
+    wait_until(working, seconds=40)
     job = working()
     assert job is not None
-    frozen = psutil.Process(worker_of(job.claimed_by))
+    frozen = psutil.Process(worker_pid(job.claimed_by))
     frozen.suspend()
-    until(lambda: results() == 1 and theirs.is_empty, seconds=40)
+    wait_until(lambda: results() == 1 and theirs.is_empty, seconds=40)
 
     frozen.resume()
-    theirs.put(told("NEXT"))
-    until(lambda: results("NEXT") == 1 and theirs.is_empty, seconds=40)
+    theirs.send(told("NEXT"))
+    wait_until(lambda: results("NEXT") == 1 and theirs.is_empty, seconds=40)
     for consumer in consumers:
         consumer.terminate()
     psutil.wait_procs(consumers, timeout=40)
 
     assert frozen in consumers
-    assert (results(), results("NEXT"), theirs.dead()) == (1, 1, 0)
+    assert (results(), results("NEXT"), theirs.dead_letter_count()) == (1, 1, 0)
 
 
-def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(theirs: Queue, nursery: Nursery) -> None:
-    theirs.put(told("HANGS", "sleep-60"))
-    consumer = nursery.fork("consume_sqs")
-    until(working, seconds=40)
+def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(
+    theirs: Queue, fork_server: ForkServer
+) -> None:
+    theirs.send(told("HANGS", "sleep-60"))
+    consumer = fork_server.fork("consume_sqs")
+    wait_until(working, seconds=40)
     began = time.monotonic()
 
     consumer.terminate()
     consumer.wait(40)
 
     assert time.monotonic() - began < 15
-    assert theirs.waiting() == (1, 0)
+    assert theirs.message_counts() == (1, 0)
     job = UploadJob.objects.get()
     assert (job.state, job.attempts) == ("queued", 0)
-    theirs.take()
+    theirs.receive_all()
 
 
-def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(theirs: Queue, nursery: Nursery) -> None:
-    theirs.put(told("DEADLY", "die"))
-    theirs.put(told("GOOD"))
-    consumer, deaths = nursery.fork("consume_sqs"), 0
+def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(theirs: Queue, fork_server: ForkServer) -> None:
+    theirs.send(told("DEADLY", "die"))
+    theirs.send(told("GOOD"))
+    consumer, deaths = fork_server.fork("consume_sqs"), 0
 
     def is_over() -> bool:
         nonlocal consumer, deaths
         if not consumer.is_running():
-            consumer, deaths = nursery.fork("consume_sqs"), deaths + 1
+            consumer, deaths = fork_server.fork("consume_sqs"), deaths + 1
         states = UploadJob.objects.values_list("state", flat=True)
-        return theirs.dead() == 1 and theirs.is_empty and sorted(states) == ["deadletter", "done"]
+        return theirs.dead_letter_count() == 1 and theirs.is_empty and sorted(states) == ["deadletter", "done"]
 
-    until(is_over, seconds=90)
+    wait_until(is_over, seconds=90)
     consumer.kill()
 
     assert results("GOOD") == 1

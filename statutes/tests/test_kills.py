@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 
 from testing.chaos import statute_samples, statutes
-from testing.cluster import used_database
+from testing.cluster import database_params
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ def test_statutes_whose_consumers_are_killed_leave_what_undisturbed_ones_leave(t
     laws = list(statute_samples.statutes(3))
     connections.close_all()  # a database that is in use cannot be copied
 
-    calm, broken = statutes.trial(used_database(), tmp_path, laws, points=POINTS, rounds=1, extra=0)
+    calm, broken = statutes.trial(database_params(), tmp_path, laws, points=POINTS, rounds=1, extra=0)
 
     assert calm.laws.total() == 2
     assert (calm.bought_again, calm.differences(calm)) == (0, [])

@@ -11,8 +11,8 @@ import pytest
 from jobs.outcomes import Retryable, Wait
 from statutes import aws_lambda
 from statutes.models import LawVersion
-from testing.fakes.faults import Status
-from testing.fakes.http_messages import Answer, Request, as_json
+from testing.fakes.faults import http_error
+from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server
 from vendors import aws
 
@@ -32,13 +32,13 @@ class Lambda(Server):
         aws._client.cache_clear()  # one that was made for another's address
         return super().__enter__()
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         kind = request.headers.get("X-Amz-Invocation-Type")
         self.told_.append((request.path, kind, json.loads(request.body)))
-        return Answer(202)
+        return Response(202)
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"Message": "no"}, status, {"x-amzn-ErrorType": code or "ServiceException"})
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"Message": "no"}, status, {"x-amzn-ErrorType": code or "ServiceException"})
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> No
     ],
 )
 def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type[Exception], server: Lambda) -> None:
-    server.misbehave("*", Status(status, code=code))
+    server.inject_fault("*", http_error(status, code=code))
 
     with pytest.raises(kind):
         aws_lambda.invoke_lambda(LAW, "ab")

@@ -66,7 +66,7 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
     put_dead(queue, told("ISR_2024"), told("IVA_2024", force_reprocess=True), "no JSON of somebody")
 
     shown = said("redrive")
-    assert (queue.dead(), queue.is_empty) == (3, True)
+    assert (queue.dead_letter_count(), queue.is_empty) == (3, True)
     moved = said("redrive", "--yes", "--reason", "T-3")
 
     for each in (shown, moved):
@@ -75,7 +75,7 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
         assert "somebody" not in each
     assert "3 given up. 2 can be put back: manage.py laws redrive --yes. 1 cannot: nobody could work" in shown
     assert "2 put back, 1 left" in moved
-    assert (queue.dead(), queue.waiting()) == (1, (2, 0))
+    assert (queue.dead_letter_count(), queue.message_counts()) == (1, (2, 0))
     found = [envelope.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
     assert sorted((each.law_id, each.force_reprocess) for each in found if isinstance(each, Message)) == [
         ("ISR_2024", False), ("IVA_2024", True),
@@ -85,17 +85,17 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
 
 
 def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, queues: SqsServer, settings: Any) -> None:
-    urgent = queues.queue()
+    urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
     put_dead(urgent, told("URGENT"))
 
     said("redrive", "--yes")
 
-    assert (queue.waiting(), urgent.waiting()) == ((0, 0), (1, 0))
+    assert (queue.message_counts(), urgent.message_counts()) == ((0, 0), (1, 0))
 
 
 def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(queues: SqsServer, queue: Queue) -> None:
-    assert dead_letters.receive_dead_letters([queues.queue(most=None).url]) == []
+    assert dead_letters.receive_dead_letters([queues.create_queue(most=None).url]) == []
 
 
 def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:

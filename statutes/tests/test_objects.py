@@ -10,7 +10,7 @@ import pytest
 
 from statutes.s3 import client as objects
 from statutes.tests.s3_helpers import BUCKET, Mortal
-from testing.fakes.faults import KINDS, Status
+from testing.fakes.faults import FAULTS, http_error
 
 pytestmark = pytest.mark.usefixtures("s3")
 RAW = "raw/federal/2024/ley del IVA ñ+%.pdf"
@@ -30,7 +30,7 @@ def test_a_raw_file_is_looked_at_and_fetched(s3: Mortal, tmp_path: Path) -> None
 
 def test_a_store_without_tags_is_no_reason_to_fail(s3: Mortal) -> None:
     objects.put_object(BUCKET, RAW, b"x")
-    s3.misbehave("GET /laws/*", Status(501, code="NotImplemented"), times=5)
+    s3.inject_fault("GET /laws/*", http_error(501, code="NotImplemented"), times=5)
 
     assert objects.head_object(BUCKET, RAW).tags is None
 
@@ -77,7 +77,7 @@ def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
     kind: str, s3: Mortal, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     objects.put_object(BUCKET, RAW, b"x")
-    s3.misbehave("GET *", KINDS[kind], times=5)
+    s3.inject_fault("GET *", FAULTS[kind], times=5)
 
     with pytest.raises(OSError, match=r"reached|allow|no S3") as caught:
         objects.download_object(BUCKET, RAW, tmp_path / "raw")

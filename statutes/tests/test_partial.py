@@ -26,7 +26,7 @@ from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from testing.fakes.s3 import S3Server
-from testing.personas import run_to_the_end
+from testing.personas import run_all_jobs
 from testing.sqs import Queue
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +58,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
     sent = arrived(laws, xml(TAXED, RATE, LOWER))
-    run_to_the_end()
+    run_all_jobs()
     job, version = sample_laws.job_of(sent), sample_laws.version_of(sent)
 
     outcome = settle_message(sent, job)
@@ -82,7 +82,7 @@ def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(
     model.poison = ""
 
     again = accept_message(message(force_reprocess=True))
-    run_to_the_end()
+    run_all_jobs()
 
     texts = list(DocumentChunk.objects.values_list("text", flat=True))
     assert again.status == IntakeStatus.ACCEPTED
@@ -102,7 +102,7 @@ def test_what_is_refused_for_ever_is_asked_for_a_few_times(
     for _ in range(4):
         assert settle_message(sent, sample_laws.job_of(sent)) == "delete"
         accept_message(message(force_reprocess=True))
-        run_to_the_end()
+        run_all_jobs()
 
     assert len(asked_for(queue)) == 2
     assert Law.objects.get().status == "partial_failed"
@@ -138,11 +138,11 @@ def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
     settle_message(message(), done(laws, xml(TAXED, LOWER)))
     [rest] = asked_for(queue)
     assert isinstance(rest, Message)
-    laws.misbehave("DELETE *", "status-503", times=100)
+    laws.inject_fault("DELETE *", "status-503", times=100)
     with pytest.raises(ApiError):
         services.withdraw("LIVA", by=None, reason="a court has ordered it")
     meanwhile = accept_message(rest)
-    laws.behave()
+    laws.clear_faults()
     services.withdraw("LIVA", by=None, reason="a court has ordered it")
 
     afterwards = accept_message(rest)

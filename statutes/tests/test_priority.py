@@ -16,7 +16,7 @@ from statutes.models import LawVersion
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import RATE, TAXED, arrived, xml
 from testing.fakes.s3 import S3Server
-from testing.planner_statistics import believe
+from testing.planner_statistics import set_table_statistics
 
 pytestmark = pytest.mark.django_db
 
@@ -42,8 +42,8 @@ def test_urgent_laws_that_were_done_or_taken_out_are_not_looked_at() -> None:
             INSERT INTO law_versions (document_id, law_id, version, bucket, raw_key, status, priority, job_id)
             SELECT gen_random_uuid(), 'L' || n, '1', 'b', 'k', CASE WHEN n % 2 = 0 THEN 'embedded' ELSE 'failed' END,
                    'high', CASE WHEN n % 2 = 0 THEN gen_random_uuid() END FROM generate_series(1, 4000) n""")
-        believe("law_versions", pages=2_000, rows=100_000)
-        believe("upload_jobs")
+        set_table_statistics("law_versions", pages=2_000, rows=100_000)
+        set_table_statistics("upload_jobs")
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries.MORE_URGENT}", asked)
         plan = json.dumps(cursor.fetchone()[0])
 

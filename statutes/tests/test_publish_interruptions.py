@@ -41,10 +41,10 @@ from statutes.tests.sample_laws import (
     xml,
 )
 from statutes.tests.test_lambda import ARN, Lambda
-from testing.fakes.http_messages import Answer, Request
+from testing.fakes.http_messages import Request, Response
 from testing.fakes.s3 import S3Server
-from testing.personas import run_to_the_end, stop_before
-from testing.sqs import KEYS, Queue, SqsServer
+from testing.personas import claim_at_stage, run_all_jobs
+from testing.sqs import CREDENTIALS, Queue, SqsServer
 
 pytestmark = pytest.mark.django_db
 MANIFEST, VECTORS = "normalized/LIVA/manifest.json", "embeddings/LIVA_vectors.jsonl"
@@ -61,8 +61,8 @@ class Eventful(S3Server):
     def after(self, method: str, target: str, event: Event) -> None:
         self.happens = (method, target, event)
 
-    def answer(self, request: Request) -> Answer:
-        answer = super().answer(request)
+    def respond(self, request: Request) -> Response:
+        answer = super().respond(request)
         if self.happens and request.method == self.happens[0] and request.target == self.happens[1]:
             _, _, event = self.happens
             self.happens = None
@@ -83,17 +83,17 @@ class Witness(Lambda):
         super().__init__()
         self.read: list[str] = []
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         told = json.loads(request.body)
         self.read.append(hashlib.sha256(bucketed.read_object(told["bucket"], told["manifest_key"])).hexdigest())
-        return super().answer(request)
+        return super().respond(request)
 
 
 def test_the_function_is_told_once_of_each_version_when_its_manifest_stands(
     laws: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Witness() as function:
-        for name, value in {**KEYS, "AWS_ENDPOINT_URL_LAMBDA": function.url}.items():
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": function.url}.items():
             monkeypatch.setenv(name, value)
         settings.STATUTES_LAMBDA = ARN
 
@@ -106,11 +106,11 @@ def test_the_function_is_told_once_of_each_version_when_its_manifest_stands(
 
 def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED))
-    claim = stop_before("parsed")
+    claim = claim_at_stage("parsed")
     LawVersion.objects.update(canonical={**(sample_laws.version_of(sent).canonical or {}), "title": 7})
 
     claim.settle(worker.run_stage(claim))
-    run_to_the_end()
+    run_all_jobs()
 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "LAW_SCHEMA_INVALID")
@@ -119,12 +119,12 @@ def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> N
 
 def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED))
-    claim = stop_before("parsed")
+    claim = claim_at_stage("parsed")
     path = Path(configured.STORAGE_ROOT, str(Document.objects.get().parsed_path).removeprefix("storage://"))
     path.write_bytes(path.read_bytes().replace(b"impuesto", b"IMPUESTO", 1))
 
     claim.settle(worker.run_stage(claim))
-    run_to_the_end()
+    run_all_jobs()
 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "PARSE_HASH_MISMATCH")
@@ -141,18 +141,18 @@ def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -
 )
 def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: str, laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED, RATE))
-    claim = stop_before("embeddings_buffered")
+    claim = claim_at_stage("embeddings_buffered")
     with connection.cursor() as cursor:
         cursor.execute(harm)
 
     claim.settle(worker.run_stage(claim))
-    run_to_the_end()
+    run_all_jobs()
 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "VECTORS_NOT_SOUND")
     assert list(objects(laws)) == [KEY]
     accept_message(sent)  # the queue's next delivery buys what is missing
-    run_to_the_end()
+    run_all_jobs()
     assert (Law.objects.get().status, articles(TAXED, RATE)) == ("embedded", [True, True])
 
 
@@ -183,7 +183,7 @@ def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
     lost: str, error: type[Exception], laws: Eventful
 ) -> None:
     arrived(laws, xml(TAXED))
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     laws.after("PUT", f"/{BUCKET}/{VECTORS}", _elsewhere(lost))
 
     with pytest.raises(error):
@@ -202,7 +202,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: 
     accept_message(sent)
     laws.after("GET", f"/{BUCKET}/{KEY}?tagging", lambda: put(laws, xml(LOWER), tags=infected))
 
-    run_to_the_end()
+    run_all_jobs()
 
     job = sample_laws.job_of(sent)
     assert laws.happens is None
@@ -225,7 +225,7 @@ def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the
     choosy.poison = ""
 
     again = accept_message(message())
-    run_to_the_end()
+    run_all_jobs()
 
     assert again.status == IntakeStatus.ACCEPTED
     assert (Law.objects.get().status, articles(TAXED, LOWER)) == ("embedded", [True, True])
@@ -258,7 +258,7 @@ def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_name
 def test_a_failed_version_that_is_found_by_the_time_it_would_be_taken_out_is_kept(laws: S3Server) -> None:
     for law_id in ("FIRST", "SECOND"):
         sent = arrived(laws, b"no law", law_id=law_id)
-        run_to_the_end()
+        run_all_jobs()
         settle_message(sent, sample_laws.job_of(sent))
     second = sample_laws.version_of(sent).pk
     with connection.cursor() as cursor:

@@ -20,9 +20,9 @@ from statutes.models import Law
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
 from statutes.tests.test_lambda import ARN, Lambda
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 from testing.fakes.s3 import S3Server
-from testing.personas import run_to_the_end, stop_before
+from testing.personas import claim_at_stage, run_all_jobs
 
 pytestmark = pytest.mark.django_db
 ELSEWHERE = ARN.replace("eu-west-1", "eu-central-1")  # clients are kept by their region
@@ -55,7 +55,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
 @pytest.mark.parametrize("found", [None, "2024-02"], ids=["publishing", "mending what is found"])
 def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: str | None, laws: S3Server) -> None:
     arrived(laws, xml(TAXED))
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     if found:
         done(laws, xml(TAXED, RATE), found)
 
@@ -99,9 +99,9 @@ def refusing(function: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     settings.STATUTES_LAMBDA = ELSEWHERE
     function.told_.clear()
-    function.misbehave("*", Status(404, code="ResourceNotFoundException"), times=99)
+    function.inject_fault("*", http_error(404, code="ResourceNotFoundException"), times=99)
     yield function
-    function.behave()
+    function.clear_faults()
 
 
 def writes(s3: S3Server) -> int:
@@ -113,13 +113,13 @@ def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_
     refusing: Lambda, laws: S3Server
 ) -> None:
     sent = arrived(laws, xml(TAXED, RATE, LOWER))
-    run_to_the_end(1)
+    run_all_jobs(1)
     uploaded = writes(laws)
-    run_to_the_end(3)
+    run_all_jobs(3)
     waiting = sample_laws.job_of(sent).wait_reason
 
-    refusing.behave()
-    run_to_the_end()
+    refusing.clear_faults()
+    run_all_jobs()
 
     assert uploaded > 3
     assert (waiting, writes(laws)) == ("LAMBDA_REFUSED", uploaded)
@@ -136,12 +136,12 @@ def spoil(s3: S3Server, name: str) -> None:
 
 def test_what_waits_is_uploaded_anew_where_another_manifest_stands(refusing: Lambda, laws: S3Server) -> None:
     arrived(laws, xml(TAXED, RATE))
-    run_to_the_end(1)
+    run_all_jobs(1)
     whole = objects(laws)
 
     spoil(laws, "manifest")
-    refusing.behave()
-    run_to_the_end()
+    refusing.clear_faults()
+    run_all_jobs()
 
     assert objects(laws) == whole
     assert Law.objects.get().status == "embedded"
@@ -149,14 +149,14 @@ def test_what_waits_is_uploaded_anew_where_another_manifest_stands(refusing: Lam
 
 def test_begun_again_a_law_is_uploaded_whatever_the_manifest_says(refusing: Lambda, laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED, RATE))
-    run_to_the_end(1)
+    run_all_jobs(1)
     whole = objects(laws)
     services.cancel(sample_laws.job_of(sent), by="sam")
 
     spoil(laws, "law")
-    refusing.behave()
+    refusing.clear_faults()
     accept_message(message(force_reprocess=True))
-    run_to_the_end()
+    run_all_jobs()
 
     assert sample_laws.job_of(sent).state == "done"
     assert objects(laws) == whole

@@ -28,7 +28,7 @@ from statutes.tests import sample_laws
 from statutes.tests.race_helpers import after
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
 from testing.fakes.s3 import S3Server
-from testing.personas import Person, run_to_the_end, stages, stop_before
+from testing.personas import Person, claim_at_stage, run_all_jobs, run_stages
 
 pytestmark = pytest.mark.django_db
 FIRST, SECOND = versions.document_ids("LIVA", "2024-01")
@@ -64,7 +64,7 @@ def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_fo
     put(laws, RENAMED, key="raw/reformed.xml")
     accept_message(message(force_reprocess=True, raw_key="raw/reformed.xml"))
 
-    seen = [(claim.job.stage, shown(ana), kinds()) for claim in stages()]
+    seen = [(claim.job.stage, shown(ana), kinds()) for claim in run_stages()]
 
     after = shown(ana)
     assert before[0]
@@ -108,14 +108,14 @@ def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
     done(laws, xml(TAXED, RATE))
     before = shown(ana), uploaded(laws)
     sent = arrived(laws, RENAMED, force_reprocess=True)
-    claim = stop_before(stage)
+    claim = claim_at_stage(stage)
 
     services.cancel(claim.job, by="sam")
     settle_message(sent, sample_laws.job_of(sent))
     left = (shown(ana), uploaded(laws)), kinds()
     repeated = accept_message(message())
     again = accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
 
     assert left == (before, set())
     assert (repeated.status, again.status, again.job_id) == (
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, law
     before, files = shown(ana), uploaded(laws)
     sent = arrived(laws, file, force_reprocess=True)
 
-    seen = [shown(ana) for _ in stages()]
+    seen = [shown(ana) for _ in run_stages()]
     ended = settle_message(sent, sample_laws.job_of(sent))
 
     assert (ended, [*seen, shown(ana)], uploaded(laws)) == ("delete", [before] * (len(seen) + 1), files)
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, law
 def test_done_right_after_it_had_failed_the_version_says_nothing_of_its_failure(laws: S3Server) -> None:
     done(laws, xml(TAXED, RATE))
     sent = arrived(laws, b"no law", force_reprocess=True)
-    run_to_the_end()
+    run_all_jobs()
     settle_message(sent, sample_laws.job_of(sent))
 
     done(laws, xml(TAXED, LOWER), force_reprocess=True)
@@ -159,7 +159,7 @@ def test_whoever_has_lost_the_job_writes_nothing(laws: S3Server, ana: Person) ->
     done(laws, xml(TAXED, RATE))
     before = shown(ana)
     arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
 
     services.cancel(claim.job, by="sam")
 
@@ -191,7 +191,7 @@ def test_from_the_same_file_the_law_stays_as_it_is_its_ids_too(laws: S3Server, a
     rows = list(DocumentChunk.objects.order_by("pk").values())
     arrived(laws, xml(TAXED, RATE), force_reprocess=True)
 
-    seen = [shown(ana)[:2] for _ in stages()]
+    seen = [shown(ana)[:2] for _ in run_stages()]
 
     again = UploadJob.objects.exclude(pk=job.pk).get()
     assert seen == [before] * len(Stage)
@@ -213,7 +213,7 @@ def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, 
     before = Law.objects.values().get()
     arrived(laws, file, **fields)
 
-    seen = [(Law.objects.values().get(), articles(TAXED, RATE)) for _ in stages()]
+    seen = [(Law.objects.values().get(), articles(TAXED, RATE)) for _ in run_stages()]
 
     assert len(seen) == len(Stage)
     assert all(shown == (before, [True, True]) for shown in seen)
@@ -235,7 +235,7 @@ def begun_at_home(laws: S3Server) -> tuple[Claim, Message]:
     """Return the claim of a job that does again what is found, from the same file."""
     done(laws, xml(TAXED, RATE))
     sent = arrived(laws, xml(TAXED, RATE), force_reprocess=True)
-    claim = stop_before("chunked")
+    claim = claim_at_stage("chunked")
     assert claim.job.document_id == FIRST
     return claim, sent
 
@@ -247,7 +247,7 @@ def test_what_has_failed_at_home_is_gone_on_with(forced: bool, laws: S3Server) -
     settle_message(sent, sample_laws.job_of(sent))
 
     again = accept_message(message(force_reprocess=forced))
-    run_to_the_end()
+    run_all_jobs()
 
     assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, claim.job.pk)
     assert (sample_laws.job_of(sent).state, sample_laws.version_of(sent).status) == ("done", "embedded")
@@ -263,7 +263,7 @@ def test_what_has_failed_at_home_leaves_it_for_another_file(laws: S3Server, ana:
     left = stop_before_leaving(claim.job.pk)
     restored = LawVersion.objects.get(pk=FIRST)
     meanwhile = shown(ana)[:2], kinds()
-    run_to_the_end()
+    run_all_jobs()
 
     assert left == SECOND
     assert (restored.status, restored.job_id == claim.job.pk) == ("embedded", False)
@@ -278,7 +278,7 @@ def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: 
     put(laws, b"no law", key="raw/other.xml")
 
     accept_message(message(force_reprocess=True, raw_key="raw/other.xml"))
-    run_to_the_end()
+    run_all_jobs()
 
     assert LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST) == said
     assert LawVersion.objects.get(pk=SECOND).raw_key == "raw/other.xml"
@@ -287,7 +287,7 @@ def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: 
 
 def stop_before_leaving(job_id: UUID) -> UUID:
     """Let a job leave what is found; return the document that it is of now."""
-    assert len(list(stages())) == 1
+    assert len(list(run_stages())) == 1
     job = UploadJob.objects.get(pk=job_id)
     assert (job.stage, job.state) == ("queued", "queued")
     return job.document_id
@@ -301,7 +301,7 @@ def test_what_was_cut_otherwise_by_an_earlier_release_is_not_taken_out_before_it
     before = shown(ana)[0]
     arrived(laws, xml(TAXED, RATE), force_reprocess=True)
 
-    seen = [shown(ana)[0] for _ in stages()] + [shown(ana)[0] for _ in stages()]
+    seen = [shown(ana)[0] for _ in run_stages()] + [shown(ana)[0] for _ in run_stages()]
 
     assert seen == [before] * len(seen)
     assert (Law.objects.get().document_id, articles(TAXED, RATE)) == (SECOND, [True, True])
@@ -327,7 +327,7 @@ def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> 
 def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Server) -> None:
     done(laws, xml(TAXED, RATE))
     arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     done(laws, xml(RATE), "2024-02")
 
     worker.run_stage(claim)
@@ -344,7 +344,7 @@ def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: 
 
     with after('SELECT "law_versions"."version"', lambda: stop_before_leaving(claim.job.pk)):
         withdraw("LIVA", by=None, reason="repealed")
-    run_to_the_end()
+    run_all_jobs()
 
     assert not Law.objects.exclude(document_id=None).exists()
     assert not Document.objects.exists()
@@ -354,7 +354,7 @@ def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: 
 def test_withdrawn_the_law_goes_with_what_is_done_anew(laws: S3Server) -> None:
     done(laws, xml(TAXED, RATE))
     arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
-    stop_before("chunked")
+    claim_at_stage("chunked")
 
     withdraw("LIVA", by=None, reason="repealed")
 

@@ -22,7 +22,7 @@ from statutes.tests import sample_laws
 from statutes.tests.race_helpers import after
 from statutes.tests.sample_laws import LOWER, TAXED, arrived, articles, done, put, xml
 from testing.fakes.s3 import S3Server
-from testing.personas import run_to_the_end
+from testing.personas import run_all_jobs
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 def failed(laws: S3Server, version: str = "2024-01", **fields: Any) -> Message:
     """Let a law fail for good, and its message be settled."""
     sent = arrived(laws, b"no law", version, **fields)
-    run_to_the_end()
+    run_all_jobs()
     settle_message(sent, sample_laws.job_of(sent))
     return sent
 
@@ -65,7 +65,7 @@ def test_a_message_brings_a_version_back_that_was_taken_out(laws: S3Server) -> N
 
     put(laws, xml(TAXED))
     again = accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
 
     assert again.status == IntakeStatus.ACCEPTED
     assert (Law.objects.get().status, articles(TAXED)) == ("embedded", [True])

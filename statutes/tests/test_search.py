@@ -13,9 +13,9 @@ from django.test import Client
 from embeddings.embedders import Vectors
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
-from testing.embedders import Instant
-from testing.factories.searchable_documents import findable
-from testing.factories.searchable_statutes import enacted
+from testing.embedders import InstantEmbedder
+from testing.factories.searchable_documents import create_searchable_document
+from testing.factories.searchable_statutes import create_searchable_statute
 from testing.personas import Person
 from vendors.models import Purchase
 
@@ -53,7 +53,7 @@ def cited(person: Person, query: str, **more: Any) -> list[str]:
 
 
 def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
-    enacted("LIVA", LAW)
+    create_searchable_statute("LIVA", LAW)
     row = DocumentChunk.objects.get(chunk_ord=1)
     meta = row.meta or {}
 
@@ -83,7 +83,7 @@ def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
 
 
 def test_of_articles_that_share_a_passage_the_one_that_answers_is_cited_with_its_own_page(ana: Person) -> None:
-    enacted("LIVA", LAW)
+    create_searchable_statute("LIVA", LAW)
 
     assert found(ana, "facturas", mode="text")[0]["pages"] == [1, 2]
     assert cited(ana, "facturas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2"]
@@ -92,7 +92,7 @@ def test_of_articles_that_share_a_passage_the_one_that_answers_is_cited_with_its
 
 
 def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person) -> None:
-    enacted("LIVA", LAW)
+    create_searchable_statute("LIVA", LAW)
 
     pieces = found(ana, "visitas", mode="text")
     whole = found(ana, "visitas", mode="text", merge=True)
@@ -104,7 +104,7 @@ def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person
 
 def test_an_article_that_shares_the_last_piece_of_a_longer_one_is_told_from_it(ana: Person) -> None:
     again = f"Artículo 16. {'Los muelles cierran de noche. ' * 200}"
-    enacted("LIVA", f"LEY DE EJEMPLO\n{LAW}\nArtículo 15. Los faros no pagan.\n{again}")
+    create_searchable_statute("LIVA", f"LEY DE EJEMPLO\n{LAW}\nArtículo 15. Los faros no pagan.\n{again}")
 
     assert found(ana, "faros", mode="text")[0]["articles"] == [
         {"id": "14", "label": "Artículo 14"}, {"id": "15", "label": "Artículo 15"}
@@ -117,7 +117,7 @@ def test_an_article_that_shares_the_last_piece_of_a_longer_one_is_told_from_it(a
 
 def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person) -> None:
     short = "\n".join(f"Artículo {number}. El párrafo {'cedro' if number == 5 else 'pino'}." for number in range(3, 6))
-    enacted("LF", f"CAPÍTULO I ÁRBOLES\nArtículo 1. Los abetos.\nCAPÍTULO II MADERAS\n{short}")
+    create_searchable_statute("LF", f"CAPÍTULO I ÁRBOLES\nArtículo 1. Los abetos.\nCAPÍTULO II MADERAS\n{short}")
 
     law = found(ana, "cedro", mode="text")[0]
 
@@ -129,7 +129,7 @@ def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person)
 
 
 def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: Person) -> None:
-    enacted(
+    create_searchable_statute(
         "LIVA", f"TÍTULO I PUERTOS\n{'Este título trata de puertos. ' * 30}\n{LAW}", form="xml", status="partial_failed"
     )
 
@@ -141,7 +141,9 @@ def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: P
 
 
 def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana: Person) -> None:
-    enacted("ACT", "Section 4(a) Records of the board.\nSection 4(b) The records that the clerk of the act keeps.")
+    create_searchable_statute(
+        "ACT", "Section 4(a) Records of the board.\nSection 4(b) The records that the clerk of the act keeps."
+    )
 
     for label in ("Section 4(a)", "Section 4(b)"):
         assert cited(ana, f"What does {label.lower()} say of records?", mode="text") == [
@@ -150,7 +152,7 @@ def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana:
 
 
 def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: Person) -> None:
-    enacted("LIVA", LAW, version="2026-01-02T03:04:05.000000Z")
+    create_searchable_statute("LIVA", LAW, version="2026-01-02T03:04:05.000000Z")
 
     law = found(ana, "facturas", mode="text")[0]
 
@@ -166,14 +168,14 @@ def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: 
     ["obligaciones", "obligación", "obligacion", "OBLIGACIÓN", "la obligación de otros", '"autoridad fiscal"'],
 )
 def test_spanish_words_are_found_in_any_form_with_accents_or_without(query: str, ana: Person) -> None:
-    enacted("LIVA", LAW)
+    create_searchable_statute("LIVA", LAW)
 
     assert found(ana, query, mode="text", k=1)[0]["article"] == "Artículo 13"
 
 
 def test_both_languages_are_searched_at_once_and_marked_in_their_own_way(ana: Person) -> None:
-    enacted("LIVA", LAW)
-    enacted("ACT", ACT, title="Records Act")
+    create_searchable_statute("LIVA", LAW)
+    create_searchable_statute("ACT", ACT, title="Records Act")
 
     assert cited(ana, "examining accounts", mode="text", k=1) == ["Records Act (2024-01), Section 2, p. 1"]
     assert "<mark>examine</mark>" in found(ana, "examining", mode="text")[0]["snippet"]
@@ -181,16 +183,16 @@ def test_both_languages_are_searched_at_once_and_marked_in_their_own_way(ana: Pe
 
 
 def test_a_stop_word_of_one_language_is_no_rare_word_of_the_other(ana: Person) -> None:
-    enacted("LIVA", LAW)
-    enacted("ACT", ACT, title="Records Act")
+    create_searchable_statute("LIVA", LAW)
+    create_searchable_statute("ACT", ACT, title="Records Act")
 
     assert {law["law_id"] for law in found(ana, "la tasa que es del dieciséis", mode="text")} == {"LIVA"}
     assert found(ana, "de la que", mode="text") == []
 
 
 def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
-    enacted("LIVA", LAW)
-    enacted("ACT", ACT, title="Records Act")
+    create_searchable_statute("LIVA", LAW)
+    create_searchable_statute("ACT", ACT, title="Records Act")
 
     for mode in ("text", "vector", "hybrid"):
         assert {law["article"] for law in found(ana, '"visita se harán"', mode=mode)} == {"Artículo 14"}, mode
@@ -201,7 +203,7 @@ def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
 
 
 def test_uploads_are_read_as_before(ana: Person) -> None:
-    findable(ana.id, ["las obligaciones de los contribuyentes", "obligations of taxpayers"])
+    create_searchable_document(ana.id, ["las obligaciones de los contribuyentes", "obligations of taxpayers"])
 
     assert [one["text"] for one in asked(ana, "obligation", ["documents"], mode="text")["passages"]] == [
         "obligations of taxpayers"
@@ -213,7 +215,7 @@ def test_uploads_are_read_as_before(ana: Person) -> None:
 
 
 def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> None:
-    document = enacted("LIVA", LAW)
+    document = create_searchable_statute("LIVA", LAW)
 
     assert cited(ana, "facturas") == cited(ben, "facturas") != []
     assert ana.get("/documents").json()["results"] == []
@@ -224,7 +226,7 @@ def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> 
 
 
 def test_uploads_alone_are_searched_unless_laws_are_asked_for(ana: Person) -> None:
-    document = enacted("LIVA", LAW)
+    document = create_searchable_statute("LIVA", LAW)
 
     said = ana.post("/search", {"query": "facturas"}).json()
 
@@ -235,8 +237,8 @@ def test_uploads_alone_are_searched_unless_laws_are_asked_for(ana: Person) -> No
 
 
 def test_a_tenants_own_documents_are_not_among_the_laws(ana: Person, ben: Person) -> None:
-    findable(ana.id, ["facturas"], filename="private.pdf")
-    enacted("LIVA", LAW)
+    create_searchable_document(ana.id, ["facturas"], filename="private.pdf")
+    create_searchable_statute("LIVA", LAW)
 
     both = asked(ana, "facturas", ["documents", "statutes"])
 
@@ -246,8 +248,8 @@ def test_a_tenants_own_documents_are_not_among_the_laws(ana: Person, ben: Person
 
 
 def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person) -> None:
-    enacted("LIVA", LAW)
-    enacted("LISR", LAW.replace("CAPÍTULO II", "CAPÍTULO IV"), title="Ley de Renta")
+    create_searchable_statute("LIVA", LAW)
+    create_searchable_statute("LISR", LAW.replace("CAPÍTULO II", "CAPÍTULO IV"), title="Ley de Renta")
 
     def titles(**more: Any) -> set[str]:
         return {law["title"] for law in found(ana, "obligaciones", **more)}
@@ -269,7 +271,7 @@ def test_the_asking_tenant_pays_and_has_its_own_rate(
     vendor: RecordingOpenAIServer,  # noqa: F811
     settings: Any,
 ) -> None:
-    enacted("LIVA", LAW)
+    create_searchable_statute("LIVA", LAW)
     Purchase.objects.all().delete()
     settings.SEARCHES_PER_MINUTE = 1
 
@@ -281,7 +283,7 @@ def test_the_asking_tenant_pays_and_has_its_own_rate(
     assert found(ben, "facturas")
 
 
-class Noted(Instant):
+class Noted(InstantEmbedder):
     """Remembers the texts it was given."""
 
     model = "noted"
@@ -298,8 +300,8 @@ def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(a
     Noted.texts.clear()
     asked(ana, "visitas", ["statutes"])
     nothing = list(Noted.texts)
-    enacted("LIVA", LAW)
-    findable(ana.id, ["visitas"])
+    create_searchable_statute("LIVA", LAW)
+    create_searchable_document(ana.id, ["visitas"])
     Noted.texts.clear()
     asked(ana, "visitas", ["documents", "statutes"])
 
@@ -310,8 +312,8 @@ def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(a
 
 
 def test_the_command_prints_citations_each_with_the_words_around_what_answers(ana: Person) -> None:
-    enacted("LIVA", LAW.replace("a sus clientes", "a A & 3 < 4"))
-    findable(ana.id, [f"{'A word of it. ' * 60}Of facturas & 3 < 4."], filename="private.pdf")
+    create_searchable_statute("LIVA", LAW.replace("a sus clientes", "a A & 3 < 4"))
+    create_searchable_document(ana.id, [f"{'A word of it. ' * 60}Of facturas & 3 < 4."], filename="private.pdf")
     out = io.StringIO()
 
     call_command("search", "facturas", sources="documents,statutes", user=ana.user.email, k=1, stdout=out)

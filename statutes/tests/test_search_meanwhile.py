@@ -19,11 +19,11 @@ from portal.tests.conftest import signed_in
 from statutes import search
 from statutes.models import Law
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, done, xml
-from testing.embedders import Instant
-from testing.factories.searchable_documents import findable
-from testing.factories.searchable_statutes import enacted
+from testing.embedders import InstantEmbedder
+from testing.factories.searchable_documents import create_searchable_document
+from testing.factories.searchable_statutes import create_searchable_statute
 from testing.fakes.s3 import S3Server
-from testing.personas import Person, stop_before
+from testing.personas import Person, claim_at_stage
 
 # Before the model is looked up; before anything is ranked; between the ranking and what is shown of it; after that.
 POINTS = ("FROM live_models", "tsvector_to_array", "c.text, c.meta", 'FROM "law_versions"')
@@ -57,7 +57,7 @@ def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(
     for at, (point, law_ids) in enumerate([*((point, None) for point in POINTS), (POINTS[1], ["LIVA"])]):
         before, after = f"2024-{at:02}", f"2024-{at + 1:02}"
         arrived(laws, xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
-        claim = stop_before("embedded")
+        claim = claim_at_stage("embedded")
         with before_the_first(point, partial(worker.run_stage, claim)) as seen:
             found = search.search_statutes(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
 
@@ -70,7 +70,7 @@ def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(
         )
 
 
-class Slow(Instant):
+class Slow(InstantEmbedder):
     """While it embeds, something happens, once."""
 
     model = "slow"
@@ -89,10 +89,10 @@ def test_a_law_that_is_replaced_while_the_question_is_embedded_is_found(
     narrowed: dict[str, Any], ana: Person, settings: Any
 ) -> None:
     settings.EMBEDDERS_OF = {SYSTEM_TENANT_ID: f"{__name__}.Slow"}
-    old = enacted("LIVA", "Artículo 1. La tasa es del quince por ciento.")
+    old = create_searchable_statute("LIVA", "Artículo 1. La tasa es del quince por ciento.")
 
     def replaced() -> None:
-        enacted("LIVA", "Artículo 1. La tasa es del dieciséis por ciento.", version="2024-02")
+        create_searchable_statute("LIVA", "Artículo 1. La tasa es del dieciséis por ciento.", version="2024-02")
         taken_out(old)
 
     Slow.meanwhile.append(replaced)
@@ -115,8 +115,8 @@ def taken_out(document_id: Any) -> None:
 def apart(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
     """The laws have another model than everybody else, and its vendor is down."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
-    enacted("LIVA", "Artículo 1. La tasa de los puertos es del dieciséis por ciento.")
-    vendor.misbehave("POST /v1/embeddings", "status-500", times=5)
+    create_searchable_statute("LIVA", "Artículo 1. La tasa de los puertos es del dieciséis por ciento.")
+    vendor.inject_fault("POST /v1/embeddings", "status-500", times=5)
     return vendor
 
 
@@ -136,7 +136,7 @@ def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(
 def test_while_their_model_is_away_the_page_finds_documents_and_by_words_laws(
     ana: Person, apart: RecordingOpenAIServer
 ) -> None:
-    findable(ana.id, ["la tasa de mi seguro"], filename="private.pdf")
+    create_searchable_document(ana.id, ["la tasa de mi seguro"], filename="private.pdf")
 
     page = signed_in(ana).post("/find", {"query": "tasa"}).content.decode()
 

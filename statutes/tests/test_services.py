@@ -28,7 +28,7 @@ from statutes.tests import sample_laws
 from statutes.tests.race_helpers import after
 from statutes.tests.sample_laws import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
 from testing.fakes.s3 import S3Server
-from testing.personas import run_to_the_end, stop_before
+from testing.personas import claim_at_stage, run_all_jobs
 
 pytestmark = pytest.mark.django_db
 OTHERS = ("chunks/LIVA.2/a.json", "embeddings/LIVA_vectors.jsonl2_vectors.jsonl", "failed/LIVA2/1/error.json", KEY)
@@ -47,7 +47,7 @@ def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) 
     job = services.reprocess("LIVA", "2024-01", by=None, reason="another file")
 
     assert articles(RATE, LOWER) == [True, False]
-    run_to_the_end()
+    run_all_jobs()
     assert articles(RATE, LOWER) == [False, True]
     first, second = versions.document_ids("LIVA", "2024-01")
     assert (LawVersion.objects.get(pk=second).job_id, Law.objects.get().document_id) == (job.pk, second)
@@ -64,7 +64,7 @@ def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3S
     job = services.reprocess("LIVA", "2024-01", by=None, reason="the file is mended")
 
     assert (job.pk, LawVersion.objects.get().error_code) == (dead.pk, None)
-    run_to_the_end()
+    run_all_jobs()
     assert LawVersion.objects.get().status == "embedded"
 
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_done_again_is_refused_and_not_written_down(laws: S3Serve
     assert refused(services.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
     arrived(laws, xml(TAXED))
     assert refused(services.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
-    run_to_the_end()
+    run_all_jobs()
     done(laws, xml(LOWER), "2024-02")
     assert refused(services.reprocess, "LIVA", "2024-01") == "LAW_OUTDATED"
     LawVersion.objects.update(raw_key="")
@@ -103,7 +103,7 @@ def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> N
     services.withdraw("LIVA", by=None, reason="by mistake")
 
     accept_message(message())
-    run_to_the_end()
+    run_all_jobs()
 
     assert articles(TAXED) == [True]
     assert Law.objects.get().status == "embedded"
@@ -141,13 +141,13 @@ def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(la
 def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_out_again(laws: S3Server) -> None:
     done(laws, xml(TAXED))
     before = objects(laws)
-    laws.misbehave("DELETE *", "status-503", times=100)
+    laws.inject_fault("DELETE *", "status-503", times=100)
 
     assert refused(services.withdraw, "LIVA") == "UNAVAILABLE"
 
     assert articles(TAXED) == [False]
     assert (Law.objects.get().document_id, LawVersion.objects.get().error_code) == (None, "LAW_WITHDRAWN")
-    laws.behave()
+    laws.clear_faults()
     assert objects(laws) == before
     services.withdraw("LIVA", by=None, reason="once more")
     assert (list(objects(laws)), Law.objects.count()) == ([KEY], 0)
@@ -155,7 +155,7 @@ def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_o
 
 def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
     arrived(laws, xml(TAXED))
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
 
     services.withdraw("LIVA", by=None, reason="repealed")
 
@@ -178,7 +178,7 @@ def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> Non
 
 def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(laws: S3Server) -> None:
     arrived(laws, xml(TAXED))
-    claim = stop_before("chunked")
+    claim = claim_at_stage("chunked")
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE upload_jobs SET state = 'deadletter', slot = NULL, claim_token = NULL, claimed_by = NULL,"

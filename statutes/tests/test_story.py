@@ -24,7 +24,7 @@ from statutes.tests import sample_laws
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
-from testing.personas import run_to_the_end, stages, stop_before
+from testing.personas import claim_at_stage, run_all_jobs, run_stages
 
 pytestmark = pytest.mark.django_db
 
@@ -46,10 +46,10 @@ def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) 
 def test_the_same_message_twice_is_one_result(laws: S3Server) -> None:
     sent = arrived(laws, xml(TAXED))
     again = accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
     before = objects(laws)
     once_more = accept_message(sent)
-    run_to_the_end()
+    run_all_jobs()
 
     assert (again.status, once_more.status) == (IntakeStatus.IN_PROGRESS, IntakeStatus.DUPLICATE)
     assert again.job_id == once_more.job_id == UploadJob.objects.get().pk
@@ -61,7 +61,7 @@ def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) ->
     old = done(laws, xml(TAXED, RATE))
     arrived(laws, xml(TAXED, LOWER), "2024-02")
 
-    seen = [(claim.job.stage, articles(RATE, LOWER)) for claim in stages()]
+    seen = [(claim.job.stage, articles(RATE, LOWER)) for claim in run_stages()]
 
     assert {stage for stage, _ in seen} == set(Stage.values)
     assert all(shown == [True, False] for _, shown in seen)
@@ -76,7 +76,7 @@ def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) ->
 def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> None:
     done(laws, xml(TAXED, RATE))
     arrived(laws, xml(TAXED, LOWER), "2024-02")
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     with connection.cursor() as cursor:
         cursor.execute("""
             CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
@@ -101,7 +101,7 @@ def test_an_older_version_never_takes_the_place_of_a_newer(laws: S3Server) -> No
 
 def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> None:
     slow = arrived(laws, xml(RATE), "2024-01")
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
     newer = done(laws, xml(LOWER), "2024-02")
     before = objects(laws)
 
@@ -121,7 +121,7 @@ def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server
     before = objects(laws)
 
     again = accept_message(message(force_reprocess=True))
-    seen = [articles(TAXED, RATE) for _ in stages()]
+    seen = [articles(TAXED, RATE) for _ in run_stages()]
 
     assert again.status == IntakeStatus.ACCEPTED
     assert again.job_id != first.pk
@@ -142,7 +142,7 @@ def test_forced_another_file_of_the_same_version_replaces_it(laws: S3Server) -> 
 
 def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
     arrived(laws, xml(TAXED))
-    claim = stop_before("embedded")
+    claim = claim_at_stage("embedded")
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended('law:LIVA', 0))")
@@ -156,7 +156,7 @@ def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
 def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
     arrived(laws, xml(TAXED, RATE))
 
-    for claim in stages():
+    for claim in run_stages():
         assert claim.step.invariant([claim.job.pk]) == {}
 
     assert list(find_violations(deep=True)) == []
@@ -167,7 +167,7 @@ def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> N
     document = Document.objects.get()
     read = {"document": document, "user_id": SYSTEM_TENANT_ID, "page": 2, "parser_version": SCANS}
     ScannedPage.objects.create(**read, text="Artículo 2. De otro archivo.")
-    claim = stop_before("parsing")
+    claim = claim_at_stage("parsing")
     left = ScannedPage.objects.exists()
 
     ScannedPage.objects.create(**read, text="Artículo 2. El resto de la ley.")

@@ -15,10 +15,10 @@ from statutes import periodic
 from statutes.models import Law, LawVersion
 from statutes.tests import failure_helpers, sample_laws
 from statutes.tests.sample_laws import KEY, TAXED, arrived, objects, xml
-from testing.fakes.faults import Status
+from testing.fakes.faults import http_error
 from testing.fakes.s3 import S3Server
 from testing.noop_pipelines import fail
-from testing.personas import run_to_the_end
+from testing.personas import run_all_jobs
 
 pytestmark = pytest.mark.django_db
 RECORD = "failed/LIVA/2024-01/error.json"
@@ -37,7 +37,7 @@ def noted() -> tuple[str, str | None]:
 
 def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
     sent = arrived(laws, b"no law")
-    run_to_the_end()
+    run_all_jobs()
     job = sample_laws.job_of(sent)
     a_while_passes()
 
@@ -55,11 +55,11 @@ def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
 
 def test_a_bucket_that_is_away_keeps_a_failure_unnoted_and_nobody_elses(laws: S3Server) -> None:
     arrived(laws, b"no law")
-    run_to_the_end()
+    run_all_jobs()
     a_while_passes()
-    laws.misbehave(f"PUT /laws/{RECORD}", Status(503, code="SlowDown"), times=9)
+    laws.inject_fault(f"PUT /laws/{RECORD}", http_error(503, code="SlowDown"), times=9)
     arrived(laws, b"no law either", law_id="OTHER", raw_key="raw/other.xml")
-    run_to_the_end()
+    run_all_jobs()
     UploadJob.objects.update(finished_at=timezone.now() - timedelta(minutes=2))
     LawVersion.objects.filter(law_id="OTHER").update(updated_at=timezone.now() - timedelta(minutes=1, seconds=30))
 
@@ -68,7 +68,7 @@ def test_a_bucket_that_is_away_keeps_a_failure_unnoted_and_nobody_elses(laws: S3
 
     assert set(LawVersion.objects.values_list("law_id", "status")) == {("LIVA", "processing"), ("OTHER", "failed")}
     assert "failed/OTHER/2024-01/error.json" in objects(laws)
-    laws.behave()
+    laws.clear_faults()
     a_while_passes()
     periodic.record_failures()
     assert set(Law.objects.values_list("status", flat=True)) == {"failed"}
@@ -79,7 +79,7 @@ def test_what_another_try_may_mend_is_noted_and_not_archived(laws: S3Server, set
     settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_helpers.PIPELINES", 0
     with failure_helpers.at(Stage.CHUNKED, fail):
         arrived(laws, xml(TAXED))
-        run_to_the_end()
+        run_all_jobs()
     a_while_passes()
 
     periodic.record_failures()

@@ -20,10 +20,10 @@ from jobs.models import UploadJob
 from statutes.sqs import envelope
 from statutes.sqs.messages import UploadNotification
 from statutes.tests.sqs_helpers import put_event
-from testing.cluster import until
+from testing.cluster import wait_until
 from testing.factories import JobFactory
-from testing.personas import Person, declaration, plan_pdf
-from testing.sqs import REGION, Queue, SqsServer, consuming
+from testing.personas import Person, plan_pdf, upload_request
+from testing.sqs import REGION, Queue, SqsServer, running_consumers
 
 PDF = plan_pdf("hospital care")
 WAITS = {"run_after": "2099-01-01T00:00:00Z", "wait_reason": "WAITING_FOR_UPLOAD"}
@@ -55,16 +55,16 @@ def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
 
 @pytest.mark.django_db(transaction=True)
 def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: Person) -> None:
-    declared = ana.declare(PDF).json()
+    declared = ana.request_upload(PDF).json()
     worker.drain()
     UploadJob.objects.update(run_after=WAITS["run_after"])  # its own timer would not look for years
 
-    with consuming(works=False):
+    with running_consumers(works=False):
         answer = requests.put(
-            declared["signed_url"], PDF, headers={"Content-Type": declaration(PDF)["mime"]}, timeout=10
+            declared["signed_url"], PDF, headers={"Content-Type": upload_request(PDF)["mime"]}, timeout=10
         )
-        until(lambda: UploadJob.objects.get().run_after is None, seconds=20)
-        until(lambda: queue.is_empty, seconds=10)
+        wait_until(lambda: UploadJob.objects.get().run_after is None, seconds=20)
+        wait_until(lambda: queue.is_empty, seconds=10)
 
     claim = claims.claim_next("w")
     assert answer.status_code == 200

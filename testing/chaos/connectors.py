@@ -1,4 +1,4 @@
-"""The kill loop of the connectors: the same sync undisturbed and under SIGKILL leaves the same rows."""
+"""Kill loop of the connectors: a sync under SIGKILL must leave the same rows as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_vault
 from integrations.sync import sync_jobs
 from testing.chaos.world import ROOT
-from testing.cluster import MANAGE, copied, database_url
+from testing.cluster import MANAGE, copy_database, database_url
 from testing.fakes.hubspot import HubSpotServer
 
 # Between an answer and a write, on both sides of each commit, and before the message is deleted.
@@ -35,7 +35,7 @@ POINTS = ("page:begin", "page:fetched", "page:embedded", "items:before-commit", 
 BATCH = 32  # EMBEDDING_BATCH_SIZE
 VT = 2  # seconds: an orphaned page is picked up again so soon
 SETTINGS = {
-    "EMBEDDER": "testing.embedders.Counting",
+    "EMBEDDER": "testing.embedders.CountingEmbedder",
     "WORKERS": "2",
     "INGESTION_VT_SECONDS": str(VT),
     "INGESTION_PAGE_SIZE": "50",
@@ -61,7 +61,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class Left:
+class RunResult:
     """What a run left behind: its rows, how the sync ended, and what was bought on the way."""
 
     documents: Counter[Row]
@@ -84,14 +84,14 @@ class SyncWorld:
         self.ledger = self.folder / "purchases"
         self.ledger.touch()
         with self._connect("postgres") as connection:
-            copied(connection, self.name, template=params["dbname"])
-        own = {
+            copy_database(connection, self.name, template=params["dbname"])
+        variables = {
             "DATABASE_URL": database_url({**params, "dbname": self.name}),
             "STORAGE_ROOT": str(self.folder / "storage"),
             "ACCESSA_PURCHASES": str(self.ledger),
             "ACCESSA_FAILPOINTS": str(self.armed),
         }
-        self.cluster = Child(Program("cluster", [*MANAGE, "qcluster"], ROOT, {**SETTINGS, **environment, **own}))
+        self.cluster = Child(Program("cluster", [*MANAGE, "qcluster"], ROOT, {**SETTINGS, **environment, **variables}))
         self.database = self._connect(self.name)
 
     def _connect(self, database: str) -> psycopg.Connection[Any]:
@@ -101,7 +101,7 @@ class SyncWorld:
         row = self.database.execute(sql).fetchone()
         return int(row[0]) if row else 0
 
-    def keep_up(self) -> None:
+    def restart_workers(self) -> None:
         if self.cluster.process is None or self.cluster.reap() is not None:
             self.cluster.start()
 
@@ -115,8 +115,8 @@ class SyncWorld:
                 return True
         return False
 
-    def left(self) -> Left:
-        return Left(
+    def result(self) -> RunResult:
+        return RunResult(
             documents=Counter(self.database.execute(DOCUMENTS).fetchall()),
             clients=Counter(self.database.execute(CLIENTS).fetchall()),
             status=dict(self.database.execute("SELECT status, count(*) FROM ingestion_jobs GROUP BY 1").fetchall()),
@@ -136,14 +136,14 @@ class SyncWorld:
 
 
 @contextmanager
-def waiting_sync(user_id: UUID, *, contacts: int, companies: int, deals: int) -> Iterator[dict[str, str]]:
+def create_queued_sync(user_id: UUID, *, contacts: int, companies: int, deals: int) -> Iterator[dict[str, str]]:
     """Make a source of ``user_id`` at a HubSpot that holds these records, and a full sync that waits to be done.
 
     Yields the environment that a cluster needs to do it.
     """
     environment = {"INTEGRATIONS_VAULT_KEYS": VAULT_KEY}
-    made = HubSpotServer(contacts=contacts, companies=companies, deals=deals)
-    with made as hubspot, override_settings(INTEGRATIONS_VAULT_KEYS=[VAULT_KEY]):
+    server = HubSpotServer(contacts=contacts, companies=companies, deals=deals)
+    with server as hubspot, override_settings(INTEGRATIONS_VAULT_KEYS=[VAULT_KEY]):
         source = ConnectedSource.objects.create(user_id=user_id, provider="hubspot", account="5120")
         source.access_token_vault_id = token_vault.store_token(source, "access", "an-access-token")
         source.token_expires_at = timezone.now() + timedelta(hours=6)
@@ -154,11 +154,11 @@ def waiting_sync(user_id: UUID, *, contacts: int, companies: int, deals: int) ->
 
 @contextmanager
 def _world(params: Mapping[str, str], folder: Path, name: str, environment: Mapping[str, str]) -> Iterator[SyncWorld]:
-    made = SyncWorld(params, folder, name, environment)
+    sync_world = SyncWorld(params, folder, name, environment)
     try:
-        yield made
+        yield sync_world
     finally:
-        made.close()
+        sync_world.close()
 
 
 def run(
@@ -171,7 +171,7 @@ def run(
     extra: int = 0,
     seed: int = 1,
     seconds: float = 300.0,
-) -> Left:
+) -> RunResult:
     """Let a cluster do the waiting sync on a copy of the database; die ``rounds`` times at each point and ``extra``
     times at random.
     """
@@ -181,15 +181,15 @@ def run(
             for point in POINTS:
                 (here.armed / f"{point}~{number}").touch()
         began, kills, next_at = time.monotonic(), 0, time.monotonic() + 2.0
-        here.keep_up()
+        here.restart_workers()
         while here.value(ACTIVE):
-            here.keep_up()
+            here.restart_workers()
             if kills < extra and time.monotonic() > next_at:
                 kills += here.kill_a_worker(dice)
                 next_at = time.monotonic() + dice.uniform(0.2, 1.5)
             if time.monotonic() - began > seconds:
-                raise TimeoutError(f"The sync did not end in time: {here.left().status}")
+                raise TimeoutError(f"The sync did not end in time: {here.result().status}")
             time.sleep(0.05)
-        found = here.left()
-        found.seconds, found.kills = time.monotonic() - began, kills + found.points.total()
-        return found
+        run_result = here.result()
+        run_result.seconds, run_result.kills = time.monotonic() - began, kills + run_result.points.total()
+        return run_result

@@ -1,4 +1,4 @@
-"""The kill loop: the same documents undisturbed and under SIGKILL, and what must be equal afterwards.
+"""Kill loop of the pipeline: documents processed under SIGKILL, then the same ones undisturbed, for comparison.
 
 Everything is real: the API under gunicorn, `qcluster`, PostgreSQL, SIGKILL. The disturbed run comes first and takes
 documents until every death has been died; the undisturbed run then takes the same ones.
@@ -18,13 +18,25 @@ from pathlib import Path
 
 import psutil
 
-from testing.chaos.world import ACTIVE, AT_A_TIME, DECK, LAST_TRY, OVERDUE, Found, Paper, World, one, papers, world
+from testing.chaos.world import (
+    ACTIVE,
+    AT_A_TIME,
+    DECK,
+    LAST_TRY,
+    OVERDUE,
+    SampleDocument,
+    Snapshot,
+    World,
+    sample_documents,
+    select_value,
+    world,
+)
 
 
-class Intake(threading.Thread):
+class Uploader(threading.Thread):
     """Uploads one document after the other, as long as it may and no more than the workers keep up with."""
 
-    def __init__(self, world: World, pile: Iterator[Paper], *, at_a_time: int) -> None:
+    def __init__(self, world: World, pile: Iterator[SampleDocument], *, at_a_time: int) -> None:
         super().__init__(daemon=True)
         self.world, self.pile, self.at_a_time = world, pile, at_a_time
         self.enough = threading.Event()
@@ -35,7 +47,7 @@ class Intake(threading.Thread):
         try:
             with self.world.connect(self.world.name) as database:
                 for paper in self.pile:
-                    while not self.enough.is_set() and one(database, ACTIVE) >= self.at_a_time:
+                    while not self.enough.is_set() and select_value(database, ACTIVE) >= self.at_a_time:
                         time.sleep(0.05)
                     if self.enough.is_set():
                         return
@@ -68,10 +80,10 @@ class Killer:
             for point in self.world.points:
                 (self.world.armed / f"{point}~{self.round}").touch()
         if self.extra and time.monotonic() > self.next_at and not self.world.value(LAST_TRY):
-            self.extra -= self._kill_somebody()
+            self.extra -= self._kill_process()
             self.next_at = time.monotonic() + self.dice.uniform(0.5, 2.5)
 
-    def _kill_somebody(self) -> bool:
+    def _kill_process(self) -> bool:
         kind = DECK[self.kills.total() % len(DECK)]
         child = self.world.web if kind == "web" else self.world.cluster
         if child.process is None:
@@ -92,16 +104,16 @@ class Killer:
         return Counter(path.name.partition(".")[0] for path in self.world.armed.glob("*.*.*"))
 
 
-def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float) -> Found:
+def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float) -> Snapshot:
     """Take documents, and kill, until every death has been died; then let the work end."""
     killer = Killer(here, rounds=rounds, extra=extra, dice=random.Random(seed))
-    intake = Intake(here, papers(seed), at_a_time=AT_A_TIME)
+    intake = Uploader(here, sample_documents(seed), at_a_time=AT_A_TIME)
     began, overdue = time.monotonic(), 0.0
     deadline = began + seconds
-    here.keep_up()
+    here.restart_processes()
     intake.start()
     while intake.is_alive() or here.value(ACTIVE):
-        here.keep_up()
+        here.restart_processes()
         killer.tick()
         if killer.satisfied:
             intake.enough.set()
@@ -109,27 +121,27 @@ def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float
         _check(intake, deadline)
         time.sleep(0.05)
     ended = time.monotonic() - began
-    found = here.look()
-    found.seconds, found.kills, found.points, found.overdue = ended, killer.kills, killer.points(), overdue
-    found.taken = intake.taken
-    return found
+    snapshot = here.snapshot()
+    snapshot.seconds, snapshot.kills, snapshot.points, snapshot.overdue = ended, killer.kills, killer.points(), overdue
+    snapshot.taken = intake.taken
+    return snapshot
 
 
-def undisturbed(here: World, *, taken: int, seed: int, seconds: float) -> Found:
-    intake = Intake(here, islice(papers(seed), taken), at_a_time=1000)
+def undisturbed(here: World, *, taken: int, seed: int, seconds: float) -> Snapshot:
+    intake = Uploader(here, islice(sample_documents(seed), taken), at_a_time=1000)
     began = time.monotonic()
-    here.keep_up()
+    here.restart_processes()
     intake.start()
     while intake.is_alive() or here.value(ACTIVE):
         _check(intake, began + seconds)
         time.sleep(0.1)
     ended = time.monotonic() - began
-    found = here.look()
-    found.seconds, found.taken = ended, intake.taken
-    return found
+    snapshot = here.snapshot()
+    snapshot.seconds, snapshot.taken = ended, intake.taken
+    return snapshot
 
 
-def _check(intake: Intake, deadline: float) -> None:
+def _check(intake: Uploader, deadline: float) -> None:
     if intake.failure:
         raise intake.failure
     if time.monotonic() > deadline:
@@ -145,7 +157,7 @@ def trial(
     seed: int = 1,
     seconds: float = 300,
     vendors: bool = False,
-) -> tuple[Found, Found]:
+) -> tuple[Snapshot, Snapshot]:
     """Return what the disturbed run left, and what the undisturbed one did."""
     with world(params, folder, "broken", vendors=vendors) as here:
         broken = disturbed(here, rounds=rounds, extra=extra, seed=seed, seconds=seconds)

@@ -1,4 +1,4 @@
-"""The laws of the kill loop: of every format, some in two versions, the same for the same seed."""
+"""Statutes of the kill loop: every format, some in two versions, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ def statutes(count: int, *, seed: int = 1) -> Iterator[Statute]:
     Of every other fifth two come at once, which have nothing in common: bought twice would be nobody's fault.
     """
     dice = random.Random(seed)
-    number = made = 0
-    while made < count:
+    number = total = 0
+    while total < count:
         language, form = ("es", "en")[number % 2], ("xml", "docx", "pdf")[number % 3]
         articles = [_article(dice, language) for _ in range(dice.randint(2, 5))]
         law_id, urgent = f"LAW_{number}", ("normal", "high", "low")[number % 7 % 3]
-        yield Statute(law_id, "2024-1", form, written(form, language, law_id, articles), priority=urgent)
-        made += 1
-        if number % 5 == 0 and made < count:
+        yield Statute(law_id, "2024-1", form, render_statute(form, language, law_id, articles), priority=urgent)
+        total += 1
+        if number % 5 == 0 and total < count:
             articles[-1] = _article(dice, language)
-            yield Statute(law_id, "2024-2", form, written(form, language, law_id, articles), late=True)
-            made += 1
-        elif number % 5 == 3 and made < count:
+            yield Statute(law_id, "2024-2", form, render_statute(form, language, law_id, articles), late=True)
+            total += 1
+        elif number % 5 == 3 and total < count:
             articles = [_article(dice, language) for _ in articles]
-            yield Statute(law_id, "2024-2", form, written(form, language, f"{law_id} bis", articles))
-            made += 1
+            yield Statute(law_id, "2024-2", form, render_statute(form, language, f"{law_id} bis", articles))
+            total += 1
         number += 1
 
 
@@ -78,7 +78,7 @@ def _article(dice: random.Random, language: str) -> str:
     return " ".join(dice.choices(words, k=ARTICLE_WORDS))
 
 
-def written(form: str, language: str, title: str, articles: list[str]) -> bytes:
+def render_statute(form: str, language: str, title: str, articles: list[str]) -> bytes:
     """Return the file of a law."""
     label, heading = LABELS[language], f"Act {title}" if language == "en" else f"Ley {title}"
     if form == "xml":

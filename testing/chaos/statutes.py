@@ -1,4 +1,4 @@
-"""The kill loop of statutes: the same messages undisturbed and under SIGKILL leave the same artifacts and rows."""
+"""Kill loop of statutes: messages processed under SIGKILL must leave the same artifacts and rows as undisturbed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from psycopg.conninfo import make_conninfo
 from jobs.states import Stage
 from testing.chaos.statute_samples import Statute
 from testing.chaos.world import ACTIVE, REPEATED
-from testing.cluster import copied, database_url
+from testing.cluster import copy_database, database_url
 from testing.fakes.bedrock import BedrockServer
-from testing.fork_server import Nursery
+from testing.fork_server import ForkServer
 from testing.sqs import REGION, Queue, SqsServer
 
 BUCKET = "chaos"
@@ -49,7 +49,7 @@ CUT = """
 SETTINGS = {
     "STATUTES_EMBEDDER": "titan",
     "STATUTES_BUCKET": BUCKET,
-    "EMBEDDER": "testing.embedders.Instant",
+    "EMBEDDER": "testing.embedders.InstantEmbedder",
     "TITAN_REQUESTS_PER_MINUTE": "100000",
     "SQS_REGION": REGION,
     "SQS_VISIBILITY_SECONDS": str(VISIBILITY),
@@ -77,7 +77,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class Left:
+class RunResult:
     """What a run left behind."""
 
     artifacts: dict[str, bytes]
@@ -108,18 +108,18 @@ class Left:
     def failed(self) -> list[str]:
         return [key for key in self.artifacts if key.startswith("failed/")]
 
-    def differences(self, calm: Left) -> list[str]:
+    def differences(self, calm: RunResult) -> list[str]:
         """Name what is not as the undisturbed run left it, or not as it has to be; nothing when all is well."""
         keys = self.artifacts.keys() | calm.artifacts.keys()
-        found = [key for key in sorted(keys) if self.artifacts.get(key) != calm.artifacts.get(key)]
-        found += [f"row {row}" for row in ((self.rows - calm.rows) + (calm.rows - self.rows))]
-        found += [f"law {row}" for row in ((self.laws - calm.laws) + (calm.laws - self.laws))]
+        differences = [key for key in sorted(keys) if self.artifacts.get(key) != calm.artifacts.get(key)]
+        differences += [f"row {row}" for row in ((self.rows - calm.rows) + (calm.rows - self.rows))]
+        differences += [f"law {row}" for row in ((self.laws - calm.laws) + (calm.laws - self.laws))]
         ends = {"messages": self.messages, "dead letters": self.dead, "effects repeated": self.repeated}
-        found += [f"{what}: {left}" for what, left in ends.items() if left not in (0, (0, 0))]
-        found += [f"{state}: {left}" for state, left in self.jobs.items() if state != "done"]
+        differences += [f"{what}: {left}" for what, left in ends.items() if left not in (0, (0, 0))]
+        differences += [f"{state}: {left}" for state, left in self.jobs.items() if state != "done"]
         if self.bought_again > self.bound:
-            found.append(f"bought again: {self.bought_again} > {self.bound}")
-        return found + self.failed
+            differences.append(f"bought again: {self.bought_again} > {self.bound}")
+        return differences + self.failed
 
 
 class StatuteWorld:
@@ -136,13 +136,13 @@ class StatuteWorld:
 
     def __enter__(self) -> Self:
         with self._connect("postgres") as connection:
-            copied(connection, self.name, template=self.params["dbname"])
+            copy_database(connection, self.name, template=self.params["dbname"])
         self._opened.callback(self._drop)
         self.database = self._opened.enter_context(self._connect(self.name))
         self.sqs = self._opened.enter_context(SqsServer())
         self.bedrock = self._opened.enter_context(BedrockServer(exact_tokens=False))
-        self.queue: Queue = self.sqs.queue(most=1000)
-        self.nursery = self._opened.enter_context(Nursery(self._environment, self.log))
+        self.queue: Queue = self.sqs.create_queue(most=1000)
+        self.fork_server = self._opened.enter_context(ForkServer(self._environment, self.log))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -161,13 +161,13 @@ class StatuteWorld:
             "ACCESSA_FAILPOINTS": str(self.armed),
         }
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Leave nothing of what was worked on: no row, no object but the raw files, nothing bought."""
         for consumer in self.consumers:
             consumer.kill()
         self.database.execute(EMPTIED)
         shutil.rmtree(self._storage)
-        self.sqs.remove(BUCKET, [key for key in self.sqs.content(BUCKET) if not key.startswith("raw/")])
+        self.sqs.delete_objects(BUCKET, [key for key in self.sqs.read_objects(BUCKET) if not key.startswith("raw/")])
         self.bedrock.ledger.clear()
 
     def _connect(self, database: str) -> psycopg.Connection[Any]:
@@ -181,16 +181,16 @@ class StatuteWorld:
         row = self.database.execute(sql).fetchone()
         return row and row[0]
 
-    def put(self, laws: Sequence[Statute]) -> None:
+    def send(self, laws: Sequence[Statute]) -> None:
         """Send the messages, every third one twice."""
         for number, law in enumerate(laws):
             for _ in range(2 if number % 3 == 0 else 1):
-                self.queue.put(law.message)
+                self.queue.send(law.message)
 
-    def keep_up(self) -> None:
+    def restart_consumers(self) -> None:
         self.consumers = [consumer for consumer in self.consumers if consumer.is_running()]
         while len(self.consumers) < CONSUMERS:
-            self.consumers.append(self.nursery.fork("consume_sqs"))
+            self.consumers.append(self.fork_server.fork("consume_sqs"))
 
     def kill_a_consumer(self, dice: random.Random) -> None:
         with suppress(psutil.NoSuchProcess):
@@ -206,16 +206,16 @@ class StatuteWorld:
     def is_over(self) -> bool:
         return self.queue.is_empty and not self.value(ACTIVE)
 
-    def left(self) -> Left:
+    def result(self) -> RunResult:
         points = Counter(path.name.partition(".")[0] for path in self.armed.glob("*.*.*"))
-        return Left(
-            artifacts=self.sqs.content(BUCKET),
+        return RunResult(
+            artifacts=self.sqs.read_objects(BUCKET),
             rows=Counter(self.database.execute(ROWS).fetchall()),
             laws=Counter(self.database.execute(LAWS).fetchall()),
             jobs=self.value(STATES),
             repeated=int(self.value(REPEATED)),
-            messages=self.queue.waiting(),
-            dead=self.queue.dead(),
+            messages=self.queue.message_counts(),
+            dead=self.queue.dead_letter_count(),
             bought=self.bedrock.ledger.sold,
             bought_again=self.bedrock.ledger.repeated,
             at_random=self.killed,
@@ -224,7 +224,7 @@ class StatuteWorld:
         )
 
 
-class Deaths:
+class Killer:
     """``rounds`` of them at each of ``points``, one at a time, and ``extra`` at random moments.
 
     After every fourth of these the database's connections are cut too.
@@ -258,27 +258,27 @@ def trial(
     extra: int,
     seed: int = 1,
     seconds: float = 300.0,
-) -> tuple[Left, Left]:
+) -> tuple[RunResult, RunResult]:
     """Return what two consumers leave of the messages of ``laws`` undisturbed, and what those that are killed leave."""
     with StatuteWorld(params, folder) as here:
-        here.sqs.bucket(BUCKET, {law.key: law.content for law in laws})
-        calm = _run(here, laws, Deaths(here, rounds=0, extra=0, seed=seed), seconds)
-        here.begin_anew()
-        return calm, _run(here, laws, Deaths(here, points, rounds=rounds, extra=extra, seed=seed), seconds)
+        here.sqs.create_bucket(BUCKET, {law.key: law.content for law in laws})
+        calm = _run(here, laws, Killer(here, rounds=0, extra=0, seed=seed), seconds)
+        here.reset()
+        return calm, _run(here, laws, Killer(here, points, rounds=rounds, extra=extra, seed=seed), seconds)
 
 
-def _run(here: StatuteWorld, laws: Sequence[Statute], deaths: Deaths, seconds: float) -> Left:
+def _run(here: StatuteWorld, laws: Sequence[Statute], deaths: Killer, seconds: float) -> RunResult:
     """Send the messages, those that come late when the others are done."""
     began = time.monotonic()
     for wave in ([law for law in laws if not law.late], [law for law in laws if law.late]):
-        here.put(wave)
+        here.send(wave)
         while not here.is_over:
-            here.keep_up()
+            here.restart_consumers()
             deaths.tick()
             if time.monotonic() - began > seconds:
-                raise TimeoutError(f"The work did not end in time: {here.value(STATES)} {here.queue.waiting()}")
+                raise TimeoutError(f"The work did not end in time: {here.value(STATES)} {here.queue.message_counts()}")
             time.sleep(0.05)
     ended = time.monotonic() - began
-    found = here.left()
-    found.seconds = ended
-    return found
+    run_result = here.result()
+    run_result.seconds = ended
+    return run_result

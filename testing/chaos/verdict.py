@@ -1,4 +1,4 @@
-"""What the kill loop proves: the same rows as undisturbed, each once, nothing paid for twice."""
+"""Verdict of the kill loop: lost, duplicated and twice-paid work, by comparison with the undisturbed run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from testing.chaos.world import BATCH, IN_FLIGHT, LEASE, RESTART, WORKERS, Found
+from testing.chaos.world import BATCH, IN_FLIGHT, LEASE, RESTART, WORKERS, Snapshot
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Verdict:
         return self.overdue < LEASE + RESTART
 
 
-def verdict(broken: Found, calm: Found) -> Verdict:
+def verdict(broken: Snapshot, calm: Snapshot) -> Verdict:
     """Compare what a disturbed run left with what an undisturbed one of the same documents left."""
     keys = Counter((user, file, ordinal) for user, file, ordinal, *_ in broken.rows.elements())
     twice = sum(times - 1 for times in keys.values())

@@ -1,4 +1,4 @@
-"""The world of the kill loop: the product on a database of its own, what is uploaded to it, and what is left."""
+"""Environment of the kill loop: supervised processes on their own database, sample documents, result snapshots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from psycopg.conninfo import make_conninfo
 
 from accessa.server.supervisor import Child, Program
 from jobs.states import Stage
-from testing.cluster import MANAGE, SECRET, copied, database_url
+from testing.cluster import MANAGE, SECRET, copy_database, database_url
 from testing.pdfs import text_pdf
 from testing.ports import free_port
 
@@ -42,7 +42,7 @@ LEASE, BATCH, IN_FLIGHT, WORKERS, USERS = 3.0, 2, 3, 3, 5
 RESTART = 8.0  # seconds until a cluster that hangs has been ended and its successor sweeps
 AT_A_TIME = 12  # documents under way while the killing lasts
 SETTINGS = {
-    "EMBEDDER": "testing.embedders.Counting",
+    "EMBEDDER": "testing.embedders.CountingEmbedder",
     "EMBED_BATCH": str(BATCH),
     "WORKERS": str(WORKERS),
     "WEB_WORKERS": "1",
@@ -61,7 +61,7 @@ VENDORS = {
     "PARSE_POLL_MOST_SECONDS": "2",
     "VENDOR_TIMEOUT_SECONDS": "5",
 }
-STAND_INS = ("--llamaparse-port", "0", "--openai-port", "0", "--p-lost", "0.2", "--p-doubled", "0.1")
+FAKES = ("--llamaparse-port", "0", "--openai-port", "0", "--p-lost", "0.2", "--p-doubled", "0.1")
 # Every vector that was ever committed to the buffer: the buffer itself is emptied.
 LEDGER = """
     CREATE TABLE committed_vectors (chunk_id uuid, at timestamptz DEFAULT clock_timestamp());
@@ -91,7 +91,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Paper:
+class SampleDocument:
     """A document somebody uploads."""
 
     user: UUID
@@ -102,7 +102,7 @@ class Paper:
         return hashlib.sha256(self.content).hexdigest()
 
 
-def papers(seed: int) -> Iterator[Paper]:
+def sample_documents(seed: int) -> Iterator[SampleDocument]:
     """An endless pile, the same for the same seed: real plans first, then small ones of many words."""
     plans = sorted((ROOT / "samples").glob("*.pdf"))
     plans += sorted(path for path in (ROOT.parent / "shared/pdfs/plans").glob("*.pdf") if path.stat().st_size < 200_000)
@@ -110,7 +110,7 @@ def papers(seed: int) -> Iterator[Paper]:
     dice = random.Random(seed)
     for number in count():
         user = UUID(int=0xCA05 + number % USERS)
-        yield Paper(user, contents[number] if number < len(contents) else _small(dice, number))
+        yield SampleDocument(user, contents[number] if number < len(contents) else _small(dice, number))
 
 
 def _small(dice: random.Random, number: int) -> bytes:
@@ -120,7 +120,7 @@ def _small(dice: random.Random, number: int) -> bytes:
 
 
 @dataclass
-class Found:
+class Snapshot:
     """What a run left behind."""
 
     rows: Counter[Row]
@@ -152,9 +152,9 @@ class World:
         self.parses = self.folder / "parses"
         self.parses.touch()
         self.points = POINTS + VENDOR_POINTS if vendors else POINTS
-        self.stand_ins = self._stand_ins() if vendors else None
+        self.stand_ins = self._start_fakes() if vendors else None
         with self.connect("postgres") as connection:
-            copied(connection, self.name, template=params["dbname"])
+            copy_database(connection, self.name, template=params["dbname"])
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = self.connect(self.name)
@@ -172,10 +172,10 @@ class World:
         self.web = Child(Program("web", api, ROOT, self.environment))
         self.cluster = Child(Program("cluster", [*MANAGE, "qcluster"], ROOT, self.environment))
 
-    def _stand_ins(self) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    def _start_fakes(self) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """Start the vendors; they are never killed."""
         ledgers = ["--openai-ledger", str(self.ledger), "--llamaparse-ledger", str(self.parses)]
-        command = [sys.executable, "-m", "testing.fakes", *STAND_INS, *ledgers]
+        command = [sys.executable, "-m", "testing.fakes", *FAKES, *ledgers]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert process.stdout
         return process, json.loads(process.stdout.readline())
@@ -184,13 +184,13 @@ class World:
     def _vendors(self) -> dict[str, str]:
         if self.stand_ins is None:
             return {}
-        _, found = self.stand_ins
+        _, fakes = self.stand_ins
         return VENDORS | {
-            "LLAMAPARSE_API_KEY": found["llamaparse"]["key"],
-            "LLAMAPARSE_BASE_URL": found["llamaparse"]["url"],
+            "LLAMAPARSE_API_KEY": fakes["llamaparse"]["key"],
+            "LLAMAPARSE_BASE_URL": fakes["llamaparse"]["url"],
             "LLAMAPARSE_CALLBACK_URL": f"{self.url}/webhooks/llamaparse",
-            "OPENAI_API_KEY": found["openai"]["key"],
-            "OPENAI_BASE_URL": found["openai"]["url"],
+            "OPENAI_API_KEY": fakes["openai"]["key"],
+            "OPENAI_BASE_URL": fakes["openai"]["url"],
         }
 
     @property
@@ -214,13 +214,13 @@ class World:
         row = self.database.execute(sql).fetchone()
         return row and row[0]
 
-    def keep_up(self) -> None:
+    def restart_processes(self) -> None:
         """Start what is not there, start again what died: what a supervisor does, without its growing patience."""
         for child in (self.web, self.cluster):
             if child.process is None or child.reap() is not None:
                 child.start()
 
-    def upload(self, paper: Paper) -> None:
+    def upload(self, paper: SampleDocument) -> None:
         """Declare and put one document, as a client that goes on until it is through."""
         claims = {"sub": str(paper.user), "aud": "authenticated", "exp": time.time() + 3600}
         headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, 'HS256')}"}
@@ -242,7 +242,7 @@ class World:
                     raise RuntimeError(f"The upload was refused: {answer.text}")
             time.sleep(0.1)
 
-    def look(self) -> Found:
+    def snapshot(self) -> Snapshot:
         audit = subprocess.run(
             [*MANAGE, "audit_jobs"],
             cwd=ROOT,
@@ -254,7 +254,7 @@ class World:
         states = self.database.execute("SELECT state, count(*) FROM upload_jobs GROUP BY 1").fetchall()
         bought = self.ledger.read_text().count("\n")
         committed = self.database.execute("SELECT chunk_id FROM committed_vectors").fetchall()
-        return Found(
+        return Snapshot(
             rows=Counter(self.database.execute(ROWS).fetchall()),
             jobs=Counter(dict(states)),
             bought=bought,
@@ -270,8 +270,10 @@ class World:
     def _callbacks(self) -> Mapping[str, int]:
         if self.stand_ins is None:
             return {}
-        found: dict[str, int] = requests.get(self.stand_ins[1]["llamaparse"]["control"], timeout=10).json()["callbacks"]
-        return found
+        callbacks: dict[str, int] = requests.get(self.stand_ins[1]["llamaparse"]["control"], timeout=10).json()[
+            "callbacks"
+        ]
+        return callbacks
 
     def close(self) -> None:
         if self.stand_ins is not None:
@@ -290,13 +292,13 @@ class World:
 @contextmanager
 def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> Iterator[World]:
     """The product on a copy of the migrated, empty database that ``params`` name, until the end of the block."""
-    made = World(params, folder, name, vendors=vendors)
+    started = World(params, folder, name, vendors=vendors)
     try:
-        yield made
+        yield started
     finally:
-        made.close()
+        started.close()
 
 
-def one(database: psycopg.Connection[Any], sql: str) -> Any:
+def select_value(database: psycopg.Connection[Any], sql: str) -> Any:
     row = database.execute(sql).fetchone()
     return row and row[0]

@@ -1,4 +1,4 @@
-"""The cast and what they own. Rows are made as the product would leave them; give ``state`` and they fit it."""
+"""Factories of users, documents and jobs. Jobs get consistent columns for the ``state`` that is given."""
 
 # factory-boy types what its factories make, and nothing else.
 # mypy: disable-error-code="no-untyped-call, attr-defined"
@@ -74,5 +74,5 @@ class JobFactory(factory.django.DjangoModelFactory[UploadJob]):
     @classmethod
     def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> UploadJob:
         """Read the row back: ``status`` and the columns with database defaults are the database's."""
-        made: UploadJob = super()._create(model_class, *args, **kwargs)
-        return UploadJob.objects.get(pk=made.pk)
+        job: UploadJob = super()._create(model_class, *args, **kwargs)
+        return UploadJob.objects.get(pk=job.pk)

@@ -1,4 +1,4 @@
-"""Documents that are cut already and wait for their vectors."""
+"""Factory of chunked documents that wait for the embed stage."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from testing.factories import JobFactory
 SENTENCE = "Passage {} of the plan booklet of {}: the plan pays {} percent of covered hospital care."
 
 
-def texts(count: int, *, words: int = 0, about: object = "nobody") -> list[str]:
+def passage_texts(count: int, *, words: int = 0, about: object = "nobody") -> list[str]:
     """Passages, each unlike all others, ``words`` longer than a sentence."""
     return [SENTENCE.format(n, about, n % 100) + " care" * words for n in range(count)]
 
 
-def waiting(passages: Sequence[str], *, user_id: UUID, counts: Sequence[int] | None = None) -> UploadJob:
+def create_chunked_job(passages: Sequence[str], *, user_id: UUID, counts: Sequence[int] | None = None) -> UploadJob:
     """A job that stands at ``chunked``, with its document and its passages. ``counts`` are their tokens, if known."""
-    known = counts or tokenizer.count_many(passages)
+    token_counts = counts or tokenizer.count_many(passages)
     total = len(passages)
     job: UploadJob = JobFactory.create(
         pipeline="insurance",
@@ -31,7 +31,7 @@ def waiting(passages: Sequence[str], *, user_id: UUID, counts: Sequence[int] | N
     )
     cut = [
         Chunk(ord=at, text=text, start=0, end=len(text), pages=(1, 1), headings=(), tokens=count)
-        for at, (text, count) in enumerate(zip(passages, known, strict=True))
+        for at, (text, count) in enumerate(zip(passages, token_counts, strict=True))
     ]
     chunk_store.buffer_chunks(user_id=user_id, document_id=job.document_id, chunks=cut)
     chunk_store.commit_chunks(job.document_id)

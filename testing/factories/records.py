@@ -1,4 +1,4 @@
-"""Records of connected systems that are there to be found, without the sync that brings them."""
+"""Factory of searchable records of connected systems, without a sync."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from embeddings import active_model
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 
 
-def connected(user_id: UUID, provider: str = "hubspot", **said: Any) -> ConnectedSource:
-    made: ConnectedSource = ConnectedSource.objects.create(user_id=user_id, provider=provider, **said)
-    return made
+def create_source(user_id: UUID, provider: str = "hubspot", **columns: Any) -> ConnectedSource:
+    source: ConnectedSource = ConnectedSource.objects.create(user_id=user_id, provider=provider, **columns)
+    return source
 
 
-def record(source: ConnectedSource, external_id: str, text: str, *, embed: bool = True, **said: Any) -> SourceDocument:
+def create_record(
+    source: ConnectedSource, external_id: str, text: str, *, embed: bool = True, **columns: Any
+) -> SourceDocument:
     """Store what was fetched, with a vector of the tenant's live model unless ``embed`` is off."""
     kind = f"{source.provider}.{external_id.partition(':')[0]}"
     named = {"user_id": source.user_id, "source": source, "external_id": external_id, "document_type": kind}
     vector = _embedded(source.user_id, text) if embed and text else {}
-    made: SourceDocument = SourceDocument.objects.create(**named | {"text": text, "raw_payload": {}} | vector | said)
-    return made
+    row: SourceDocument = SourceDocument.objects.create(**named | {"text": text, "raw_payload": {}} | vector | columns)
+    return row
 
 
-def client(user_id: UUID, name: str, text: str, *, embed: bool = True, **said: Any) -> ClientIntelligence:
+def create_client(user_id: UUID, name: str, text: str, *, embed: bool = True, **columns: Any) -> ClientIntelligence:
     """Store what is known of a client: the tenant's own row, unless ``source`` is said."""
     vector = _embedded(user_id, text) if embed and text else {}
-    made: ClientIntelligence = ClientIntelligence.objects.create(
-        **{"user_id": user_id, "client_name": name, "text": text} | vector | said
+    row: ClientIntelligence = ClientIntelligence.objects.create(
+        **{"user_id": user_id, "client_name": name, "text": text} | vector | columns
     )
-    return made
+    return row
 
 
 def _embedded(user_id: UUID, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Passages that are there to be found, without the way that leads there."""
+"""Factory of searchable documents, without the pipeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embeddings.models import DocumentChunk
 from testing.factories import DocumentFactory
 
 
-def findable(
+def create_searchable_document(
     user_id: UUID,
     texts: Sequence[str],
     *,
@@ -26,18 +26,20 @@ def findable(
     **document: Any,
 ) -> UUID:
     """Store a document of one passage a page, found with the model that EMBEDDER names; return its id."""
-    made: UUID = DocumentFactory.create(user_id=user_id, chunks_version=chunk_store.CHUNKS_VERSION, **document).pk
+    document_id: UUID = DocumentFactory.create(
+        user_id=user_id, chunks_version=chunk_store.CHUNKS_VERSION, **document
+    ).pk
     cut, start = [], 0
     for at, text in enumerate(texts):
         path = tuple(headings[at]) if headings else ()
         cut.append(Chunk(at, text, start, start + len(text), (at + 1, at + 1), path, tokens=len(text)))
         start += len(text) + 1
-    chunk_store.buffer_chunks(user_id=user_id, document_id=made, chunks=cut)
-    chunk_store.commit_chunks(made)
+    chunk_store.buffer_chunks(user_id=user_id, document_id=document_id, chunks=cut)
+    chunk_store.commit_chunks(document_id)
     embedder = embedders.get_embedder(settings.EMBEDDER)
-    found = embedder.embed(texts) if vectors is None else vectors
-    for at, (row, sha) in enumerate(zip(found, vector_shas(found), strict=True)):
-        DocumentChunk.objects.filter(document_id=made, chunk_ord=at).update(
+    rows = embedder.embed(texts) if vectors is None else vectors
+    for at, (row, sha) in enumerate(zip(rows, vector_shas(rows), strict=True)):
+        DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
             embedding=row,
             embed_model=embedder.model,
             embed_version=embedder.version,
@@ -45,5 +47,5 @@ def findable(
             vector_sha=sha,
             embed_updated_at=Now(),
         )
-    bm25.index_document(made)
-    return made
+    bm25.index_document(document_id)
+    return document_id

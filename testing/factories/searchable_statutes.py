@@ -1,4 +1,4 @@
-"""Laws that are there to be found, without the way that leads there."""
+"""Factory of searchable statutes, without the pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from statutes.structure.model import Line, Place
 from testing.factories import DocumentFactory
 
 
-def enacted(
+def create_searchable_statute(
     law_id: str,
     text: str,
     *,
@@ -34,7 +34,7 @@ def enacted(
     """Store a law of some lines, a page for each text between form feeds; return its document's id."""
     law = _read(text)
     rendered = markdown.render_markdown(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
-    made: UUID = DocumentFactory.create(
+    document_id: UUID = DocumentFactory.create(
         pk=versions.document_id(law_id, version),
         user_id=SYSTEM_TENANT_ID,
         filename=title,
@@ -43,16 +43,16 @@ def enacted(
     ).pk
     cut = articles.CHUNKER.split(rendered.text, rendered.page_starts)
     chunk_store.buffer_chunks(
-        user_id=SYSTEM_TENANT_ID, document_id=made, chunks=cut, chunks_version=articles.CHUNKER.label
+        user_id=SYSTEM_TENANT_ID, document_id=document_id, chunks=cut, chunks_version=articles.CHUNKER.label
     )
-    chunk_store.commit_chunks(made, chunks_version=articles.CHUNKER.label)
-    _embed(made, [chunk.text for chunk in cut])
-    known = {"version": version, "status": status}
+    chunk_store.commit_chunks(document_id, chunks_version=articles.CHUNKER.label)
+    _embed(document_id, [chunk.text for chunk in cut])
+    common = {"version": version, "status": status}
     row = {"law_id": law_id, "bucket": "laws", "raw_key": "raw/law", "format": form}
-    LawVersion.objects.create(pk=made, **row, **known)
-    found = {"title": title, "language": law.language, "document_id": made, "chunk_count": len(cut), **known}
-    Law.objects.update_or_create(pk=law_id, defaults=found)
-    return made
+    LawVersion.objects.create(pk=document_id, **row, **common)
+    columns = {"title": title, "language": law.language, "document_id": document_id, "chunk_count": len(cut), **common}
+    Law.objects.update_or_create(pk=law_id, defaults=columns)
+    return document_id
 
 
 def _read(text: str) -> Canonical:
@@ -66,8 +66,8 @@ def _read(text: str) -> Canonical:
 
 def _embed(document_id: UUID, texts: Sequence[str]) -> None:
     embedder = active_model.require_embedder(active_model.active_model(SYSTEM_TENANT_ID))
-    found = embedder.embed(texts)
-    for at, (row, sha) in enumerate(zip(found, vector_shas(found), strict=True)):
+    vectors = embedder.embed(texts)
+    for at, (row, sha) in enumerate(zip(vectors, vector_shas(vectors), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
             embedding=row,
             embed_model=embedder.model,

@@ -1,4 +1,4 @@
-"""Sources and syncs as a connection leaves them, and what stands in for a page's work: ``settings.INGESTION_WORK``."""
+"""Factory of sources and syncs, and a fake page handler for ``settings.INGESTION_WORK``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from integrations.sync.pgmq import Body, Message
 from jobs import failpoints
 
 PAGES = 3  # of each sync
-WORK = "testing.factories.syncs.work"
+WORK = "testing.factories.syncs.sync_page"
 
 
-def source(user_id: UUID | None = None, **columns: Any) -> ConnectedSource:
-    given = {"provider": "hubspot", "account": uuid4().hex, **columns}
-    return ConnectedSource.objects.create(user_id=user_id or uuid4(), **given)
+def create_source(user_id: UUID | None = None, **columns: Any) -> ConnectedSource:
+    defaults = {"provider": "hubspot", "account": uuid4().hex, **columns}
+    return ConnectedSource.objects.create(user_id=user_id or uuid4(), **defaults)
 
 
-def sync(of: ConnectedSource | None = None, *, kind: str = "full_sync", **columns: Any) -> Body:
+def create_sync(of: ConnectedSource | None = None, *, kind: str = "full_sync", **columns: Any) -> Body:
     """Begin a sync of ``of``; return the body of its first message, which is not sent yet."""
-    of = of or source()
+    of = of or create_source()
     job = IngestionJob.objects.create(user_id=of.user_id, source=of, kind=kind, **columns)
     return Body(job_id=job.pk, source_id=of.pk, user_id=of.user_id, kind=kind, page=job.page)
 
 
-def work(message: Message) -> None:
+def sync_page(message: Message) -> None:
     """Count one item a page, as a page's work does: under the fence, with the next page or the end of the sync.
 
     Before that it waits for as long as the file that PAGED_UNTIL_GONE names is there.

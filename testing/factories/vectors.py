@@ -1,4 +1,4 @@
-"""Passages that are findable already: written as they would stand after their way, by binary COPY."""
+"""Generated vectors and their bulk insertion as searchable passages, by binary COPY."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from embeddings.embedders import DIMENSIONS, Vectors
 from embeddings.models import LiveModel
 
 MODEL, VERSION = "text-embedding-3-small", "1"
-LIVE = EmbeddingModel(MODEL, VERSION)
+LIVE_MODEL = EmbeddingModel(MODEL, VERSION)
 PER_DOCUMENT = 100
 _HEAD, _TAIL = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0), struct.pack(">h", -1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # of PostgreSQL's binary timestamps
-_TOGETHER = 64
-COPY = """COPY document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,
-    text, meta, embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding)
+_ROWS_PER_WRITE = 64
+COPY_CHUNKS = """
+    COPY document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text,
+    meta, embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding)
     FROM STDIN (FORMAT binary)"""
-SHADOWS = """COPY shadow_vectors (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
+COPY_SHADOW_VECTORS = """
+    COPY shadow_vectors (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
     embed_updated_at, embedding) FROM STDIN (FORMAT binary)"""
-DOCUMENTS = """COPY documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path, chunks_version,
+COPY_DOCUMENTS = """
+    COPY documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path, chunks_version,
     stored_at) FROM STDIN"""
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredVectors:
     """What was written: passages in order, and the document of each."""
 
     user_id: UUID
@@ -44,64 +47,79 @@ class Stored:
     vectors: Vectors
 
 
-def vectors(count: int, *, seed: int = 0, latent: int = 96) -> Vectors:
+def generate_vectors(count: int, *, seed: int = 0, latent: int = 96) -> Vectors:
     """Unit vectors of subjects that passages share, about forty to a subject, as those of a model are."""
-    own = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     axes = np.random.default_rng(99).normal(size=(latent, DIMENSIONS)).astype("f4")
-    subjects = own.normal(size=(max(1, count // 40), latent)).astype("f4")
-    rows = subjects[own.integers(0, len(subjects), count)] + 0.6 * own.normal(size=(count, latent)).astype("f4")
-    return unit(rows @ axes + 2 * own.normal(size=(count, DIMENSIONS)))
+    subjects = generator.normal(size=(max(1, count // 40), latent)).astype("f4")
+    rows = subjects[generator.integers(0, len(subjects), count)] + 0.6 * generator.normal(size=(count, latent)).astype(
+        "f4"
+    )
+    return normalize_vectors(rows @ axes + 2 * generator.normal(size=(count, DIMENSIONS)))
 
 
-def near(rows: Vectors, *, seed: int = 0, noise: float = 0.015) -> Vectors:
+def perturb_vectors(rows: Vectors, *, seed: int = 0, noise: float = 0.015) -> Vectors:
     """The same vectors a little moved: of documents that differ in a few words, or of questions."""
     moved = np.random.default_rng(seed).normal(size=rows.shape)
-    return unit(rows + noise * moved)
+    return normalize_vectors(rows + noise * moved)
 
 
-def unit(rows: Any) -> Vectors:
+def normalize_vectors(rows: Any) -> Vectors:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype="f4")
 
 
-def store(
+def store_vectors(
     user_id: UUID,
     rows: Vectors,
     *,
-    live: EmbeddingModel = LIVE,
+    live: EmbeddingModel = LIVE_MODEL,
     texts: Sequence[str] = (),
     per_document: int = PER_DOCUMENT,
-) -> Stored:
+) -> StoredVectors:
     """Write documents, passages and vectors of a tenant, and its pointer. The vectors' time is the present."""
     name, _, version = settings.CHUNKER.partition("@")
     documents = [uuid4() for _ in range(0, len(rows), per_document)]
-    made = Stored(user_id, [uuid4() for _ in rows], [documents[at // per_document] for at in range(len(rows))], rows)
+    stored = StoredVectors(
+        user_id, [uuid4() for _ in rows], [documents[at // per_document] for at in range(len(rows))], rows
+    )
     _documents(user_id, documents)
     meta = b"\x01" + json.dumps({"pages": [1, 1], "headings": [], "start": 0, "end": 1}).encode()
     head = [name.encode(), version.encode()]
     embedded = _embedded(live)
 
     def lines() -> Iterator[bytes]:
-        for at, (chunk_id, document_id) in enumerate(zip(made.chunk_ids, made.document_ids, strict=True)):
+        for at, (chunk_id, document_id) in enumerate(zip(stored.chunk_ids, stored.document_ids, strict=True)):
             text = texts[at] if texts else f"Passage {at} of {user_id}."
             sha = sha256(text.encode()).hexdigest().encode()
-            own = [chunk_id.bytes, user_id.bytes, document_id.bytes, *head, _int(at % per_document), sha, text.encode()]
-            yield _row([*own, meta, *embedded, _vector(rows[at])])
+            columns = [
+                chunk_id.bytes,
+                user_id.bytes,
+                document_id.bytes,
+                *head,
+                _int(at % per_document),
+                sha,
+                text.encode(),
+            ]
+            yield _row([*columns, meta, *embedded, _vector(rows[at])])
 
-    _copy(COPY, lines())
+    _copy(COPY_CHUNKS, lines())
     LiveModel.objects.get_or_create(user_id=user_id, embed_model=live.model, embed_version=live.version)
-    return made
+    return stored
 
 
-def shadow(made: Stored, rows: Vectors, *, live: EmbeddingModel) -> None:
-    """Write vectors of another model beside those that ``made`` has."""
+def store_shadow_vectors(stored: StoredVectors, rows: Vectors, *, live: EmbeddingModel) -> None:
+    """Write vectors of another model beside those that ``stored`` has."""
     embedded = _embedded(live)
-    every = zip(made.chunk_ids, made.document_ids, rows, strict=True)
-    user = made.user_id.bytes
-    _copy(SHADOWS, (_row([chunk.bytes, user, doc.bytes, *embedded, _vector(row)]) for chunk, doc, row in every))
+    every = zip(stored.chunk_ids, stored.document_ids, rows, strict=True)
+    user = stored.user_id.bytes
+    _copy(
+        COPY_SHADOW_VECTORS,
+        (_row([chunk.bytes, user, doc.bytes, *embedded, _vector(row)]) for chunk, doc, row in every),
+    )
 
 
 def _documents(user_id: UUID, document_ids: Sequence[UUID]) -> None:
-    with connection.cursor() as cursor, cursor.copy(DOCUMENTS) as copy:
+    with connection.cursor() as cursor, cursor.copy(COPY_DOCUMENTS) as copy:
         for document_id in document_ids:
             path = f"storage://raw/{user_id}/{document_id}.pdf"
             sha = sha256(document_id.bytes).hexdigest()
@@ -135,10 +153,10 @@ def _row(fields: Sequence[bytes]) -> bytes:
 def _copy(sql: str, rows: Iterator[bytes]) -> None:
     with connection.cursor() as cursor, cursor.copy(sql) as copy:
         copy.write(_HEAD)
-        held: list[bytes] = []
+        chunk: list[bytes] = []
         for row in rows:
-            held.append(row)
-            if len(held) == _TOGETHER:
-                copy.write(b"".join(held))
-                held.clear()
-        copy.write(b"".join([*held, _TAIL]))
+            chunk.append(row)
+            if len(chunk) == _ROWS_PER_WRITE:
+                copy.write(b"".join(chunk))
+                chunk.clear()
+        copy.write(b"".join([*chunk, _TAIL]))

@@ -1,1 +1,1 @@
-"""Real HTTP servers that stand in for the vendors: they count what was bought, and misbehave when told to."""
+"""Fake vendors: real HTTP servers with a ledger of purchases and fault injection."""

@@ -1,4 +1,4 @@
-"""`python -m testing.fakes`: the stand-ins as a process, for the demo and for tests that kill others."""
+"""Command line `python -m testing.fakes`: the fake vendors as a process, for the demo and for kill loops."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def main() -> None:
     parent = os.getppid()
     options = _options()
     with ExitStack() as opened:
-        said = {server.name: _said(opened.enter_context(server)) for server in _servers(options)}
-        line = json.dumps({**said, "pid": os.getpid()})
+        servers = {server.name: _server_info(opened.enter_context(server)) for server in _servers(options)}
+        line = json.dumps({**servers, "pid": os.getpid()})
         if options.state:
             _write(options.state, line)
         print(line, flush=True)
@@ -96,15 +96,15 @@ def _servers(options: argparse.Namespace) -> list[Server]:
     return servers
 
 
-def _said(server: Server) -> dict[str, str]:
-    found = {"url": server.url, "control": f"http://127.0.0.1:{server.port}/control"}
+def _server_info(server: Server) -> dict[str, str]:
+    info = {"url": server.url, "control": f"http://127.0.0.1:{server.port}/control"}
     if isinstance(server, S3Server):
-        return found | {"access_key": server.access_key, "secret_key": server.secret_key, "region": server.region}
+        return info | {"access_key": server.access_key, "secret_key": server.secret_key, "region": server.region}
     if isinstance(server, BedrockServer):
-        return found | {"access_key": bedrock.ACCESS_KEY, "secret_key": bedrock.SECRET_KEY, "region": bedrock.REGION}
+        return info | {"access_key": bedrock.ACCESS_KEY, "secret_key": bedrock.SECRET_KEY, "region": bedrock.REGION}
     if isinstance(server, LlamaParseServer | OpenAIServer):
-        return found | {"key": server.key}
-    return found
+        return info | {"key": server.key}
+    return info
 
 
 def _write(file: Path, line: str) -> None:

@@ -1,4 +1,4 @@
-"""A vendor that holds a tenant's records: behind tokens, with a limit of calls, and never at rest."""
+"""Base class of fakes that hold a tenant's records: bearer tokens, a rate limit, scheduled changes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from testing.fakes.http_messages import Answer, Refusal, Request
-from testing.fakes.server import Server, pause
+from testing.fakes.http_messages import ErrorResponse, Request, Response
+from testing.fakes.server import Server, sleep
 
 
 def now_ms() -> int:
@@ -32,32 +32,32 @@ class AccountServer(Server):
         self._calls: deque[float] = deque()
         self._meanwhile: list[tuple[str, int, Callable[[], Any]]] = []
 
-    def meanwhile(self, route: str, change: Callable[[], Any], *, after: int = 1) -> None:
+    def schedule_change(self, route: str, change: Callable[[], Any], *, after: int = 1) -> None:
         """Make a change right after the answer to the ``after``-th next call of "METHOD /path" was made up."""
         with self._lock:
             self._meanwhile.append((route, after, change))
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         self._admit(request)
-        pause(self.delay)
+        sleep(self.delay)
         try:
-            return self.account(request)
+            return self.respond_authorized(request)
         finally:
             for change in self._due(request.route):
                 change()
 
-    def account(self, request: Request) -> Answer:
+    def respond_authorized(self, request: Request) -> Response:
         """What the vendor answers to whoever may ask."""
         raise NotImplementedError
 
-    def told(self) -> dict[str, Any]:
+    def control_fields(self) -> dict[str, Any]:
         return {"refused": self.refused}
 
     def _admit(self, request: Request) -> None:
         with self._lock:
             self.routes = [*self.routes[-999:], request.route]
             if not request.bearer or (self.tokens is not None and request.bearer not in self.tokens):
-                raise Refusal(self.error(401))
+                raise ErrorResponse(self.error_response(401))
             if not self.limit:
                 return
             now = time.monotonic()
@@ -65,7 +65,7 @@ class AccountServer(Server):
                 self._calls.popleft()
             if len(self._calls) >= self.limit:
                 self.refused += 1
-                raise Refusal(self.error(429))
+                raise ErrorResponse(self.error_response(429))
             self._calls.append(now)
 
     def _due(self, route: str) -> list[Callable[[], Any]]:

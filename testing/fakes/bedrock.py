@@ -1,4 +1,4 @@
-"""Bedrock's runtime with Titan's embeddings: its limits, its errors, its bill; signatures are checked."""
+"""Fake Bedrock runtime with Titan embeddings: limits, errors, ledger; verifies signatures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from embeddings import tokenizer
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
-from testing.fakes.openai import Bucket, vector
-from testing.fakes.server import Server, pause
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
+from testing.fakes.openai import Bucket, text_vector
+from testing.fakes.server import Server, sleep
 
 ACCESS_KEY, SECRET_KEY, REGION = "AKIASTANDIN", "stand-in-secret", "us-east-1"
 V1, V2 = "amazon.titan-embed-text-v1", "amazon.titan-embed-text-v2:0"
@@ -65,7 +65,7 @@ class BedrockServer(Server):
     def requests_per_minute(self, most: float) -> None:
         self._left = Bucket(most)
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         with self._budget:
             self.flying += 1
             self.most_flying = max(self.most_flying, self.flying)
@@ -75,74 +75,78 @@ class BedrockServer(Server):
             with self._budget:
                 self.flying -= 1
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> Response:
         if not _is_signed(request):
-            raise Refusal(self.error(403, "InvalidSignatureException"))
-        found = re.fullmatch(r"POST /model/(.+)/invoke", request.route)
-        if not found:
-            raise Refusal(self.error(404, "UnknownOperationException"))
-        asked, width = self._asked(request, unquote(found[1]))
-        count = tokenizer.count_tokens(asked) if self.exact_tokens else len(asked) // 4 + 1
+            raise ErrorResponse(self.error_response(403, "InvalidSignatureException"))
+        match = re.fullmatch(r"POST /model/(.+)/invoke", request.route)
+        if not match:
+            raise ErrorResponse(self.error_response(404, "UnknownOperationException"))
+        params, width = self._asked(request, unquote(match[1]))
+        count = tokenizer.count_tokens(params) if self.exact_tokens else len(params) // 4 + 1
         if count > MOST_TOKENS:
-            raise Refusal(self._invalid(f"400 Bad Request: Too many input tokens. Max input tokens: {MOST_TOKENS}"))
+            raise ErrorResponse(
+                self._invalid(f"400 Bad Request: Too many input tokens. Max input tokens: {MOST_TOKENS}")
+            )
         self._admit()
-        self.ledger.sell([hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()], tokens=count)
-        pause(self.delay)
-        row = vector(asked).tolist()[:width]
+        self.ledger.sell([hashlib.sha256(params.encode("utf-8", "replace")).hexdigest()], tokens=count)
+        sleep(self.delay)
+        row = text_vector(params).tolist()[:width]
         body: dict[str, Any] = {"embedding": row, "inputTextTokenCount": count}
         if width in WIDTHS:
             body["embeddingsByType"] = {"float": row}
-        return as_json(body, 200, {"x-amzn-RequestId": str(uuid.uuid4())})
+        return json_response(body, 200, {"x-amzn-RequestId": str(uuid.uuid4())})
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return _error(status, code or CODES.get(status, "InternalServerException"), f"The stand-in answers {status}.")
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return _error(status, code or CODES.get(status, "InternalServerException"), f"The fake answers {status}.")
 
     def _asked(self, request: Request, model: str) -> tuple[str, int]:
         try:
-            asked = json.loads(request.body)
+            params = json.loads(request.body)
         except ValueError:
-            asked = None
+            params = None
         allowed = {V1: {"inputText"}, V2: {"inputText", "dimensions", "normalize", "embeddingTypes"}}
         if model not in allowed:
-            raise Refusal(self._invalid("The provided model identifier is invalid."))
-        if not isinstance(asked, dict) or not asked.keys() <= allowed[model]:
-            raise Refusal(self._invalid("Malformed input request, please reformat your input and try again."))
-        text, width = asked.get("inputText"), asked.get("dimensions", WIDTHS[0]) if model == V2 else 1536
+            raise ErrorResponse(self._invalid("The provided model identifier is invalid."))
+        if not isinstance(params, dict) or not params.keys() <= allowed[model]:
+            raise ErrorResponse(self._invalid("Malformed input request, please reformat your input and try again."))
+        text, width = params.get("inputText"), params.get("dimensions", WIDTHS[0]) if model == V2 else 1536
         if not isinstance(text, str) or not 0 < len(text) <= MOST_CHARACTERS:
-            raise Refusal(self._invalid("Malformed input request: expected minLength: 1, maxLength: 50000."))
+            raise ErrorResponse(self._invalid("Malformed input request: expected minLength: 1, maxLength: 50000."))
         if width not in (*WIDTHS, 1536):
-            raise Refusal(self._invalid("Malformed input request: dimensions."))
+            raise ErrorResponse(self._invalid("Malformed input request: dimensions."))
         if self.poison and self.poison in text:
-            raise Refusal(self._invalid("This request has been blocked by our content filters."))
+            raise ErrorResponse(self._invalid("This request has been blocked by our content filters."))
         return text, width
 
     def _admit(self) -> None:
         with self._budget:
             if self._left.short_of(1):
-                raise Refusal(_error(429, "ThrottlingException", "Too many requests, please wait."))
+                raise ErrorResponse(_error(429, "ThrottlingException", "Too many requests, please wait."))
             self._left.left -= 1
 
     @staticmethod
-    def _invalid(message: str) -> Answer:
+    def _invalid(message: str) -> Response:
         return _error(400, "ValidationException", message)
 
 
-def _error(status: int, code: str, message: str) -> Answer:
-    return as_json({"message": message}, status, {"x-amzn-ErrorType": code, "x-amzn-RequestId": str(uuid.uuid4())})
+def _error(status: int, code: str, message: str) -> Response:
+    return json_response(
+        {"message": message}, status, {"x-amzn-ErrorType": code, "x-amzn-RequestId": str(uuid.uuid4())}
+    )
 
 
 def _is_signed(request: Request) -> bool:
     """Compute the signature over what has arrived: a path or a header that the way here has changed shows."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/\d+/{REGION}/bedrock/aws4_request,"
         r" SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})",
         request.headers.get("Authorization") or "",
     )
-    if not found:
+    if not match:
         return False
     signer = SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "bedrock", REGION)
-    headers = {name: request.headers[name] for name in found[1].split(";")}
+    headers = {name: request.headers[name] for name in match[1].split(";")}
     arrived = AWSRequest(request.method, f"http://{headers['host']}{request.target}", headers, request.body)
     arrived.context["timestamp"] = headers["x-amz-date"]
-    said = signer.string_to_sign(arrived, signer.canonical_request(arrived))
-    return bool(signer.signature(said, arrived) == found[2])
+    string_to_sign = signer.string_to_sign(arrived, signer.canonical_request(arrived))
+    return bool(signer.signature(string_to_sign, arrived) == match[2])

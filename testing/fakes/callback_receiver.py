@@ -1,12 +1,12 @@
-"""Somebody who receives callbacks."""
+"""HTTP server that records the callbacks it receives."""
 
 from __future__ import annotations
 
-from testing.fakes.http_messages import Answer, Request
+from testing.fakes.http_messages import Request, Response
 from testing.fakes.server import Server
 
 
-class Mailbox(Server):
+class CallbackReceiver(Server):
     """Keeps the callbacks it is sent; answers with ``statuses`` in turn, then with 200."""
 
     name = "mailbox"
@@ -15,9 +15,9 @@ class Mailbox(Server):
         super().__init__()
         self.statuses, self.letters = list(statuses), list[Request]()
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         self.letters.append(request)
-        return Answer(self.statuses.pop(0) if self.statuses else 200)
+        return Response(self.statuses.pop(0) if self.statuses else 200)
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return Answer(status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return Response(status)

@@ -1,4 +1,4 @@
-"""Everything a vendor may do wrong, by name: before it sold anything, or after."""
+"""Faults that a vendor fake can inject, by name: HTTP errors, broken connections and corrupted responses."""
 
 from __future__ import annotations
 
@@ -15,124 +15,126 @@ from typing import Any, Protocol
 
 import numpy
 
-from testing.fakes.http_messages import Answer, Wire
+from testing.fakes.http_messages import ClientConnection, Response
 
-HANG = 120.0  # seconds: longer than any client of ours waits
-PORTAL = b"<!doctype html><html><head><title>Sign in</title></head><body>Welcome to the guest network.</body></html>"
+HANG_SECONDS = 120.0  # longer than every client's timeout
+CAPTIVE_PORTAL = (
+    b"<!doctype html><html><head><title>Sign in</title></head><body>Welcome to the guest network.</body></html>"
+)
 STATUSES = (400, 401, 402, 403, 404, 408, 409, 413, 422, 429, 500, 502, 503, 504, 529)
 
 
-class Faults(Protocol):
-    """A vendor's way of saying no."""
+class ErrorFormat(Protocol):
+    """The vendor's error format."""
 
-    def error(self, status: int, code: str | None = None) -> Answer: ...
-
-
-Change = Callable[[Faults, Answer], Answer]
-Send = Callable[[Wire, Answer], None]
+    def error_response(self, status: int, code: str | None = None) -> Response: ...
 
 
-def honest(faults: Faults, answer: Answer) -> Answer:
-    return answer
+Change = Callable[[ErrorFormat, Response], Response]
+Send = Callable[[ClientConnection, Response], None]
+
+
+def unchanged(errors: ErrorFormat, response: Response) -> Response:
+    return response
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One way to misbehave.
+class Fault:
+    """One fault of a response.
 
-    ``sold``: the work was done and charged before it went wrong. ``only``: the one vendor whose answers it can spoil.
+    ``sold``: the request was executed and charged before the fault. ``vendor``: the only vendor it applies to, if any.
     """
 
     name: str
     sold: bool = False
-    change: Change = honest
-    send: Send = Wire.whole
-    only: str = ""
+    change: Change = unchanged
+    send: Send = ClientConnection.send_response
+    vendor: str = ""
 
-    def after_sale(self) -> Kind:
+    def after_sale(self) -> Fault:
         return self if self.sold else replace(self, name=f"{self.name}-after-sale", sold=True)
 
 
-def Status(status: int, *, code: str | None = None, **headers: str) -> Kind:
-    """An error answer in the vendor's own shape; ``retry_after="2"`` becomes the header retry-after."""
+def http_error(status: int, *, code: str | None = None, **headers: str) -> Fault:
+    """Return an error response in the vendor's format; ``retry_after="2"`` becomes the header retry-after."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
 
-    def change(faults: Faults, answer: Answer) -> Answer:
-        error = faults.error(status, code)
+    def change(errors: ErrorFormat, response: Response) -> Response:
+        error = errors.error_response(status, code)
         return replace(error, headers={**error.headers, **more})
 
-    return Kind("-".join([f"status-{status}", *([code] if code else []), *more]), change=change)
+    return Fault("-".join([f"status-{status}", *([code] if code else []), *more]), change=change)
 
 
-def instead(name: str, answer: Answer, *, sold: bool = False) -> Kind:
-    return Kind(name, sold=sold, change=lambda _faults, _answer: answer)
+def replacement(name: str, response: Response, *, sold: bool = False) -> Fault:
+    return Fault(name, sold=sold, change=lambda _errors, _response: response)
 
 
-def hang(seconds: float = HANG, *, sold: bool = False) -> Kind:
-    def send(wire: Wire, answer: Answer) -> None:
-        wire.wait(seconds)
-        wire.end()
+def hang(seconds: float = HANG_SECONDS, *, sold: bool = False) -> Fault:
+    def send(connection: ClientConnection, response: Response) -> None:
+        connection.wait(seconds)
+        connection.close()
 
-    return Kind("hang-after-sale" if sold else "hang", sold=sold, send=send)
+    return Fault("hang-after-sale" if sold else "hang", sold=sold, send=send)
 
 
-def late(seconds: float) -> Kind:
-    """The right answer, ``seconds`` after the work was done."""
+def delayed(seconds: float) -> Fault:
+    """Send the correct response ``seconds`` late."""
 
-    def send(wire: Wire, answer: Answer) -> None:
-        if wire.wait(seconds):
-            wire.whole(answer)
+    def send(connection: ClientConnection, response: Response) -> None:
+        if connection.wait(seconds):
+            connection.send_response(response)
         else:
-            wire.end()
+            connection.close()
 
-    return Kind("late", sold=True, send=send)
+    return Fault("late", sold=True, send=send)
 
 
-def dripping(pause: float = 1.0) -> Kind:
-    def send(wire: Wire, answer: Answer) -> None:
-        wire.send(answer.head(len(answer.body)))
-        for byte in answer.body:
-            if not wire.wait(pause):
+def slow_body(pause: float = 1.0) -> Fault:
+    def send(connection: ClientConnection, response: Response) -> None:
+        connection.send(response.head(len(response.body)))
+        for byte in response.body:
+            if not connection.wait(pause):
                 break
-            wire.send(bytes([byte]))
-        wire.end()
+            connection.send(bytes([byte]))
+        connection.close()
 
-    return Kind("one-byte-a-second", sold=True, send=send)
-
-
-def _reset(wire: Wire, answer: Answer) -> None:
-    wire.reset()
+    return Fault("one-byte-a-second", sold=True, send=send)
 
 
-def _reset_mid_body(wire: Wire, answer: Answer) -> None:
-    wire.send(answer.head(len(answer.body)) + answer.body[: len(answer.body) // 2])
-    wire.wait(0.05)  # RST throws away what the client has not read yet
-    wire.reset()
+def _reset(connection: ClientConnection, response: Response) -> None:
+    connection.reset()
 
 
-def _cut_short(wire: Wire, answer: Answer) -> None:
-    wire.send(answer.head(len(answer.body) + 1000) + answer.body)
-    wire.end()
+def _reset_mid_body(connection: ClientConnection, response: Response) -> None:
+    connection.send(response.head(len(response.body)) + response.body[: len(response.body) // 2])
+    connection.wait(0.05)  # RST throws away what the client has not read yet
+    connection.reset()
 
 
-def _half(faults: Faults, answer: Answer) -> Answer:
-    return replace(answer, body=answer.body[: len(answer.body) // 2])
+def _cut_short(connection: ClientConnection, response: Response) -> None:
+    connection.send(response.head(len(response.body) + 1000) + response.body)
+    connection.close()
 
 
-def embeddings(name: str, spoil: Callable[[list[dict[str, Any]]], Any]) -> Kind:
-    """Spoils the `data` list of an embeddings answer in place."""
+def _half(errors: ErrorFormat, response: Response) -> Response:
+    return replace(response, body=response.body[: len(response.body) // 2])
 
-    def change(faults: Faults, answer: Answer) -> Answer:
-        body = json.loads(answer.body)
+
+def embeddings_fault(name: str, spoil: Callable[[list[dict[str, Any]]], Any]) -> Fault:
+    """Corrupt the `data` list of an embeddings response in place."""
+
+    def change(errors: ErrorFormat, response: Response) -> Response:
+        body = json.loads(response.body)
         if "data" in body:
             spoil(body["data"])
-        return replace(answer, body=json.dumps(body).encode())
+        return replace(response, body=json.dumps(body).encode())
 
-    return Kind(name, sold=True, change=change, only="openai")
+    return Fault(name, sold=True, change=change, vendor="openai")
 
 
-def vectors(name: str, spoil: Callable[[numpy.ndarray[Any, Any]], Any]) -> Kind:
-    """Spoils the first vector of an embeddings answer, in whichever encoding it is."""
+def vector_fault(name: str, spoil: Callable[[numpy.ndarray[Any, Any]], Any]) -> Fault:
+    """Corrupt the first vector of an embeddings response, base64 or plain."""
 
     def first(data: list[dict[str, Any]]) -> None:
         old = data[0]["embedding"]
@@ -142,19 +144,19 @@ def vectors(name: str, spoil: Callable[[numpy.ndarray[Any, Any]], Any]) -> Kind:
         row = row if new is None else new
         data[0]["embedding"] = row.tolist() if plain else base64.b64encode(row.tobytes()).decode()
 
-    return embeddings(name, first)
+    return embeddings_fault(name, first)
 
 
-def results(name: str, spoil: Callable[[dict[str, Any]], Any]) -> Kind:
-    """Spoils what LlamaParse says of a job, in place, when its result is asked for."""
+def parse_result_fault(name: str, spoil: Callable[[dict[str, Any]], Any]) -> Fault:
+    """Corrupt LlamaParse's response to GET of a job, in place."""
 
-    def change(faults: Faults, answer: Answer) -> Answer:
-        body = json.loads(answer.body)
+    def change(errors: ErrorFormat, response: Response) -> Response:
+        body = json.loads(response.body)
         if "job" in body:
             spoil(body)
-        return replace(answer, body=json.dumps(body).encode())
+        return replace(response, body=json.dumps(body).encode())
 
-    return Kind(name, sold=True, change=change, only="llamaparse-result")
+    return Fault(name, sold=True, change=change, vendor="llamaparse-result")
 
 
 def _twice(body: dict[str, Any]) -> None:
@@ -165,8 +167,8 @@ def _beyond(body: dict[str, Any]) -> None:
     body["markdown"]["pages"][-1]["page_number"] = 9999
 
 
-def _renamed(faults: Faults, answer: Answer) -> Answer:
-    return replace(answer, body=json.dumps({**json.loads(answer.body), "model": "another-model"}).encode())
+def _renamed(errors: ErrorFormat, response: Response) -> Response:
+    return replace(response, body=json.dumps({**json.loads(response.body), "model": "another-model"}).encode())
 
 
 def _shuffled(data: list[dict[str, Any]]) -> None:
@@ -184,97 +186,98 @@ def _put(value: float) -> Callable[[numpy.ndarray[Any, Any]], None]:
     return put
 
 
-def _until_a_date(faults: Faults, answer: Answer) -> Answer:
-    error = faults.error(429)
+def _until_a_date(errors: ErrorFormat, response: Response) -> Response:
+    error = errors.error_response(429)
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
     return replace(error, headers={**error.headers, "retry-after": date})
 
 
-def _refusals() -> Iterator[Kind]:
-    yield from (Status(status) for status in STATUSES)
-    yield replace(Status(429, retry_after="2"), name="status-429-seconds")
-    yield Kind("status-429-date", change=_until_a_date)
-    yield replace(Status(429, retry_after_ms="1500"), name="status-429-ms")
-    yield replace(Status(429, retry_after="soon"), name="status-429-nonsense")
-    yield Status(429, code="insufficient_quota")
-    yield from (Status(status).after_sale() for status in (408, 500, 502, 503, 504))
+def _error_statuses() -> Iterator[Fault]:
+    yield from (http_error(status) for status in STATUSES)
+    yield replace(http_error(429, retry_after="2"), name="status-429-seconds")
+    yield Fault("status-429-date", change=_until_a_date)
+    yield replace(http_error(429, retry_after_ms="1500"), name="status-429-ms")
+    yield replace(http_error(429, retry_after="soon"), name="status-429-nonsense")
+    yield http_error(429, code="insufficient_quota")
+    yield from (http_error(status).after_sale() for status in (408, 500, 502, 503, 504))
 
 
-def _broken_wires() -> Iterator[Kind]:
-    yield REFUSED
-    yield Kind("reset", send=_reset)
-    yield Kind("reset", send=_reset).after_sale()
-    yield Kind("reset-mid-body", sold=True, send=_reset_mid_body)
+def _broken_connections() -> Iterator[Fault]:
+    yield CONNECTION_REFUSED
+    yield Fault("reset", send=_reset)
+    yield Fault("reset", send=_reset).after_sale()
+    yield Fault("reset-mid-body", sold=True, send=_reset_mid_body)
     yield hang()
     yield hang(sold=True)
-    yield dripping()
-    yield Kind("truncated-json", sold=True, change=_half)
-    yield Kind("truncated-body", sold=True, send=_cut_short)
+    yield slow_body()
+    yield Fault("truncated-json", sold=True, change=_half)
+    yield Fault("truncated-body", sold=True, send=_cut_short)
 
 
-def _bad_answers() -> Iterator[Kind]:
+def _bad_responses() -> Iterator[Fault]:
     json_type = {"Content-Type": "application/json"}
-    yield instead("empty-200", Answer(200, b"", json_type), sold=True)
-    yield instead("garbage", Answer(200, bytes(range(128, 256)) * 4, json_type), sold=True)
-    yield instead("html-200", Answer(200, PORTAL, {"Content-Type": "text/html"}), sold=True)
-    yield instead("another-shape", Answer(200, b'{"hello":["world"]}', json_type), sold=True)
-    yield instead("json-list", Answer(200, b"[1,2,3]", json_type), sold=True)
-    yield instead("json-null", Answer(200, b"null", json_type), sold=True)
-    yield instead("redirect-302", Answer(302, b"", {"Location": "/portal"}))
-    yield instead("status-204", Answer(204), sold=True)
+    yield replacement("empty-200", Response(200, b"", json_type), sold=True)
+    yield replacement("garbage", Response(200, bytes(range(128, 256)) * 4, json_type), sold=True)
+    yield replacement("html-200", Response(200, CAPTIVE_PORTAL, {"Content-Type": "text/html"}), sold=True)
+    yield replacement("another-shape", Response(200, b'{"hello":["world"]}', json_type), sold=True)
+    yield replacement("json-list", Response(200, b"[1,2,3]", json_type), sold=True)
+    yield replacement("json-null", Response(200, b"null", json_type), sold=True)
+    yield replacement("redirect-302", Response(302, b"", {"Location": "/portal"}))
+    yield replacement("status-204", Response(204), sold=True)
 
 
-def _spoiled_answers() -> Iterator[Kind]:
-    yield embeddings("fewer", list.pop)
-    yield embeddings("more", lambda data: data.append({**data[-1], "index": len(data)}))
-    yield embeddings("none", list.clear)
-    yield embeddings("shuffled", _shuffled)
-    yield embeddings("index-repeated", _misnumbered)
-    yield vectors("too-narrow", lambda row: row[:-1])
-    yield vectors("too-wide", lambda row: numpy.append(row, row[:1]))
-    yield vectors("nan", _put(float("nan")))
-    yield vectors("infinite", _put(float("inf")))
-    yield vectors("zero-vector", lambda row: row * 0)
-    yield Kind("wrong-model", sold=True, change=_renamed, only="openai")
-    yield results("unknown-status", lambda body: body["job"].update(status="PONDERING"))
-    yield results("another-job", lambda body: body["job"].update(id="a9a57884-921e-4ec2-b555-f4e5a97ec02a"))
-    yield results("no-pages", lambda body: body.update(markdown=None))
-    yield results("page-twice", _twice)
-    yield results("page-beyond-the-last", _beyond)
+def _corrupted_responses() -> Iterator[Fault]:
+    yield embeddings_fault("fewer", list.pop)
+    yield embeddings_fault("more", lambda data: data.append({**data[-1], "index": len(data)}))
+    yield embeddings_fault("none", list.clear)
+    yield embeddings_fault("shuffled", _shuffled)
+    yield embeddings_fault("index-repeated", _misnumbered)
+    yield vector_fault("too-narrow", lambda row: row[:-1])
+    yield vector_fault("too-wide", lambda row: numpy.append(row, row[:1]))
+    yield vector_fault("nan", _put(float("nan")))
+    yield vector_fault("infinite", _put(float("inf")))
+    yield vector_fault("zero-vector", lambda row: row * 0)
+    yield Fault("wrong-model", sold=True, change=_renamed, vendor="openai")
+    yield parse_result_fault("unknown-status", lambda body: body["job"].update(status="PONDERING"))
+    yield parse_result_fault("another-job", lambda body: body["job"].update(id="a9a57884-921e-4ec2-b555-f4e5a97ec02a"))
+    yield parse_result_fault("no-pages", lambda body: body.update(markdown=None))
+    yield parse_result_fault("page-twice", _twice)
+    yield parse_result_fault("page-beyond-the-last", _beyond)
 
 
-# The door is shut as soon as this is told, for every route, until the server behaves again.
-REFUSED = Kind("refused")
-HARMLESS = frozenset({"shuffled", "wrong-model"})  # a client that goes by `index` reads these rightly
-KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in chain(_refusals(), _broken_wires(), _bad_answers(), _spoiled_answers())
+# Applies at once, to every route, until `clear_faults`.
+CONNECTION_REFUSED = Fault("refused")
+HARMLESS = frozenset({"shuffled", "wrong-model"})  # a client that orders by `index` reads these correctly
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in chain(_error_statuses(), _broken_connections(), _bad_responses(), _corrupted_responses())
 }
 
 
-def kinds_for(vendor: str) -> dict[str, Kind]:
-    """Return the kinds that make sense for "openai", "s3", "llamaparse", or its "llamaparse-result" (GET of a job)."""
-    return {name: kind for name, kind in KINDS.items() if kind.only in ("", vendor)}
+def faults_for(vendor: str) -> dict[str, Fault]:
+    """Return the faults that apply to "openai", "s3", "llamaparse", or its "llamaparse-result" (GET of a job)."""
+    return {name: fault for name, fault in FAULTS.items() if fault.vendor in ("", vendor)}
 
 
-class Script:
-    """What to do wrong next: told in order, each for so many calls of the routes it matches, then nothing."""
+class FaultQueue:
+    """Queue of faults: the first whose route matches a request applies to it, ``times`` times."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._lines: list[tuple[str, Kind, int]] = []
+        self._queue: list[tuple[str, Fault, int]] = []
 
-    def tell(self, route: str, kind: Kind, times: int) -> None:
+    def add(self, route: str, fault: Fault, times: int) -> None:
         with self._lock:
-            self._lines.append((route, kind, times))
+            self._queue.append((route, fault, times))
 
     def clear(self) -> None:
         with self._lock:
-            self._lines.clear()
+            self._queue.clear()
 
-    def next(self, route: str) -> Kind | None:
+    def next(self, route: str) -> Fault | None:
         with self._lock:
-            for at, (pattern, kind, times) in enumerate(self._lines):
+            for index, (pattern, fault, times) in enumerate(self._queue):
                 if fnmatchcase(route, pattern):
-                    self._lines[at : at + 1] = [(pattern, kind, times - 1)] if times > 1 else []
-                    return kind
+                    self._queue[index : index + 1] = [(pattern, fault, times - 1)] if times > 1 else []
+                    return fault
         return None

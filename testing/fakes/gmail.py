@@ -1,4 +1,4 @@
-"""The threads of the stand-in for Google: a few that tests make, and as many as wanted that cost no memory."""
+"""Fake Gmail threads: a few that tests create, and any number of generated ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from testing.fakes.google_drive import Found
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 
 FIRST = 0x18C0000000000000  # of the generated threads' ids; the higher, the newer
 NEWEST = 1_763_683_200_000  # ms
@@ -17,7 +17,7 @@ NEWEST = 1_763_683_200_000  # ms
 class Mail:
     """``put``, ``label`` and ``remove`` are what happens to threads; each is a record of the history."""
 
-    def __init__(self, no: Callable[..., Refusal], *, generated: int = 0) -> None:
+    def __init__(self, no: Callable[..., ErrorResponse], *, generated: int = 0) -> None:
         self.no, self.generated = no, generated
         self.threads: dict[str, dict[str, Any]] = {}
         self.gone: set[str] = set()
@@ -55,16 +55,16 @@ class Mail:
     def answer(self, parts: list[str], request: Request) -> Found:
         match parts:
             case ["users", "me", "profile"]:
-                return Found(as_json({"emailAddress": "ana@example.com", "historyId": self._number()}))
+                return Found(json_response({"emailAddress": "ana@example.com", "historyId": self._number()}))
             case ["users", "me", "threads"]:
                 return Found(self._list(request))
             case ["users", "me", "threads", thread_id]:
-                return Found(as_json(self._thread(thread_id)), f"thread:{thread_id}")
+                return Found(json_response(self._thread(thread_id)), f"thread:{thread_id}")
             case ["users", "me", "history"]:
                 return Found(self._history(request))
         raise self.no(404)
 
-    def _list(self, request: Request) -> Answer:
+    def _list(self, request: Request) -> Response:
         size = min(int(request.parameter("maxResults") or 100), self.most)
         start = int(request.parameter("pageToken") or 0)
         ids = list(islice(self._ids(), start, start + size + 1))
@@ -74,7 +74,7 @@ class Mail:
             body["threads"] = [{"id": each, "snippet": f"of {each}", "historyId": number} for each in ids[:size]]
         if len(ids) > size:
             body["nextPageToken"] = str(start + size)
-        return as_json(body)
+        return json_response(body)
 
     def _ids(self) -> Iterator[str]:
         for thread_id in reversed(self.threads):
@@ -107,7 +107,7 @@ class Mail:
             raise self.no(404)
         return self._whole(thread_id)
 
-    def _history(self, request: Request) -> Answer:
+    def _history(self, request: Request) -> Response:
         start = request.parameter("startHistoryId") or ""
         if not start.isdigit():
             raise self.no(400)
@@ -122,15 +122,15 @@ class Mail:
             body["history"] = records
         if end < upto:
             body["nextPageToken"] = f"{end}-{upto}"
-        return as_json(body)
+        return json_response(body)
 
     def _number(self) -> str:
         return str(len(self.history) + 1)
 
     def _note(self, kind: str, thread_id: str, labels: list[str]) -> None:
-        said: dict[str, Any] = {"id": f"m{thread_id}", "threadId": thread_id, "labelIds": labels or ["INBOX"]}
-        change = {"message": said, **({"labelIds": labels} if labels else {})}
-        self.history.append({"id": self._number(), "messages": [said], kind: [change]})
+        message: dict[str, Any] = {"id": f"m{thread_id}", "threadId": thread_id, "labelIds": labels or ["INBOX"]}
+        change = {"message": message, **({"labelIds": labels} if labels else {})}
+        self.history.append({"id": self._number(), "messages": [message], kind: [change]})
 
 
 def message(text: str, subject: str = "Renewal", *, moment: int = NEWEST, **more: Any) -> dict[str, Any]:

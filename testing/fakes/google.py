@@ -1,4 +1,4 @@
-"""Google Drive and Gmail over HTTP: pages, exports, changes, history, and Google's own words for every refusal."""
+"""Fake Google Drive and Gmail API: pages, exports, changes, history and Google's error format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from testing.fakes.account_server import AccountServer
 from testing.fakes.gmail import Mail
 from testing.fakes.google_drive import Drive, Found
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 
 # developers.google.com/workspace/drive/api/guides/handle-errors
 REASONS = {
@@ -30,29 +30,29 @@ class Google(AccountServer):
     def url(self) -> str:
         return f"{super().url}{self.version}"
 
-    def account(self, request: Request) -> Answer:
+    def respond_authorized(self, request: Request) -> Response:
         if request.method != "GET" or not request.path.startswith(f"{self.version}/"):
-            raise self.no(404)
-        found = self.found(request.path.removeprefix(f"{self.version}/").split("/"), request)
-        if found.thing:
-            self.ledger.sell([found.thing])
-        return found.answer
+            raise self.google_error(404)
+        response = self.respond_account(request.path.removeprefix(f"{self.version}/").split("/"), request)
+        if response.thing:
+            self.ledger.sell([response.thing])
+        return response.answer
 
-    def found(self, parts: list[str], request: Request) -> Found:
+    def respond_account(self, parts: list[str], request: Request) -> Found:
         raise NotImplementedError
 
-    def no(self, status: int, reason: str = "") -> Refusal:
-        return Refusal(self.error(status, reason or None))
+    def google_error(self, status: int, reason: str = "") -> ErrorResponse:
+        return ErrorResponse(self.error_response(status, reason or None))
 
-    def error(self, status: int, code: str | None = None) -> Answer:
+    def error_response(self, status: int, code: str | None = None) -> Response:
         reason, word = REASONS.get(status, ("backendError", "INTERNAL"))
         reason = code or reason
-        said = f"The stand-in answers {status}."
+        message = f"The fake answers {status}."
         domain = "usageLimits" if "LimitExceeded" in reason else "global"
-        errors = [{"domain": domain, "reason": reason, "message": said}]
+        errors = [{"domain": domain, "reason": reason, "message": message}]
         headers = {"WWW-Authenticate": 'Bearer realm="https://accounts.google.com/"'} if status == 401 else {}
-        body: dict[str, Any] = {"code": status, "message": said, "errors": errors, "status": word}
-        return as_json({"error": body}, status, headers)
+        body: dict[str, Any] = {"code": status, "message": message, "errors": errors, "status": word}
+        return json_response({"error": body}, status, headers)
 
 
 class DriveServer(Google):
@@ -62,9 +62,9 @@ class DriveServer(Google):
 
     def __init__(self, **server: Any) -> None:
         super().__init__(**server)
-        self.drive = Drive(self.no)
+        self.drive = Drive(self.google_error)
 
-    def found(self, parts: list[str], request: Request) -> Found:
+    def respond_account(self, parts: list[str], request: Request) -> Found:
         return self.drive.answer(parts, request)
 
 
@@ -75,7 +75,7 @@ class GmailServer(Google):
 
     def __init__(self, *, threads: int = 0, **server: Any) -> None:
         super().__init__(**server)
-        self.mail = Mail(self.no, generated=threads)
+        self.mail = Mail(self.google_error, generated=threads)
 
-    def found(self, parts: list[str], request: Request) -> Found:
+    def respond_account(self, parts: list[str], request: Request) -> Found:
         return self.mail.answer(parts, request)

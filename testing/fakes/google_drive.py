@@ -1,4 +1,4 @@
-"""The files of the stand-in for Google."""
+"""Fake Google Drive files: listing, export, download and the change feed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 
 DOCUMENT = "application/vnd.google-apps.document"
 SPREADSHEET = "application/vnd.google-apps.spreadsheet"
@@ -26,14 +26,14 @@ BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
 class Found(NamedTuple):
     """An answer, and the thing that it gives out."""
 
-    answer: Answer
+    answer: Response
     thing: str = ""
 
 
 class Drive:
     """``put``, ``trash`` and ``remove`` are what people do to files; each is a change with a number."""
 
-    def __init__(self, no: Callable[..., Refusal]) -> None:
+    def __init__(self, no: Callable[..., ErrorResponse]) -> None:
         self.no = no
         self.files: dict[str, dict[str, Any]] = {}
         self.contents: dict[str, bytes] = {}
@@ -85,11 +85,11 @@ class Drive:
             case ["files", file_id]:
                 if request.parameter("alt") == "media":
                     return Found(self._media(file_id), f"media:{file_id}")
-                return Found(as_json(_shown(self._file(file_id), request.parameter("fields"))))
+                return Found(json_response(_shown(self._file(file_id), request.parameter("fields"))))
             case ["files", file_id, "export"]:
                 return Found(self._export(file_id, request), f"export:{file_id}")
             case ["changes", "startPageToken"]:
-                return Found(as_json({"kind": "drive#startPageToken", "startPageToken": str(len(self.changes))}))
+                return Found(json_response({"kind": "drive#startPageToken", "startPageToken": str(len(self.changes))}))
             case ["changes"]:
                 return Found(self._changed(request))
         raise self.no(404)
@@ -99,39 +99,39 @@ class Drive:
             raise self.no(404)
         return self.files[file_id]
 
-    def _list(self, request: Request) -> Answer:
+    def _list(self, request: Request) -> Response:
         query = request.parameter("q") or ""
         mimes = set(re.findall(r"mimeType='([^']+)'", query))
-        found = [
+        files = [
             file
             for file in self.files.values()
             if (not mimes or file["mimeType"] in mimes) and not ("trashed=false" in query and file["trashed"])
         ]
         if request.parameter("orderBy") == "modifiedTime desc":
-            found.sort(key=lambda file: file["modifiedTime"], reverse=True)
+            files.sort(key=lambda file: file["modifiedTime"], reverse=True)
         size = min(int(request.parameter("pageSize") or 100), self.most)
         start = int((request.parameter("pageToken") or "~!!~0").removeprefix("~!!~"))
         fields = _inner(request, "files")
         body: dict[str, Any] = {"kind": "drive#fileList", "incompleteSearch": self.incomplete}
-        if start + size < len(found):
+        if start + size < len(files):
             body["nextPageToken"] = f"~!!~{start + size}"
-        return as_json({**body, "files": [_shown(file, fields) for file in found[start : start + size]]})
+        return json_response({**body, "files": [_shown(file, fields) for file in files[start : start + size]]})
 
-    def _media(self, file_id: str) -> Answer:
+    def _media(self, file_id: str) -> Response:
         file = self._file(file_id)
         if file["mimeType"].startswith(NATIVE) or file_id in self.undownloadable:
             raise self.no(403, "fileNotDownloadable")
-        return Answer(200, self.contents[file_id], {"Content-Type": file["mimeType"]})
+        return Response(200, self.contents[file_id], {"Content-Type": file["mimeType"]})
 
-    def _export(self, file_id: str, request: Request) -> Answer:
+    def _export(self, file_id: str, request: Request) -> Response:
         file, mime = self._file(file_id), request.parameter("mimeType") or ""
         if mime not in EXPORTS.get(file["mimeType"], ()):
             raise self.no(400, "badRequest")
         if len(self.contents[file_id]) > MOST_EXPORTED:
             raise self.no(403, "exportSizeLimitExceeded")
-        return Answer(200, self.contents[file_id], {"Content-Type": mime})
+        return Response(200, self.contents[file_id], {"Content-Type": mime})
 
-    def _changed(self, request: Request) -> Answer:
+    def _changed(self, request: Request) -> Response:
         token = request.parameter("pageToken") or ""
         if not token.isdigit():
             raise self.no(400)
@@ -143,8 +143,8 @@ class Drive:
         shown = [self._change(file_id, fields) for file_id in self.changes[start : start + size] if file_id]
         body: dict[str, Any] = {"kind": "drive#changeList", "changes": shown}
         if start + size < len(self.changes):
-            return as_json({**body, "nextPageToken": str(start + size)})
-        return as_json({**body, "newStartPageToken": str(len(self.changes))})
+            return json_response({**body, "nextPageToken": str(start + size)})
+        return json_response({**body, "newStartPageToken": str(len(self.changes))})
 
     def _change(self, file_id: str, fields: str | None) -> dict[str, Any]:
         change = {"kind": "drive#change", "changeType": "file", "fileId": file_id, "removed": file_id not in self.files}
@@ -159,10 +159,10 @@ def _told(moment: datetime) -> str:
 
 def _inner(request: Request, name: str) -> str | None:
     """Return the fields that are asked of each: ``files(id,name)``."""
-    found = re.search(rf"\b{name}\(([^()]*)\)", request.parameter("fields") or "")
-    return found[1] if found else None
+    match = re.search(rf"\b{name}\(([^()]*)\)", request.parameter("fields") or "")
+    return match[1] if match else None
 
 
 def _shown(file: dict[str, Any], fields: str | None) -> dict[str, Any]:
-    wanted = fields.split(",") if fields else DEFAULT_FIELDS
-    return {name: file[name] for name in wanted if name in file}
+    names = fields.split(",") if fields else DEFAULT_FIELDS
+    return {name: file[name] for name in names if name in file}

@@ -1,4 +1,4 @@
-"""Requests and answers as they are on the wire."""
+"""HTTP requests and responses of the fakes, and the client connection that can reset, stall or cut a body."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from threading import Event
 from typing import Any
 from urllib.parse import parse_qs
 
-SMALL = 16_384  # bytes of a body that go out with the head; the rest is not copied for it
-WATCH = 0.02  # seconds between two looks whether a client that is kept waiting has left
+INLINE_BODY_BYTES = 16_384  # bytes of a body that go out with the head; the rest is not copied for it
+POLL_SECONDS = 0.02  # seconds between two checks whether a waiting client has disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Request:
 
     def form(self) -> dict[str, Part]:
         """Return the parts of a multipart/form-data body by their names."""
-        found = re.search(r'boundary="?([^";]+)', self.headers.get("Content-Type") or "")
-        if not found:
+        boundary = re.search(r'boundary="?([^";]+)', self.headers.get("Content-Type") or "")
+        if not boundary:
             return {}
-        pieces = (b"\r\n" + self.body).split(b"\r\n--" + found[1].encode())
-        parts = [Part.of(*piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")[::2]) for piece in pieces[1:-1]]
+        pieces = (b"\r\n" + self.body).split(b"\r\n--" + boundary[1].encode())
+        parts = [Part.parse(*piece.removeprefix(b"\r\n").partition(b"\r\n\r\n")[::2]) for piece in pieces[1:-1]]
         return {part.name: part for part in parts}
 
 
@@ -64,19 +64,19 @@ class Part:
     content: bytes
 
     @classmethod
-    def of(cls, head: bytes, content: bytes) -> Part:
+    def parse(cls, head: bytes, content: bytes) -> Part:
         values = dict(re.findall(r'(?<![\w-])(name|filename)="([^"]*)"', head.decode("utf-8", "replace")))
         return cls(values.get("name", ""), values.get("filename", ""), content)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def head(self, length: int) -> bytes:
-        """The status line and the headers of a body that is said to have ``length`` bytes."""
+        """Return the status line and the headers for a body of ``length`` bytes."""
         phrase = HTTPStatus(self.status).phrase if self.status in HTTPStatus._value2member_map_ else "Unknown"
         lines = [f"HTTP/1.1 {self.status} {phrase}"]
         if self.status != 204 and "content-length" not in {name.lower() for name in self.headers}:
@@ -85,21 +85,21 @@ class Answer:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-class Refusal(Exception):
-    """The vendor says no; ``answer`` is how."""
+class ErrorResponse(Exception):
+    """The vendor says no; ``response`` is how."""
 
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
 
 
-def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     body = json.dumps(value, separators=(",", ":")).encode()
-    return Answer(status, body, {"Content-Type": "application/json", **(headers or {})})
+    return Response(status, body, {"Content-Type": "application/json", **(headers or {})})
 
 
-class Wire:
-    """One client's connection, for sending what no well-behaved server would."""
+class ClientConnection:
+    """One client's connection, with the operations that faults need."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, closing: Event) -> None:
         self.handler, self.closing = handler, closing
@@ -107,30 +107,30 @@ class Wire:
     def send(self, data: bytes | memoryview) -> None:
         self.handler.connection.sendall(data)
 
-    def whole(self, answer: Answer) -> None:
-        bodiless = self.handler.command == "HEAD" or answer.status in (204, 304)
-        self.send(answer.head(len(answer.body)) + (b"" if bodiless else answer.body[:SMALL]))
-        if len(answer.body) > SMALL and not bodiless:
-            self.send(memoryview(answer.body)[SMALL:])
+    def send_response(self, response: Response) -> None:
+        bodiless = self.handler.command == "HEAD" or response.status in (204, 304)
+        self.send(response.head(len(response.body)) + (b"" if bodiless else response.body[:INLINE_BODY_BYTES]))
+        if len(response.body) > INLINE_BODY_BYTES and not bodiless:
+            self.send(memoryview(response.body)[INLINE_BODY_BYTES:])
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Close the connection in an orderly way once this request is done."""
         self.handler.close_connection = True
 
     def reset(self) -> None:
         """Close with RST, so that the client reads ECONNRESET instead of the end of a stream."""
         self.handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.end()
+        self.close()
 
     def wait(self, seconds: float) -> bool:
         """Sleep; return whether the client is still there and the server still open."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if self.closing.wait(min(WATCH, left)) or self._left():
+            if self.closing.wait(min(POLL_SECONDS, left)) or self._has_left():
                 return False
         return True
 
-    def _left(self) -> bool:
+    def _has_left(self) -> bool:
         try:
             return not self.handler.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""HubSpot: contacts, companies and deals, listed, searched and put into the bin."""
+"""Fake HubSpot: contacts, companies and deals with listing, search, archive and associations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from threading import RLock
 from typing import Any
 
 from testing.fakes.account_server import AccountServer, now_ms
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 
 KINDS = ("contacts", "companies", "deals")
-MOST = 100  # of a listing; a search may have 200
-BEGAN = 1_767_571_200_000  # 2026-01-05: records that are made up changed a second after each other from then on
+MAX_PAGE_SIZE = 100  # of a listing; a search may have 200
+FIRST_CHANGE_MS = (
+    1_767_571_200_000  # 2026-01-05: records that are made up changed a second after each other from then on
+)
 CATEGORIES = {
     401: "EXPIRED_AUTHENTICATION", 403: "MISSING_SCOPES", 404: "OBJECT_NOT_FOUND", 429: "RATE_LIMITS",
     400: "VALIDATION_ERROR",
@@ -51,19 +53,21 @@ def _deal(id: int, total: Mapping[str, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MADE: dict[str, Callable[[int, Mapping[str, int]], dict[str, Any]]] = {
+GENERATORS: dict[str, Callable[[int, Mapping[str, int]], dict[str, Any]]] = {
     "contacts": _contact,
     "companies": _company,
     "deals": _deal,
 }
 
 
-class Shelf:
+class RecordStore:
     """Records of one kind: those made up from their ids take no room until they are changed."""
 
     def __init__(self, kind: str, total: Mapping[str, int]) -> None:
         self.kind, self.total = kind, total
-        self.modified = {id: BEGAN + id * 1000 for id in range(1, total[kind] + 1)}  # in the order of their ids
+        self.modified = {
+            id: FIRST_CHANGE_MS + id * 1000 for id in range(1, total[kind] + 1)
+        }  # in the order of their ids
         self.binned: dict[int, int] = {}
         self._sorted: list[int] | None = None
         self.own: dict[int, dict[str, Any]] = {}
@@ -74,11 +78,11 @@ class Shelf:
             self._sorted = None
         self.modified[id] = at
 
-    def take(self, id: int) -> None:
+    def remove(self, id: int) -> None:
         del self.modified[id]
         self._sorted = None
 
-    def beyond(self, after: int, most: int) -> list[int]:
+    def ids_from(self, after: int, most: int) -> list[int]:
         """Return ids from ``after`` on."""
         if self._sorted is None:
             self._sorted = sorted(self.modified)
@@ -86,17 +90,19 @@ class Shelf:
         return self._sorted[start : start + most]
 
     def properties(self, id: int) -> dict[str, Any]:
-        found = self.own.get(id)
-        return found if found is not None else MADE[self.kind](id, self.total)
+        properties = self.own.get(id)
+        return properties if properties is not None else GENERATORS[self.kind](id, self.total)
 
-    def shown(self, id: int, names: Iterable[str]) -> dict[str, Any]:
-        created, changed = iso(BEGAN), iso(self.modified.get(id, BEGAN))
-        known = {**self.properties(id), "createdate": created, self.clock: changed, "hs_object_id": str(id)}
-        said = {name: known[name] for name in (*names, "createdate", self.clock, "hs_object_id") if name in known}
-        found = {"id": str(id), "properties": said, "createdAt": created, "updatedAt": changed}
+    def to_json(self, id: int, names: Iterable[str]) -> dict[str, Any]:
+        created, changed = format_time(FIRST_CHANGE_MS), format_time(self.modified.get(id, FIRST_CHANGE_MS))
+        values = {**self.properties(id), "createdate": created, self.clock: changed, "hs_object_id": str(id)}
+        properties = {
+            name: values[name] for name in (*names, "createdate", self.clock, "hs_object_id") if name in values
+        }
+        record = {"id": str(id), "properties": properties, "createdAt": created, "updatedAt": changed}
         if id in self.binned:
-            return {**found, "archived": True, "archivedAt": iso(self.binned[id])}
-        return {**found, "archived": False}
+            return {**record, "archived": True, "archivedAt": format_time(self.binned[id])}
+        return {**record, "archived": False}
 
 
 class HubSpotServer(AccountServer):
@@ -123,15 +129,15 @@ class HubSpotServer(AccountServer):
         super().__init__(**server)
         self.cap, self.lag = cap, lag
         total = {"contacts": contacts, "companies": companies, "deals": deals}
-        self.shelves = {kind: Shelf(kind, total) for kind in KINDS}
+        self.stores = {kind: RecordStore(kind, total) for kind in KINDS}
         self.associations = {
-            id: [(1 + (id - 1) % companies, True)] if companies else [] for id in self.shelves["deals"].modified
+            id: [(1 + (id - 1) % companies, True)] if companies else [] for id in self.stores["deals"].modified
         }
         self._ids = count(max(total.values()) + 1)
         self._state = RLock()
         object_ = rf"{re.escape(objects_path)}/(\w+)"
         batch = rf"{re.escape(associations_path)}/deals/companies/batch/read"
-        self._routes: list[tuple[re.Pattern[str], Callable[..., Answer]]] = [
+        self._routes: list[tuple[re.Pattern[str], Callable[..., Response]]] = [
             (re.compile(rf"GET {object_}"), self._list),
             (re.compile(rf"GET {object_}/(\d+)"), self._get),
             (re.compile(rf"POST {object_}/search"), self._search),
@@ -143,7 +149,7 @@ class HubSpotServer(AccountServer):
     ) -> int:
         """Add a record, changed at ``at`` in ms of the epoch (now); return its id."""
         with self._state:
-            id, shelf = next(self._ids), self.shelves[kind]
+            id, shelf = next(self._ids), self.stores[kind]
             shelf.own[id] = dict(properties)
             shelf.put(id, now_ms() if at is None else at)
             if company is not None:
@@ -152,36 +158,36 @@ class HubSpotServer(AccountServer):
 
     def change(self, kind: str, id: int, *, at: int | None = None, **properties: Any) -> None:
         with self._state:
-            shelf = self.shelves[kind]
+            shelf = self.stores[kind]
             shelf.own[id] = {**shelf.properties(id), **properties}
             shelf.put(id, now_ms() if at is None else at)
 
     def archive(self, kind: str, id: int, *, at: int | None = None) -> None:
         with self._state:
-            shelf = self.shelves[kind]
+            shelf = self.stores[kind]
             shelf.own[id] = shelf.properties(id)
             shelf.binned[id] = now_ms() if at is None else at
-            shelf.take(id)
+            shelf.remove(id)
 
     def merge(self, kind: str, winner: int, loser: int) -> None:
         with self._state:
-            self.shelves[kind].take(loser)
-            known = self.shelves[kind].properties(winner).get("hs_merged_object_ids")
-            self.change(kind, winner, hs_merged_object_ids=";".join(filter(None, (known, str(loser)))))
+            self.stores[kind].remove(loser)
+            merged_ids = self.stores[kind].properties(winner).get("hs_merged_object_ids")
+            self.change(kind, winner, hs_merged_object_ids=";".join(filter(None, (merged_ids, str(loser)))))
 
-    def account(self, request: Request) -> Answer:
+    def respond_authorized(self, request: Request) -> Response:
         for route, act in self._routes:
-            if found := route.fullmatch(request.route):
+            if match := route.fullmatch(request.route):
                 with self._state:
-                    return act(request, *found.groups())
-        raise Refusal(self.error(404))
+                    return act(request, *match.groups())
+        raise ErrorResponse(self.error_response(404))
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        said = {"status": "error", "message": f"The stand-in answers {status}.", "correlationId": str(uuid.uuid4())}
-        said["category"] = code or CATEGORIES.get(status, "INTERNAL_ERROR")
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        body = {"status": "error", "message": f"The fake answers {status}.", "correlationId": str(uuid.uuid4())}
+        body["category"] = code or CATEGORIES.get(status, "INTERNAL_ERROR")
         if status == 429:
-            said |= {"errorType": "RATE_LIMIT", "policyName": "TEN_SECONDLY_ROLLING"}
-        return as_json(said, status, self._pace())
+            body |= {"errorType": "RATE_LIMIT", "policyName": "TEN_SECONDLY_ROLLING"}
+        return json_response(body, status, self._pace())
 
     def _pace(self) -> dict[str, str]:
         if not self.limit:
@@ -192,36 +198,36 @@ class HubSpotServer(AccountServer):
             "X-HubSpot-RateLimit-Interval-Milliseconds": str(int(self.window * 1000)),
         }
 
-    def _shelf(self, kind: str) -> Shelf:
-        if kind not in self.shelves:
-            raise Refusal(self.error(404))
-        return self.shelves[kind]
+    def _store(self, kind: str) -> RecordStore:
+        if kind not in self.stores:
+            raise ErrorResponse(self.error_response(404))
+        return self.stores[kind]
 
-    def _list(self, request: Request, kind: str) -> Answer:
-        shelf, limit = self._shelf(kind), int(request.parameter("limit") or 10)
-        if not 1 <= limit <= MOST:
-            raise Refusal(self.error(400))
+    def _list(self, request: Request, kind: str) -> Response:
+        shelf, limit = self._store(kind), int(request.parameter("limit") or 10)
+        if not 1 <= limit <= MAX_PAGE_SIZE:
+            raise ErrorResponse(self.error_response(400))
         after = int(request.parameter("after") or 0)
         if request.parameter("archived") == "true":
             ids = sorted(id for id in shelf.binned if id >= after)[: limit + 1]
         else:
-            ids = shelf.beyond(after, limit + 1)
+            ids = shelf.ids_from(after, limit + 1)
         rows = [self._row(shelf, request, id) for id in ids[:limit]]
         onward = str(ids[limit]) if len(ids) > limit else None
-        return as_json({"results": rows, **self._paging(request, onward)}, headers=self._pace())
+        return json_response({"results": rows, **self._paging(request, onward)}, headers=self._pace())
 
-    def _get(self, request: Request, kind: str, id: str) -> Answer:
-        shelf = self._shelf(kind)
+    def _get(self, request: Request, kind: str, id: str) -> Response:
+        shelf = self._store(kind)
         if int(id) not in shelf.modified:
-            raise Refusal(self.error(404))
-        return as_json(self._row(shelf, request, int(id)))
+            raise ErrorResponse(self.error_response(404))
+        return json_response(self._row(shelf, request, int(id)))
 
-    def _row(self, shelf: Shelf, request: Request, id: int) -> dict[str, Any]:
-        row = shelf.shown(id, (request.parameter("properties") or "").split(","))
-        found = self.associations.get(id) if shelf.kind == "deals" else None
-        if not found or request.parameter("associations") != "companies":
+    def _row(self, shelf: RecordStore, request: Request, id: int) -> dict[str, Any]:
+        row = shelf.to_json(id, (request.parameter("properties") or "").split(","))
+        companies = self.associations.get(id) if shelf.kind == "deals" else None
+        if not companies or request.parameter("associations") != "companies":
             return row
-        kinds = [(company, NAMES[type]) for company, primary in found for type, _ in reversed(TYPES[primary])]
+        kinds = [(company, NAMES[type]) for company, primary in companies for type, _ in reversed(TYPES[primary])]
         return {**row, "associations": {"companies": {"results": [{"id": str(c), "type": t} for c, t in kinds]}}}
 
     def _paging(self, request: Request, after: str | None) -> dict[str, Any]:
@@ -229,33 +235,35 @@ class HubSpotServer(AccountServer):
             return {}
         return {"paging": {"next": {"after": after, "link": f"{self.url}{request.path}?after={after}"}}}
 
-    def _search(self, request: Request, kind: str) -> Answer:
-        shelf, asked = self._shelf(kind), json.loads(request.body)
-        limit, start, sorts = asked.get("limit", 10), int(asked.get("after") or 0), asked.get("sorts", [])
-        if not 1 <= limit <= 2 * MOST or start + limit > self.cap or len(sorts) > 1:
-            raise Refusal(self.error(400))
-        filters = [each for group in asked.get("filterGroups", []) for each in group["filters"]]
-        known = now_ms() - int(self.lag * 1000)
-        ids = [id for id, at in shelf.modified.items() if at <= known and self._fits(shelf, id, at, filters)]
+    def _search(self, request: Request, kind: str) -> Response:
+        shelf, params = self._store(kind), json.loads(request.body)
+        limit, start, sorts = params.get("limit", 10), int(params.get("after") or 0), params.get("sorts", [])
+        if not 1 <= limit <= 2 * MAX_PAGE_SIZE or start + limit > self.cap or len(sorts) > 1:
+            raise ErrorResponse(self.error_response(400))
+        filters = [each for group in params.get("filterGroups", []) for each in group["filters"]]
+        latest = now_ms() - int(self.lag * 1000)
+        ids = [id for id, at in shelf.modified.items() if at <= latest and self._fits(shelf, id, at, filters)]
         order = sorts[0]["propertyName"] if sorts else "hs_object_id"
         # Those that are equal come in any order, and in another one next time.
         ids.sort(
             key=lambda id: (shelf.modified[id] if order == shelf.clock else id, (id * 7919 + self.requests) % 1009)
         )
-        rows = [shelf.shown(id, asked.get("properties", [])) for id in ids[start : start + limit]]
+        rows = [shelf.to_json(id, params.get("properties", [])) for id in ids[start : start + limit]]
         onward = str(start + limit) if start + limit < len(ids) else None
-        return as_json({"total": len(ids), "results": rows, **self._paging(request, onward)}, headers=self._pace())
+        return json_response(
+            {"total": len(ids), "results": rows, **self._paging(request, onward)}, headers=self._pace()
+        )
 
-    def _fits(self, shelf: Shelf, id: int, at: int, filters: list[dict[str, str]]) -> bool:
+    def _fits(self, shelf: RecordStore, id: int, at: int, filters: list[dict[str, str]]) -> bool:
         numbers = {shelf.clock: at, "hs_object_id": id}
         compare: dict[str, Callable[[int, int], bool]] = {
             "GTE": int.__ge__, "GT": int.__gt__, "LTE": int.__le__, "LT": int.__lt__, "EQ": int.__eq__,
         }  # fmt: skip
         return all(compare[each["operator"]](numbers[each["propertyName"]], int(each["value"])) for each in filters)
 
-    def _associated(self, request: Request) -> Answer:
+    def _associated(self, request: Request) -> Response:
         results, errors = [], []
-        for asked in json.loads(request.body)["inputs"]:
+        for deal in json.loads(request.body)["inputs"]:
             to = [
                 {
                     "toObjectId": company,
@@ -264,18 +272,20 @@ class HubSpotServer(AccountServer):
                         for type, label in TYPES[primary]
                     ],
                 }
-                for company, primary in self.associations.get(int(asked["id"]), [])
+                for company, primary in self.associations.get(int(deal["id"]), [])
             ]
             if to:
-                results.append({"from": {"id": asked["id"]}, "to": to})
+                results.append({"from": {"id": deal["id"]}, "to": to})
             else:
-                errors.append(_nobody(asked["id"]))
-        now = iso(now_ms())
+                errors.append(_no_association_error(deal["id"]))
+        now = format_time(now_ms())
         body = {"status": "COMPLETE", "results": results, "startedAt": now, "completedAt": now}
-        return as_json({**body, "errors": errors, "numErrors": len(errors)}, 207) if errors else as_json(body)
+        return (
+            json_response({**body, "errors": errors, "numErrors": len(errors)}, 207) if errors else json_response(body)
+        )
 
 
-def _nobody(deal: str) -> dict[str, Any]:
+def _no_association_error(deal: str) -> dict[str, Any]:
     context = {"fromObjectId": [deal], "fromObjectType": ["deal"], "toObjectType": ["company"]}
     return {
         "status": "error",
@@ -286,5 +296,5 @@ def _nobody(deal: str) -> dict[str, Any]:
     }
 
 
-def iso(ms: int) -> str:
+def format_time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a stand-in sold."""
+"""Ledger of a fake: every item it sold."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Ledger:
 
     def summary(self, *, items: bool = False) -> dict[str, Any]:
         with self._lock:
-            found = {"calls": self.calls, "sold": self.sold, "distinct": len(self.counts), "repeated": self.repeated}
-            return {**found, **self.totals, **({"items": dict(self.counts)} if items else {})}
+            totals = {"calls": self.calls, "sold": self.sold, "distinct": len(self.counts), "repeated": self.repeated}
+            return {**totals, **self.totals, **({"items": dict(self.counts)} if items else {})}
 
     def _append(self, lines: str) -> None:
         assert self.file

@@ -1,4 +1,4 @@
-"""LlamaParse: files, parse jobs that really read the PDF, their callbacks and their bill."""
+"""Fake LlamaParse: files, parse jobs that really read the PDF, callbacks and a ledger."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from threading import RLock
 from typing import Any
 
 from testing.fakes import pdf_text
-from testing.fakes.delayed import Later
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
-from testing.fakes.llamaparse_callbacks import Letter, Postman, contract_letter, contract_payload, event, letter
-from testing.fakes.parse_jobs import CREDITS, OVER, Job, Source
-from testing.fakes.server import Server, pause
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
+from testing.fakes.llamaparse_callbacks import (
+    Callback,
+    CallbackSender,
+    build_callback,
+    build_contract_callback,
+    contract_payload,
+    event,
+)
+from testing.fakes.parse_jobs import CREDITS, FINAL_STATUSES, Job, Source
+from testing.fakes.scheduler import Scheduler
+from testing.fakes.server import Server, sleep
 
 KEY = "llx-stand-in"
 PURPOSES = {"user_data", "parse", "extract", "split", "classify", "sheet", "agent_app"}
@@ -59,8 +66,8 @@ class LlamaParseServer(Server):
         self.project = str(uuid.uuid4())
         self._cached: dict[str, list[str]] = {}
         self._state = RLock()
-        self._later = Later()
-        self.postman = Postman(self._later, seed=seed, backoff_factor=backoff_factor)
+        self._later = Scheduler()
+        self.postman = CallbackSender(self._later, seed=seed, backoff_factor=backoff_factor)
         self.p_lost, self.p_doubled = p_lost, p_doubled
 
     @property
@@ -91,20 +98,20 @@ class LlamaParseServer(Server):
         super().close()
         self._later.stop()
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         if request.bearer != self.key:
-            raise Refusal(self.error(401))
-        pause(self.answer_delay)
+            raise ErrorResponse(self.error_response(401))
+        sleep(self.answer_delay)
         for route, call in ROUTES:
-            if found := route.fullmatch(request.route):
+            if match := route.fullmatch(request.route):
                 with self._state:
-                    return call(self, request, *found.groups())
+                    return call(self, request, *match.groups())
         raise self._refusal(404, "Not Found")
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"detail": code or MESSAGES.get(status, f"The stand-in answers {status}.")}, status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"detail": code or MESSAGES.get(status, f"The fake answers {status}.")}, status)
 
-    def told(self) -> dict[str, Any]:
+    def control_fields(self) -> dict[str, Any]:
         with self._state:
             statuses = [job.status for job in self.jobs.values()]
         return {
@@ -120,7 +127,7 @@ class LlamaParseServer(Server):
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def _upload(self, request: Request) -> Answer:
+    def _upload(self, request: Request) -> Response:
         form = request.form()
         if "file" not in form or (part := form.get("purpose")) is None or part.content.decode() not in PURPOSES:
             raise self._refusal(422, "file and purpose are required")
@@ -129,23 +136,23 @@ class LlamaParseServer(Server):
             form["file"].filename or "file", form["file"].content, external, form["purpose"].content.decode()
         )
         self.files[source.id] = source
-        return as_json(source.shown(self.project))
+        return json_response(source.to_json(self.project))
 
-    def _list_files(self, request: Request) -> Answer:
+    def _list_files(self, request: Request) -> Response:
         external, name = request.parameter("external_file_id"), request.parameter("file_name")
-        found = [
-            source.shown(self.project)
+        files = [
+            source.to_json(self.project)
             for source in self.files.values()
             if external in (None, source.external_file_id) and name in (None, source.name)
         ]
-        return self._page(request, found)
+        return self._page(request, files)
 
-    def _show_file(self, request: Request, file_id: str) -> Answer:
-        return as_json(self._file(file_id).shown(self.project))
+    def _show_file(self, request: Request, file_id: str) -> Response:
+        return json_response(self._file(file_id).to_json(self.project))
 
-    def _delete_file(self, request: Request, file_id: str) -> Answer:
+    def _delete_file(self, request: Request, file_id: str) -> Response:
         del self.files[self._file(file_id).id]
-        return Answer(204)
+        return Response(204)
 
     def _file(self, file_id: str) -> Source:
         if file_id not in self.files:
@@ -154,18 +161,18 @@ class LlamaParseServer(Server):
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 
-    def _submit(self, request: Request) -> Answer:
-        job = Job.of(self._file, self._options(request))
+    def _submit(self, request: Request) -> Response:
+        job = Job.from_options(self._file, self._options(request))
         try:
-            job.pages = pdf_text.read(job.source.content)
-            job.numbers = pdf_text.wanted(job.options.get("page_ranges"), len(job.pages))
+            job.pages = pdf_text.read_pages(job.source.content)
+            job.numbers = pdf_text.parse_page_ranges(job.options.get("page_ranges"), len(job.pages))
         except ValueError:
-            job.error = "The file could not be read."
+            job.error_response = "The file could not be read."
         self._charge(job)
         self.jobs[job.id] = job
         self._notify(job, "parse.pending")
-        self._later.after(0.0, lambda: self._run(job))
-        return as_json(job.shown(self.project))
+        self._later.call_later(0.0, lambda: self._run(job))
+        return json_response(job.to_json(self.project))
 
     def _options(self, request: Request) -> dict[str, Any]:
         try:
@@ -175,7 +182,7 @@ class LlamaParseServer(Server):
         if not isinstance(options, dict) or options.get("tier") not in CREDITS or not options.get("version"):
             raise self._refusal(422, "tier and version are required")
         if not options.get("file_id"):
-            raise self._refusal(422, "file_id is required: this stand-in fetches no source_url")
+            raise self._refusal(422, "file_id is required: this fake fetches no source_url")
         metadata = options.get("user_metadata") or {}
         if not all(isinstance(value, str) for pair in metadata.items() for value in pair):
             raise self._refusal(422, "user_metadata maps strings to strings")
@@ -194,52 +201,54 @@ class LlamaParseServer(Server):
             if job.status == "PENDING":
                 job.move("RUNNING")
                 self._notify(job, "parse.running")
-        self._later.after(self.delay, lambda: self._finish(job))
+        self._later.call_later(self.delay, lambda: self._finish(job))
 
     def _finish(self, job: Job) -> None:
         with self._state:
             if job.status != "RUNNING" or job.id not in self.jobs:
                 return
             job.failed = set(self.failed_pages) & set(job.numbers)
-            if self.fails or job.error or (job.numbers and len(job.failed) == len(job.numbers)):
-                job.error = job.error or "The parse failed."
+            if self.fails or job.error_response or (job.numbers and len(job.failed) == len(job.numbers)):
+                job.error_response = job.error_response or "The parse failed."
                 job.move("FAILED")
                 self._notify(job, "parse.error")
             else:
                 job.move("COMPLETED")
                 self._notify(job, "parse.partial_success" if job.failed else "parse.success")
 
-    def _list_jobs(self, request: Request) -> Answer:
+    def _list_jobs(self, request: Request) -> Response:
         ids, status = request.parameters.get("job_ids"), request.parameter("status")
         since, until = request.parameter("created_at_on_or_after"), request.parameter("created_at_on_or_before")
-        found = [
-            job.shown(self.project)
+        jobs = [
+            job.to_json(self.project)
             for job in reversed(self.jobs.values())
             if (ids is None or job.id in ids)
             and status in (None, job.status)
             and (since is None or job.created_at >= datetime.fromisoformat(since))
             and (until is None or job.created_at <= datetime.fromisoformat(until))
         ]
-        return self._page(request, found)
+        return self._page(request, jobs)
 
-    def _show_job(self, request: Request, job_id: str) -> Answer:
+    def _show_job(self, request: Request, job_id: str) -> Response:
         job = self._job(job_id)
-        return as_json({"job": job.shown(self.project), **job.results(set(request.parameters.get("expand", [])))})
+        return json_response(
+            {"job": job.to_json(self.project), **job.results(set(request.parameters.get("expand", [])))}
+        )
 
-    def _cancel(self, request: Request, job_id: str) -> Answer:
+    def _cancel(self, request: Request, job_id: str) -> Response:
         job = self._job(job_id)
-        if job.status in OVER:
+        if job.status in FINAL_STATUSES:
             raise self._refusal(400, f"Job is already {job.status}")
         job.move("CANCELLED")
         self._notify(job, "parse.cancelled")
-        return as_json(job.shown(self.project))
+        return json_response(job.to_json(self.project))
 
-    def _delete_job(self, request: Request, job_id: str) -> Answer:
+    def _delete_job(self, request: Request, job_id: str) -> Response:
         job = self._job(job_id)
-        if job.status not in OVER:
+        if job.status not in FINAL_STATUSES:
             raise self._refusal(409, "Cancel the job before deleting it")
         del self.jobs[job_id]
-        return as_json({"id": job_id, "project_id": self.project})
+        return json_response({"id": job_id, "project_id": self.project})
 
     def _job(self, job_id: str) -> Job:
         if job_id not in self.jobs:
@@ -248,33 +257,37 @@ class LlamaParseServer(Server):
 
     # --- what they share ---------------------------------------------------------------------------------------------
 
-    def _page(self, request: Request, found: list[dict[str, Any]]) -> Answer:
+    def _page(self, request: Request, rows: list[dict[str, Any]]) -> Response:
         size = min(int(request.parameter("page_size") or PAGE_SIZE), LARGEST_PAGE)
         token = request.parameter("page_token")
-        start = next((at for at, item in enumerate(found) if item["id"] == token), len(found)) if token else 0
-        following = found[start + size]["id"] if start + size < len(found) else None
-        return as_json({"items": found[start : start + size], "next_page_token": following, "total_size": len(found)})
+        start = next((at for at, item in enumerate(rows) if item["id"] == token), len(rows)) if token else 0
+        following = rows[start + size]["id"] if start + size < len(rows) else None
+        return json_response(
+            {"items": rows[start : start + size], "next_page_token": following, "total_size": len(rows)}
+        )
 
-    def _refusal(self, status: int, detail: str) -> Refusal:
-        return Refusal(self.error(status, detail))
+    def _refusal(self, status: int, detail: str) -> ErrorResponse:
+        return ErrorResponse(self.error_response(status, detail))
 
     def _notify(self, job: Job, kind: str) -> None:
         payload = event(job.id, kind)
         for to in job.options.get("webhook_configurations") or []:
             if to.get("webhook_url") and kind in (to.get("webhook_events") or [kind]):
-                written = self._by_contract(job, kind, to) if self.contract == "002" else letter(job.id, to, payload)
+                written = (
+                    self._by_contract(job, kind, to) if self.contract == "002" else build_callback(job.id, to, payload)
+                )
                 if written:
-                    self.postman.post(written, luck=job.luck)
+                    self.postman.send(written, luck=job.seed)
 
-    def _by_contract(self, job: Job, kind: str, to: dict[str, Any]) -> Letter | None:
-        if job.status not in OVER:
+    def _by_contract(self, job: Job, kind: str, to: dict[str, Any]) -> Callback | None:
+        if job.status not in FINAL_STATUSES:
             return None
         secret = to.get("webhook_signing_secret") or self.standard_secret
         payload = contract_payload(job.metadata, job.markdown(), job.version, ok=job.status == "COMPLETED")
-        return contract_letter(job.id, kind, to, payload, secret)
+        return build_contract_callback(job.id, kind, to, payload, secret)
 
 
-ROUTES: list[tuple[re.Pattern[str], Callable[..., Answer]]] = [
+ROUTES: list[tuple[re.Pattern[str], Callable[..., Response]]] = [
     (re.compile(r"POST /api/v1/beta/files"), LlamaParseServer._upload),
     (re.compile(r"GET /api/v1/beta/files"), LlamaParseServer._list_files),
     (re.compile(r"GET /api/v1/beta/files/([^/]+)"), LlamaParseServer._show_file),

@@ -1,4 +1,4 @@
-"""The callbacks of LlamaParse: how they are signed, sent, sent again, lost and doubled."""
+"""Callbacks of the fake LlamaParse: signatures, delivery, retries, losses and duplicates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import requests
 from standardwebhooks import Webhook
 
-from testing.fakes.delayed import Later
+from testing.fakes.scheduler import Scheduler
 
 BACKOFF = (1.0, 2.0, 4.0)  # seconds after the first, second and third failure: VENDORS §1.6
 PAGE_BREAK = "\n---\n"
@@ -61,7 +61,7 @@ def contract_payload(metadata: Mapping[str, str], pages: Sequence[str], version:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Callback:
     """One callback, as often as it is sent."""
 
     job_id: str
@@ -75,12 +75,12 @@ class Letter:
 class Delivery:
     """One attempt; ``status`` 0: nobody answered."""
 
-    letter: Letter
+    letter: Callback
     attempt: int
     status: int
 
 
-def letter(job_id: str, to: Mapping[str, Any], payload: Mapping[str, Any]) -> Letter:
+def build_callback(job_id: str, to: Mapping[str, Any], payload: Mapping[str, Any]) -> Callback:
     """The real delivery to one of the submit's webhook_configurations."""
     text = json.dumps(payload, separators=(",", ":"))
     body = (text if to.get("webhook_output_format") == "json" else json.dumps(text)).encode()
@@ -93,30 +93,32 @@ def letter(job_id: str, to: Mapping[str, Any], payload: Mapping[str, Any]) -> Le
         **{name: str(value) for name, value in (to.get("webhook_headers") or {}).items()},
         **({"LC-Signature": lc_signature(secret, body)} if secret else {}),
     }
-    return Letter(job_id, payload["event_type"], to["webhook_url"], headers, body)
+    return Callback(job_id, payload["event_type"], to["webhook_url"], headers, body)
 
 
-def contract_letter(job_id: str, kind: str, to: Mapping[str, Any], payload: Mapping[str, Any], secret: str) -> Letter:
+def build_contract_callback(
+    job_id: str, kind: str, to: Mapping[str, Any], payload: Mapping[str, Any], secret: str
+) -> Callback:
     """The same by the contract of context 002 §4."""
     body = json.dumps(payload, separators=(",", ":")).encode()
     headers = standard_headers(secret, body, id=f"msg_{uuid.uuid4().hex}") if secret else {}
-    return Letter(job_id, kind, to["webhook_url"], {"Content-Type": "application/json", **headers}, body)
+    return Callback(job_id, kind, to["webhook_url"], {"Content-Type": "application/json", **headers}, body)
 
 
-class Postman:
+class CallbackSender:
     """Delivers letters at least once, or loses them.
 
     ``p_lost`` and ``p_doubled`` are decided by ``seed`` and the letter's ``luck`` key, whatever the order of things.
     """
 
-    def __init__(self, later: Later, *, seed: int, backoff_factor: float, timeout: float = TIMEOUT) -> None:
+    def __init__(self, later: Scheduler, *, seed: int, backoff_factor: float, timeout: float = TIMEOUT) -> None:
         self.later, self.seed, self.backoff_factor, self.timeout = later, seed, backoff_factor, timeout
         self.p_lost = self.p_doubled = 0.0
         self.deliveries: deque[Delivery] = deque(maxlen=10_000)
-        self.lost: deque[Letter] = deque(maxlen=10_000)
-        self.doubled: deque[Letter] = deque(maxlen=10_000)
+        self.lost: deque[Callback] = deque(maxlen=10_000)
+        self.doubled: deque[Callback] = deque(maxlen=10_000)
 
-    def post(self, letter: Letter, *, luck: str) -> None:
+    def send(self, letter: Callback, *, luck: str) -> None:
         dice = Random(f"{self.seed}:{luck}:{letter.kind}")
         lost, doubled = dice.random() < self.p_lost, dice.random() < self.p_doubled
         if lost:
@@ -127,10 +129,10 @@ class Postman:
             self.doubled.append(letter)
             self.deliver(letter)
 
-    def deliver(self, letter: Letter, attempt: int = 1, *, delay: float = 0.0) -> None:
-        self.later.after(delay, lambda: self._attempt(letter, attempt))
+    def deliver(self, letter: Callback, attempt: int = 1, *, delay: float = 0.0) -> None:
+        self.later.call_later(delay, lambda: self._attempt(letter, attempt))
 
-    def _attempt(self, letter: Letter, attempt: int) -> None:
+    def _attempt(self, letter: Callback, attempt: int) -> None:
         try:
             sent = requests.post(
                 letter.url, letter.body, headers=letter.headers, timeout=self.timeout, allow_redirects=False

@@ -1,4 +1,4 @@
-"""Providers' MCP servers: the SDK's own server side over streamable HTTP, with the records of the other stand-ins."""
+"""Fake MCP servers of the providers: the SDK's server over streamable HTTP, with the records of the other fakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
 
-from testing.fakes.http_messages import Refusal
+from testing.fakes.http_messages import ErrorResponse
 
 TOKEN = "mcp-token"
 LISTED = 2  # tools a page of their listing
@@ -27,7 +27,7 @@ LISTED = 2  # tools a page of their listing
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """``act`` returns an object, or the texts of an answer that is none; it raises Refusal."""
+    """``act`` returns an object, or the texts of an answer that is none; it raises ErrorResponse."""
 
     properties: Mapping[str, Any]
     act: Callable[[dict[str, Any]], dict[str, Any] | list[str]]
@@ -39,7 +39,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class McpFault:
     """What goes wrong instead of an answer; ``prose`` is what a provider says of it to people.
 
     ``delay`` seconds before anything. ``drip``: a byte of the answer at a time. ``size``: bytes of an endless answer.
@@ -64,7 +64,7 @@ class McpServer:
 
     def __init__(self, tools: Mapping[str, Tool], *, structured: bool = True, sse: bool = False) -> None:
         self._made, self.structured, self._sse = dict(tools), structured, sse
-        self.behave()
+        self.clear_faults()
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/mcp"
@@ -81,16 +81,16 @@ class McpServer:
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
         self._app = self._built()
 
-    def behave(self) -> None:
+    def clear_faults(self) -> None:
         """Be as new: all tools, one good token, no faults."""
         self.tools, self.tokens = dict(self._made), {TOKEN}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.requests: list[str] = []
-        self._faults: list[tuple[str, Fault, int]] = []
+        self._faults: list[tuple[str, McpFault, int]] = []
 
-    def misbehave(self, route: str, fault: Fault, *, times: int = 1, after: int = 0) -> None:
+    def inject_fault(self, route: str, fault: McpFault, *, times: int = 1, after: int = 0) -> None:
         """Do wrong at calls of "tools/call search_files", "tools/list", with * and ?; the first ``after`` go well."""
-        self._faults += [(route, Fault(), after)] if after else []
+        self._faults += [(route, McpFault(), after)] if after else []
         self._faults.append((route, fault, times))
 
     def rename(self, tool: str, old: str, new: str) -> None:
@@ -98,8 +98,8 @@ class McpServer:
         was = self.tools[tool]
         properties = {new if name == old else name: schema for name, schema in was.properties.items()}
 
-        def act(asked: dict[str, Any]) -> Any:
-            return was.act({old if name == new else name: value for name, value in asked.items()})
+        def act(arguments: dict[str, Any]) -> Any:
+            return was.act({old if name == new else name: value for name, value in arguments.items()})
 
         self.tools[tool] = replace(was, properties=properties, act=act)
 
@@ -149,19 +149,19 @@ class McpServer:
         return types.ListToolsResult(tools=listed, next_cursor=more)
 
     async def _call(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-        asked = dict(params.arguments or {})
-        self.calls.append((params.name, asked))
+        arguments = dict(params.arguments or {})
+        self.calls.append((params.name, arguments))
         fault = self._next(f"tool {params.name}")
         if fault and fault.told:
             return types.CallToolResult(content=[types.TextContent(text=fault.told)], is_error=True)
         try:
-            found = fault.instead if fault and fault.instead is not None else self.tools[params.name].act(asked)
-        except Refusal as refusal:
-            return types.CallToolResult(content=[types.TextContent(text=refusal.answer.body.decode())], is_error=True)
-        if isinstance(found, list):
-            return types.CallToolResult(content=[types.TextContent(text=text) for text in found])
-        text = types.TextContent(text=json.dumps(found))
-        return types.CallToolResult(content=[text], structured_content=found if self.structured else None)
+            content = fault.instead if fault and fault.instead is not None else self.tools[params.name].act(arguments)
+        except ErrorResponse as refusal:
+            return types.CallToolResult(content=[types.TextContent(text=refusal.response.body.decode())], is_error=True)
+        if isinstance(content, list):
+            return types.CallToolResult(content=[types.TextContent(text=text) for text in content])
+        text = types.TextContent(text=json.dumps(content))
+        return types.CallToolResult(content=[text], structured_content=content if self.structured else None)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -176,7 +176,7 @@ class McpServer:
         if fault is None or not await self._spoiled(fault, send):
             await self._app(scope, _again(body, receive), send)
 
-    async def _spoiled(self, fault: Fault, send: Any) -> bool:
+    async def _spoiled(self, fault: McpFault, send: Any) -> bool:
         """Send what is wrong; False when the answer itself shall follow."""
         await self._pause(fault.delay)
         headers = [(name.lower().encode(), value.encode()) for name, value in fault.headers.items()]
@@ -185,8 +185,8 @@ class McpServer:
             return False
         await send({"type": "http.response.start", "status": fault.status or 200, "headers": headers})
         if fault.status:
-            said = json.dumps({"error": {"code": fault.status, "message": fault.prose}}).encode()
-            await send({"type": "http.response.body", "body": said})
+            body = json.dumps({"error": {"code": fault.status, "message": fault.prose}}).encode()
+            await send({"type": "http.response.body", "body": body})
             return True
         sent, piece = 0, b" " * (1 if fault.drip else 65536)
         while not self._server.should_exit and (fault.drip or sent < fault.size):
@@ -202,7 +202,7 @@ class McpServer:
             await asyncio.sleep(min(seconds, 0.02))
         await asyncio.sleep(0)
 
-    def _next(self, route: str) -> Fault | None:
+    def _next(self, route: str) -> McpFault | None:
         for at, (pattern, fault, times) in enumerate(self._faults):
             if fnmatchcase(route, pattern):
                 self._faults[at : at + 1] = [(pattern, fault, times - 1)] if times > 1 else []
@@ -220,19 +220,19 @@ async def _body(receive: Any) -> bytes:
 
 
 def _again(body: bytes, receive: Any) -> Any:
-    told = False
+    was_sent = False
 
     async def again() -> Any:
-        nonlocal told
-        if told:
+        nonlocal was_sent
+        if was_sent:
             return await receive()
-        told = True
+        was_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
 
 
 def _route(body: bytes) -> str:
-    said = json.loads(body)
-    name = said.get("params", {}).get("name")
-    return f"{said.get('method')} {name}" if name else str(said.get("method"))
+    message = json.loads(body)
+    name = message.get("params", {}).get("name")
+    return f"{message.get('method')} {name}" if name else str(message.get("method"))

@@ -1,4 +1,4 @@
-"""The tools of the providers' MCP servers, as their documentation names them, over the stand-ins for their APIs."""
+"""MCP tools of the providers, named as in their documentation, over the fakes of their APIs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from integrations.providers.gmail import threads
 from testing.fakes.account_server import AccountServer
 from testing.fakes.google import DriveServer, GmailServer
-from testing.fakes.http_messages import Refusal, Request
+from testing.fakes.http_messages import ErrorResponse, Request
 from testing.fakes.hubspot import HubSpotServer
 from testing.fakes.mcp import Tool
 from testing.fakes.quickbooks import IntuitServer
@@ -24,35 +24,35 @@ WORDS = {"type": "array", "items": WORD}
 PRIMARY = "hs_primary_associated_company"
 
 
-def asked(server: AccountServer, method: str, path: str, params: Mapping[str, Any], body: Any = None) -> bytes:
-    """Ask a stand-in without HTTP and without a token: what it answers; raises Refusal."""
+def call_api(server: AccountServer, method: str, path: str, params: Mapping[str, Any], body: Any = None) -> bytes:
+    """Ask a fake without HTTP and without a token: what it answers; raises ErrorResponse."""
     query = urlencode({name: value for name, value in params.items() if value is not None})
     content = b"" if body is None else json.dumps(body).encode()
-    return server.account(Request(method, path, f"{path}?{query}", query, Message(), content)).body
+    return server.respond_authorized(Request(method, path, f"{path}?{query}", query, Message(), content)).body
 
 
 # --- HubSpot: developers.hubspot.com/mcp ----------------------------------------------------------------------------
-def hubspot(crm: HubSpotServer) -> dict[str, Tool]:
-    def row(kind: str, found: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-        properties = dict(found["properties"])
+def hubspot_tools(crm: HubSpotServer) -> dict[str, Tool]:
+    def row(kind: str, record: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+        properties = dict(record["properties"])
         if PRIMARY in names:
-            companies = [str(id) for id, primary in crm.associations.get(int(found["id"]), []) if primary]
+            companies = [str(id) for id, primary in crm.associations.get(int(record["id"]), []) if primary]
             properties[PRIMARY] = next(iter(companies), None)
-        return {"id": int(found["id"]), "properties": properties, "urlTemplate": "https://app.hubspot.com/{id}"}
+        return {"id": int(record["id"]), "properties": properties, "urlTemplate": "https://app.hubspot.com/{id}"}
 
-    def search(said: dict[str, Any]) -> dict[str, Any]:
-        kind, names = said["objectType"], said.get("properties", [])
-        body = {name: said[name] for name in ("filterGroups", "sorts", "properties", "limit") if name in said}
-        found = json.loads(asked(crm, "POST", f"/crm/v3/objects/{kind}/search", {}, body))
-        return {"results": [row(kind, each, names) for each in found["results"]], "total": found["total"], "offset": 0}
+    def search(arguments: dict[str, Any]) -> dict[str, Any]:
+        kind, names = arguments["objectType"], arguments.get("properties", [])
+        body = {name: arguments[name] for name in ("filterGroups", "sorts", "properties", "limit") if name in arguments}
+        page = json.loads(call_api(crm, "POST", f"/crm/v3/objects/{kind}/search", {}, body))
+        return {"results": [row(kind, each, names) for each in page["results"]], "total": page["total"], "offset": 0}
 
-    def get(said: dict[str, Any]) -> dict[str, Any]:
-        kind, names, rows = said["objectType"], said.get("properties", []), []
-        for id in said["objectIds"]:
+    def get(arguments: dict[str, Any]) -> dict[str, Any]:
+        kind, names, rows = arguments["objectType"], arguments.get("properties", []), []
+        for id in arguments["objectIds"]:
             try:
                 path = f"/crm/v3/objects/{kind}/{id}"
-                rows.append(json.loads(asked(crm, "GET", path, {"properties": ",".join(names)})))
-            except Refusal:
+                rows.append(json.loads(call_api(crm, "GET", path, {"properties": ",".join(names)})))
+            except ErrorResponse:
                 continue
         return {"results": [row(kind, each, names) for each in rows]}
 
@@ -77,32 +77,35 @@ def hubspot(crm: HubSpotServer) -> dict[str, Tool]:
 
 
 # --- QuickBooks: github.com/intuit/quickbooks-online-mcp-server -----------------------------------------------------
-def quickbooks(books: IntuitServer) -> dict[str, Tool]:
+def quickbooks_tools(books: IntuitServer) -> dict[str, Tool]:
     base = f"/v3/company/{books.realm}"
 
-    def search(entity: str, said: Mapping[str, Any], filters: list[dict[str, Any]]) -> list[str]:
+    def search(entity: str, arguments: Mapping[str, Any], filters: list[dict[str, Any]]) -> list[str]:
         fields = {each["field"]: each["value"] for each in filters}
         where = " WHERE Active IN (true, false)" if "Active" in fields else ""
         query = f"SELECT * FROM {entity}{where} ORDERBY Id"
-        query += f" STARTPOSITION {said.get('offset', 1)} MAXRESULTS {said.get('limit', 100)}"
-        answer = json.loads(asked(books, "GET", f"{base}/query", {"query": query, "minorversion": "75"}))
+        query += f" STARTPOSITION {arguments.get('offset', 1)} MAXRESULTS {arguments.get('limit', 100)}"
+        answer = json.loads(call_api(books, "GET", f"{base}/query", {"query": query, "minorversion": "75"}))
         rows = answer["QueryResponse"].get(entity, [])
         if since := fields.get("MetaData.LastUpdatedTime"):
             rows = [row for row in rows if _time(row["MetaData"]["LastUpdatedTime"]) >= _time(since)]
         return [f"Found {len(rows)} {entity.lower()}s:", *(json.dumps(row) for row in rows)]
 
-    def customers(said: dict[str, Any]) -> list[str]:
-        return search("Customer", said["params"], said["params"].get("criteria", []))
+    def customers(arguments: dict[str, Any]) -> list[str]:
+        return search("Customer", arguments["params"], arguments["params"].get("criteria", []))
 
-    def invoices(said: dict[str, Any]) -> list[str]:
-        criteria = said["params"]["criteria"]
+    def invoices(arguments: dict[str, Any]) -> list[str]:
+        criteria = arguments["params"]["criteria"]
         return search("Invoice", criteria, criteria.get("filters", []))
 
-    def customer(said: dict[str, Any]) -> list[str]:
+    def customer(arguments: dict[str, Any]) -> list[str]:
         try:
-            path = f"{base}/customer/{said['params']['id']}"
-            return ["Customer:", json.dumps(json.loads(asked(books, "GET", path, {"minorversion": "75"}))["Customer"])]
-        except Refusal:
+            path = f"{base}/customer/{arguments['params']['id']}"
+            return [
+                "Customer:",
+                json.dumps(json.loads(call_api(books, "GET", path, {"minorversion": "75"}))["Customer"]),
+            ]
+        except ErrorResponse:
             return ["Error getting customer: Object Not Found"]
 
     def wrapped(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,43 +120,43 @@ def quickbooks(books: IntuitServer) -> dict[str, Tool]:
     }
 
 
-def _time(told: str) -> datetime:
-    return datetime.fromisoformat(told)
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 # --- Google: developers.google.com/workspace/drive/api/reference/mcp, …/gmail/api/reference/mcp ---------------------
-def google_drive(google: DriveServer) -> dict[str, Tool]:
+def google_drive_tools(google: DriveServer) -> dict[str, Tool]:
     fields = "id,name,mimeType,createdTime,modifiedTime,size,trashed,webViewLink"
 
     def ask(path: str, **params: Any) -> bytes:
-        return asked(google, "GET", f"{google.version}{path}", params)
+        return call_api(google, "GET", f"{google.version}{path}", params)
 
     def shown(file: Mapping[str, Any]) -> dict[str, Any]:
         names = {"name": "title", "size": "fileSize", "webViewLink": "viewUrl"}
         return {names.get(name, name): value for name, value in file.items() if name != "trashed"}
 
-    def search(said: dict[str, Any]) -> dict[str, Any]:
-        mimes = re.findall(r"mimeType = '([^']+)'", said["query"])
+    def search(arguments: dict[str, Any]) -> dict[str, Any]:
+        mimes = re.findall(r"mimeType = '([^']+)'", arguments["query"])
         query = "trashed=false and (" + " or ".join(f"mimeType='{mime}'" for mime in mimes) + ")"
-        paging = {"pageToken": said.get("pageToken"), "pageSize": said.get("pageSize", 10)}
-        found = json.loads(ask("/files", q=query, fields=f"nextPageToken,files({fields})", **paging))
-        since = re.search(r"modifiedTime > '([^']+)'", said["query"])
-        files = [file for file in found["files"] if not since or _time(file["modifiedTime"]) > _time(since[1])]
-        token = {"nextPageToken": found["nextPageToken"]} if "nextPageToken" in found else {}
+        paging = {"pageToken": arguments.get("pageToken"), "pageSize": arguments.get("pageSize", 10)}
+        page = json.loads(ask("/files", q=query, fields=f"nextPageToken,files({fields})", **paging))
+        since = re.search(r"modifiedTime > '([^']+)'", arguments["query"])
+        files = [file for file in page["files"] if not since or _time(file["modifiedTime"]) > _time(since[1])]
+        token = {"nextPageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
         return {**({"files": [shown(file) for file in files]} if files or token else {}), **token}
 
-    def metadata(said: dict[str, Any]) -> dict[str, Any]:
-        return shown(json.loads(ask(f"/files/{said['fileId']}", fields=fields)))
+    def metadata(arguments: dict[str, Any]) -> dict[str, Any]:
+        return shown(json.loads(ask(f"/files/{arguments['fileId']}", fields=fields)))
 
-    def download(said: dict[str, Any]) -> dict[str, Any]:
-        id, mime = said["fileId"], said.get("exportMimeType")
+    def download(arguments: dict[str, Any]) -> dict[str, Any]:
+        id, mime = arguments["fileId"], arguments.get("exportMimeType")
         content = ask(f"/files/{id}/export", mimeType=mime) if mime else ask(f"/files/{id}", alt="media")
         return {"id": id, "content": b64encode(content).decode()}
 
-    def read(said: dict[str, Any]) -> dict[str, Any]:
-        file = json.loads(ask(f"/files/{said['fileId']}", fields=fields))
+    def read(arguments: dict[str, Any]) -> dict[str, Any]:
+        file = json.loads(ask(f"/files/{arguments['fileId']}", fields=fields))
         mime = "text/csv" if "spreadsheet" in file["mimeType"] else "text/plain"
-        return {"fileContent": ask(f"/files/{said['fileId']}/export", mimeType=mime).decode()}
+        return {"fileContent": ask(f"/files/{arguments['fileId']}/export", mimeType=mime).decode()}
 
     return {
         "search_files": Tool(
@@ -165,11 +168,11 @@ def google_drive(google: DriveServer) -> dict[str, Tool]:
     }
 
 
-def gmail(google: GmailServer, *, days: bool = False) -> dict[str, Tool]:
+def gmail_tools(google: GmailServer, *, days: bool = False) -> dict[str, Tool]:
     """``days``: a message's time is told by its day, as the documentation says."""
 
     def ask(path: str, **params: Any) -> Any:
-        return json.loads(asked(google, "GET", f"{google.version}/users/me{path}", params))
+        return json.loads(call_api(google, "GET", f"{google.version}/users/me{path}", params))
 
     def shown(message: Mapping[str, Any]) -> dict[str, Any]:
         moment = datetime.fromtimestamp(int(message["internalDate"]) / 1000, UTC)
@@ -184,17 +187,17 @@ def gmail(google: GmailServer, *, days: bool = False) -> dict[str, Tool]:
             "plaintextBody": message["body_text"],
         }
 
-    def get(said: dict[str, Any]) -> dict[str, Any]:
-        thread = threads.thread_payload(ask(f"/threads/{said['threadId']}", format="full"))
+    def get(arguments: dict[str, Any]) -> dict[str, Any]:
+        thread = threads.thread_payload(ask(f"/threads/{arguments['threadId']}", format="full"))
         assert thread
         return {"id": thread["id"], "messages": [shown(message) for message in thread["messages"]]}
 
-    def search(said: dict[str, Any]) -> dict[str, Any]:
-        paging = {"pageToken": said.get("pageToken"), "maxResults": said.get("pageSize", 20)}
-        found = ask("/threads", **paging)
-        since = re.fullmatch(r"after:(\d+)", said.get("query", ""))
-        ids = [each["id"] for each in found.get("threads", []) if not since or newest(each["id"]) >= int(since[1])]
-        token = {"nextPageToken": found["nextPageToken"]} if "nextPageToken" in found else {}
+    def search(arguments: dict[str, Any]) -> dict[str, Any]:
+        paging = {"pageToken": arguments.get("pageToken"), "maxResults": arguments.get("pageSize", 20)}
+        page = ask("/threads", **paging)
+        since = re.fullmatch(r"after:(\d+)", arguments.get("query", ""))
+        ids = [each["id"] for each in page.get("threads", []) if not since or newest(each["id"]) >= int(since[1])]
+        token = {"nextPageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
         return {**({"threads": [{"id": id} for id in ids]} if ids or token else {}), **token}
 
     def newest(id: str) -> float:

@@ -1,4 +1,4 @@
-"""The OAuth of HubSpot, Google and Intuit: a consent page, token endpoints in each vendor's own shape, taking back."""
+"""Fake OAuth of HubSpot, Google and Intuit: consent page, token and revocation endpoints in each vendor's format."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from threading import RLock
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
-from testing.fakes.server import Server, pause
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
+from testing.fakes.server import Server, sleep
 
 CLIENT_ID, CLIENT_SECRET = "client-of-accessa", "secret-of-the-client"
 VENDORS = {"hubspot": "hubspot", "google_drive": "google", "gmail": "google", "quickbooks": "intuit"}
@@ -76,14 +76,14 @@ class OAuthServer(Server):
         }
         return {"client_id": CLIENT_ID, "client_secret": CLIENT_SECRET, **urls}
 
-    def granted(self, provider: str, *, account: str = "1001", scopes: str = "") -> tuple[str, str]:
+    def issue_tokens(self, provider: str, *, account: str = "1001", scopes: str = "") -> tuple[str, str]:
         """Return an access and a refresh token, as if a person had consented."""
         with self._guard:
             grant = Grant(VENDORS[provider], account, scopes.split(), self._token("refresh"))
             self._grants[grant.refresh] = grant
             return self._new_access(grant), grant.refresh
 
-    def take_back(self, refresh: str) -> None:
+    def revoke_refresh_token(self, refresh: str) -> None:
         """Do what a person does who removes the app in their account."""
         self._grants[refresh].dead = True
 
@@ -92,9 +92,9 @@ class OAuthServer(Server):
         grant, until = self._access.get(access, (None, 0.0))
         return grant is not None and not grant.dead and time.time() < until
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         vendor, _, step = request.path.removeprefix("/").partition("/")
-        pause(self.delay)
+        sleep(self.delay)
         with self._guard:
             if step == "authorize":
                 return self._consent(vendor, dict(parse_qsl(request.query)))
@@ -106,25 +106,25 @@ class OAuthServer(Server):
             self.asked[f"{vendor}:{step.rpartition('/')[2]}"] += 1
             return self._introspect(form) if step == "token/introspect" else self._revoke(form)
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        return as_json({"error": code or "server_error", "error_description": PROSE}, status)
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        return json_response({"error": code or "server_error", "error_description": PROSE}, status)
 
-    def _consent(self, vendor: str, asked: Mapping[str, str]) -> Answer:
-        back = {"state": asked.get("state", "")}
+    def _consent(self, vendor: str, params: Mapping[str, str]) -> Response:
+        back = {"state": params.get("state", "")}
         if self.declines:
             back["error"] = "access_denied"
         else:
-            scopes = asked.get("scope", "").split() if self.allows is None else self.allows
+            scopes = params.get("scope", "").split() if self.allows is None else self.allows
             grant = Grant(vendor, self.person, scopes, self._token("refresh"))
             code = self._token("code")
-            self._codes[code] = Consent(grant, asked["redirect_uri"], asked.get("code_challenge", ""))
+            self._codes[code] = Consent(grant, params["redirect_uri"], params.get("code_challenge", ""))
             back |= {"code": code} | ({"realmId": self.person} if vendor == "intuit" else {})
-        return Answer(302, b"", {"Location": f"{asked['redirect_uri']}?{urlencode(back)}"})
+        return Response(302, b"", {"Location": f"{params['redirect_uri']}?{urlencode(back)}"})
 
     def _form(self, request: Request) -> dict[str, str]:
         if "json" in (request.headers.get("Content-Type") or ""):
-            found: dict[str, str] = json.loads(request.body)
-            return found
+            form: dict[str, str] = json.loads(request.body)
+            return form
         return dict(parse_qsl(request.body.decode()))
 
     def _check_client(self, vendor: str, request: Request, form: Mapping[str, str]) -> None:
@@ -133,15 +133,15 @@ class OAuthServer(Server):
             scheme, _, value = (request.headers.get("Authorization") or "").partition(" ")
             client = tuple(base64.b64decode(value).decode().split(":", 1)) if scheme == "Basic" else ("", "")  # type: ignore[assignment]
         if client != (CLIENT_ID, CLIENT_SECRET):
-            hubspot = as_json({"status": "BAD_CLIENT_ID", "message": PROSE, "correlationId": "c"}, 400)
-            raise Refusal(hubspot if vendor == "hubspot" else self.error(401, "invalid_client"))
+            hubspot = json_response({"status": "BAD_CLIENT_ID", "message": PROSE, "correlationId": "c"}, 400)
+            raise ErrorResponse(hubspot if vendor == "hubspot" else self.error_response(401, "invalid_client"))
 
-    def _give(self, vendor: str, form: Mapping[str, str]) -> Answer:
+    def _give(self, vendor: str, form: Mapping[str, str]) -> Response:
         if form.get("grant_type") == "authorization_code":
             return self._tokens(self._exchanged(vendor, form), first=True)
         grant = self._grants.get(form.get("refresh_token", ""))
         if grant is None or grant.dead or grant.vendor != vendor or not self._is_current(grant, form["refresh_token"]):
-            raise Refusal(self._dead(vendor))
+            raise ErrorResponse(self._dead(vendor))
         rotates = vendor in ROTATING if self.rotate is None else self.rotate
         if rotates:
             grant.spent[grant.refresh] = self.grace
@@ -158,41 +158,41 @@ class OAuthServer(Server):
     def _exchanged(self, vendor: str, form: Mapping[str, str]) -> Grant:
         consent = self._codes.pop(form.get("code", ""), None)
         if consent is None or consent.grant.vendor != vendor or consent.redirect_uri != form.get("redirect_uri"):
-            raise Refusal(self._dead(vendor, "BAD_AUTH_CODE"))
+            raise ErrorResponse(self._dead(vendor, "BAD_AUTH_CODE"))
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         if consent.challenge and base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != consent.challenge:
-            raise Refusal(self._dead(vendor, "BAD_AUTH_CODE"))
+            raise ErrorResponse(self._dead(vendor, "BAD_AUTH_CODE"))
         self._grants[consent.grant.refresh] = consent.grant
         return consent.grant
 
-    def _dead(self, vendor: str, hubspot: str = "BAD_REFRESH_TOKEN") -> Answer:
+    def _dead(self, vendor: str, hubspot: str = "BAD_REFRESH_TOKEN") -> Response:
         if vendor == "hubspot":
-            return as_json({"status": hubspot, "message": PROSE, "correlationId": secrets.token_hex(8)}, 400)
-        return self.error(400, "invalid_grant")
+            return json_response({"status": hubspot, "message": PROSE, "correlationId": secrets.token_hex(8)}, 400)
+        return self.error_response(400, "invalid_grant")
 
-    def _tokens(self, grant: Grant, *, first: bool) -> Answer:
-        said: dict[str, Any] = {"access_token": self._new_access(grant), "expires_in": self.expires_in}
+    def _tokens(self, grant: Grant, *, first: bool) -> Response:
+        body: dict[str, Any] = {"access_token": self._new_access(grant), "expires_in": self.expires_in}
         refresh = {"refresh_token": grant.refresh}
         if grant.vendor == "hubspot":
-            said |= refresh | {"token_type": "bearer", "hub_id": int(grant.account), "scopes": grant.scopes}
+            body |= refresh | {"token_type": "bearer", "hub_id": int(grant.account), "scopes": grant.scopes}
         elif grant.vendor == "google":
             moved = first or grant.spent
-            said |= {"token_type": "Bearer", "scope": " ".join(grant.scopes)} | (refresh if moved else {})
-            said |= {"id_token": _id_token(grant.account)} if first and "openid" in grant.scopes else {}
+            body |= {"token_type": "Bearer", "scope": " ".join(grant.scopes)} | (refresh if moved else {})
+            body |= {"id_token": _id_token(grant.account)} if first and "openid" in grant.scopes else {}
         else:
-            said |= refresh | {"token_type": "bearer", "x_refresh_token_expires_in": 8_726_400}
-        return as_json(said)
+            body |= refresh | {"token_type": "bearer", "x_refresh_token_expires_in": 8_726_400}
+        return json_response(body)
 
-    def _introspect(self, form: Mapping[str, str]) -> Answer:
+    def _introspect(self, form: Mapping[str, str]) -> Response:
         grant, _ = self._access.get(form.get("token", ""), (None, 0.0))
-        return as_json({"active": True, "hub_id": int(grant.account)} if grant else {"active": False})
+        return json_response({"active": True, "hub_id": int(grant.account)} if grant else {"active": False})
 
-    def _revoke(self, form: Mapping[str, str]) -> Answer:
+    def _revoke(self, form: Mapping[str, str]) -> Response:
         grant = self._grants.get(form.get("token", ""))
         if grant is None or grant.dead:
-            return self.error(400, "invalid_token")
+            return self.error_response(400, "invalid_token")
         grant.dead = True
-        return as_json({})
+        return json_response({})
 
     def _new_access(self, grant: Grant) -> str:
         access = self._token("access")

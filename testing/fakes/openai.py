@@ -1,4 +1,4 @@
-"""OpenAI's embeddings endpoint: its limits, its errors, its bill."""
+"""Fake OpenAI embeddings endpoint: limits, errors, ledger."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import numpy
 
 from embeddings import tokenizer
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
-from testing.fakes.server import Server, pause
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
+from testing.fakes.server import Server, sleep
 
 MODEL = "text-embedding-3-small"
 KEY = "sk-stand-in"
@@ -112,38 +112,40 @@ class OpenAIServer(Server):
     def tokens_per_minute(self, most: float) -> None:
         self.limits["tokens"] = Bucket(most)
 
-    def answer(self, request: Request) -> Answer:
+    def respond(self, request: Request) -> Response:
         if request.bearer != self.key:
-            raise Refusal(self.error(401))
+            raise ErrorResponse(self.error_response(401))
         if request.route != "POST /v1/embeddings":
-            raise Refusal(_error(404, f"Invalid URL ({request.route})", "invalid_request_error"))
-        asked = _asked(request)
-        texts = self._checked(asked)
+            raise ErrorResponse(_error(404, f"Invalid URL ({request.route})", "invalid_request_error"))
+        params = _asked(request)
+        texts = self._checked(params)
         counts = self._counted(texts)
         limits = self._admitted(sum(counts))
         digests = [hashlib.sha256(text.encode("utf-8", "replace")) for text in texts]
         self.ledger.sell([digest.hexdigest() for digest in digests], tokens=sum(counts))
-        pause(self.delay)
-        body = _body(asked, [digest.digest() for digest in digests], sum(counts))
-        return Answer(200, body, {"Content-Type": "application/json", **_identity(), **limits})
+        sleep(self.delay)
+        body = _body(params, [digest.digest() for digest in digests], sum(counts))
+        return Response(200, body, {"Content-Type": "application/json", **_identity(), **limits})
 
-    def error(self, status: int, code: str | None = None) -> Answer:
+    def error_response(self, status: int, code: str | None = None) -> Response:
         code = code or CODES.get(status)
         kind = code if code == "insufficient_quota" else TYPES.get(status, "api_error")
-        return _error(status, f"The stand-in answers {status}.", str(kind), code=code)
+        return _error(status, f"The fake answers {status}.", str(kind), code=code)
 
-    def _checked(self, asked: dict[str, Any]) -> list[str]:
-        if asked.get("model") != MODEL:
-            raise Refusal(_error(404, f"The model `{asked.get('model')}` does not exist", code="model_not_found"))
-        texts = asked.get("input")
+    def _checked(self, params: dict[str, Any]) -> list[str]:
+        if params.get("model") != MODEL:
+            raise ErrorResponse(
+                _error(404, f"The model `{params.get('model')}` does not exist", code="model_not_found")
+            )
+        texts = params.get("input")
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
-            raise Refusal(_error(400, "'$.input' is invalid. Please check the API reference.", param="input"))
+            raise ErrorResponse(_error(400, "'$.input' is invalid. Please check the API reference.", param="input"))
         if len(texts) > MOST_TEXTS:
             most = f"Expected an array with maximum length {MOST_TEXTS}, but got an array with length {len(texts)}."
-            raise Refusal(_error(400, f"Invalid 'input': array too long. {most}", code="array_above_max_length"))
+            raise ErrorResponse(_error(400, f"Invalid 'input': array too long. {most}", code="array_above_max_length"))
         if self.poison and any(self.poison in text for text in texts):
-            raise Refusal(_error(400, "Your input could not be read.", param="input"))
+            raise ErrorResponse(_error(400, "Your input could not be read.", param="input"))
         return texts
 
     def _counted(self, texts: list[str]) -> list[int]:
@@ -151,10 +153,10 @@ class OpenAIServer(Server):
         longest, total = max(counts), sum(counts)
         if longest > LONGEST_TEXT:
             most = f"maximum context length is 8192 tokens, however you requested {longest} tokens"
-            raise Refusal(_error(400, f"This model's {most}. Please reduce your prompt."))
+            raise ErrorResponse(_error(400, f"This model's {most}. Please reduce your prompt."))
         if total > MOST_TOKENS:
-            said = f"Requested {total} tokens, max {MOST_TOKENS} tokens per request"
-            raise Refusal(_error(400, said, "max_tokens_per_request", code="max_tokens_per_request"))
+            message = f"Requested {total} tokens, max {MOST_TOKENS} tokens per request"
+            raise ErrorResponse(_error(400, message, "max_tokens_per_request", code="max_tokens_per_request"))
         return counts
 
     def _admitted(self, total: int) -> dict[str, str]:
@@ -170,19 +172,19 @@ class OpenAIServer(Server):
         if not waits[what]:
             return headers
         wait = max(waits[what], 0.001)
-        said = f"Rate limit reached for {MODEL} on {what} per min. Please try again in {duration(wait)}."
+        message = f"Rate limit reached for {MODEL} on {what} per min. Please try again in {duration(wait)}."
         headers |= {"retry-after": str(int(wait) + 1), "retry-after-ms": str(int(wait * 1000) + 1)}
-        raise Refusal(_error(429, said, what, code="rate_limit_exceeded", headers=headers))
+        raise ErrorResponse(_error(429, message, what, code="rate_limit_exceeded", headers=headers))
 
 
 def _asked(request: Request) -> dict[str, Any]:
     try:
-        asked = json.loads(request.body)
+        params = json.loads(request.body)
     except ValueError:
-        asked = None
-    if not isinstance(asked, dict):
-        raise Refusal(_error(400, "We could not parse the JSON body of your request."))
-    return asked
+        params = None
+    if not isinstance(params, dict):
+        raise ErrorResponse(_error(400, "We could not parse the JSON body of your request."))
+    return params
 
 
 def _identity() -> dict[str, str]:
@@ -197,15 +199,15 @@ def _error(
     param: str | None = None,
     code: str | None = None,
     headers: dict[str, str] | None = None,
-) -> Answer:
+) -> Response:
     error = {"message": message, "type": kind, "param": param, "code": code}
-    return as_json({"error": error}, status, {**_identity(), **(headers or {})})
+    return json_response({"error": error}, status, {**_identity(), **(headers or {})})
 
 
-def _body(asked: dict[str, Any], digests: list[bytes], total: int) -> bytes:
-    width = asked.get("dimensions") or DIMENSIONS
+def _body(params: dict[str, Any], digests: list[bytes], total: int) -> bytes:
+    width = params.get("dimensions") or DIMENSIONS
     shown: Iterable[str]
-    if asked.get("encoding_format") == "base64":
+    if params.get("encoding_format") == "base64":
         shown = _encoded(digests) if width == DIMENSIONS else map(_quoted, _vectors(digests, width))
     else:
         shown = (json.dumps(row.tolist()) for row in _vectors(digests, width))
@@ -214,8 +216,8 @@ def _body(asked: dict[str, Any], digests: list[bytes], total: int) -> bytes:
     return f'{{"object":"list","data":[{rows}],"model":"{MODEL}","usage":{usage}}}'.encode()
 
 
-def vector(text: str) -> Vectors:
-    """Return the 1536 numbers that the stand-in gives for ``text``."""
+def text_vector(text: str) -> Vectors:
+    """Return the 1536 numbers that the fake gives for ``text``."""
     row: Vectors = _vectors([hashlib.sha256(text.encode("utf-8", "replace")).digest()], DIMENSIONS)[0]
     return row
 

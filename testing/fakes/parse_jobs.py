@@ -1,4 +1,4 @@
-"""The files and the parse jobs that a LlamaParse account holds."""
+"""Files and parse jobs of a fake LlamaParse account."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 CREDITS = {"fast": 1, "cost_effective": 3, "agentic": 10, "agentic_plus": 45}  # a page
-OVER = ("COMPLETED", "FAILED", "CANCELLED")
+FINAL_STATUSES = ("COMPLETED", "FAILED", "CANCELLED")
 NOT_OPTIONS = {"file_id", "user_metadata", "webhook_configurations", "webhook_configuration_ids", "disable_cache"}
 
 
@@ -35,7 +35,7 @@ class Source:
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
-    def shown(self, project: str) -> dict[str, Any]:
+    def to_json(self, project: str) -> dict[str, Any]:
         return {
             "id": self.id,
             "name": self.name,
@@ -57,14 +57,14 @@ class Job:
     status: str = "PENDING"
     created_at: datetime = field(default_factory=now)
     updated_at: datetime | None = None
-    error: str | None = None
+    error_response: str | None = None
     pages: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     failed: set[int] = field(default_factory=set)
     credits: int = 0
 
     @classmethod
-    def of(cls, file: Callable[[str], Source], options: dict[str, Any]) -> Job:
+    def from_options(cls, file: Callable[[str], Source], options: dict[str, Any]) -> Job:
         return cls(file(options["file_id"]), options)
 
     @property
@@ -80,7 +80,7 @@ class Job:
         return self.options.get("user_metadata") or {}
 
     @property
-    def luck(self) -> str:
+    def seed(self) -> str:
         """What decides whether its callbacks are lost: the same in each run where the product's ids are."""
         return self.metadata.get("parse_id") or self.source.sha256
 
@@ -96,17 +96,17 @@ class Job:
         """Return what was read, a text for each page that was asked for; a failed one has none."""
         return ["" if number in self.failed else self.pages[number - 1] for number in self.numbers]
 
-    def shown(self, project: str) -> dict[str, Any]:
+    def to_json(self, project: str) -> dict[str, Any]:
         return {
             "id": self.id,
             "project_id": project,
             "status": self.status,
             "created_at": self.created_at.isoformat(),
             "updated_at": self.updated_at and self.updated_at.isoformat(),
-            "error_message": self.error if self.status == "FAILED" else None,
+            "error_message": self.error_response if self.status == "FAILED" else None,
             "name": self.source.name,
             "tier": self.tier,
-            "usage": {"credits": self.credits if self.status in OVER else None},
+            "usage": {"credits": self.credits if self.status in FINAL_STATUSES else None},
             "user_metadata": self.metadata,
         }
 
@@ -114,11 +114,11 @@ class Job:
         """Return what `expand` names of a completed job; everything else is null."""
         makers = {"markdown": self._markdown, "text": self._text, "metadata": self._metadata}
         done = self.status == "COMPLETED"
-        found: dict[str, Any] = {name: make() if done and name in expand else None for name, make in makers.items()}
-        found["markdown_full"] = "\n\n".join(self.markdown()) if done and "markdown_full" in expand else None
-        found["text_full"] = "\n\n".join(self.markdown()) if done and "text_full" in expand else None
-        found["job_metadata"] = {"pages": len(self.numbers)} if done and "job_metadata" in expand else None
-        return found
+        fields: dict[str, Any] = {name: make() if done and name in expand else None for name, make in makers.items()}
+        fields["markdown_full"] = "\n\n".join(self.markdown()) if done and "markdown_full" in expand else None
+        fields["text_full"] = "\n\n".join(self.markdown()) if done and "text_full" in expand else None
+        fields["job_metadata"] = {"pages": len(self.numbers)} if done and "job_metadata" in expand else None
+        return fields
 
     def _markdown(self) -> dict[str, Any]:
         return {"pages": [self._page(number) for number in self.numbers]}

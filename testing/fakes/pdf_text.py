@@ -1,4 +1,4 @@
-"""The text of a PDF's pages, as far as a stand-in for LlamaParse needs it."""
+"""Text of a PDF's pages, for the fake LlamaParse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _pdfium = Lock()  # PDFium is not thread-safe
 
 
-def read(content: bytes) -> list[str]:
+def read_pages(content: bytes) -> list[str]:
     """Return a text for each page; raises ValueError when this is no PDF."""
     with _pdfium:
         try:
@@ -30,7 +30,7 @@ def _text(page: pypdfium2.PdfPage) -> str:
     return "\n".join(line.rstrip() for line in lines).strip()
 
 
-def wanted(ranges: dict[str, object] | None, count: int) -> list[int]:
+def parse_page_ranges(ranges: dict[str, object] | None, count: int) -> list[int]:
     """Return the page numbers that `page_ranges` asks for: {"target_pages": "1,3,5-8", "max_pages": 2}."""
     ranges = ranges or {}
     numbers = list(range(1, count + 1))

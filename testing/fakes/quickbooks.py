@@ -1,4 +1,4 @@
-"""QuickBooks Online: customers and invoices of one company, queried by position and told of by change data capture."""
+"""Fake QuickBooks Online: customers and invoices of one company, with queries and change data capture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import RLock
 from typing import Any
 
 from testing.fakes.account_server import AccountServer, now_ms
-from testing.fakes.http_messages import Answer, Refusal, Request, as_json
+from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 
 REALM = "9341452000000001"
 MOST = 1000
@@ -80,7 +80,7 @@ class IntuitServer(AccountServer):
         self._ids = count(max(total.values()) + 1)
         self._sorted: dict[tuple[str, bool, bool], list[int]] = {}
         self._state = RLock()
-        self._acts: dict[str, Callable[[Request], Answer]] = {"query": self._query, "cdc": self._cdc}
+        self._acts: dict[str, Callable[[Request], Response]] = {"query": self._query, "cdc": self._cdc}
 
     def add(self, entity: str, fields: Mapping[str, Any], *, at: int | None = None) -> int:
         """Add an entity, changed at ``at`` in ms of the epoch (now); return its id."""
@@ -103,52 +103,54 @@ class IntuitServer(AccountServer):
             self.deleted[entity][id] = now_ms() if at is None else at
             self._sorted.clear()
 
-    def account(self, request: Request) -> Answer:
-        found = re.fullmatch(rf"GET /v3/company/{re.escape(self.realm)}/(\w+)(?:/(\d+))?", request.route)
-        if not found or not request.parameter("minorversion"):
-            raise Refusal(self.error(403))
-        act, id = found.groups()
+    def respond_authorized(self, request: Request) -> Response:
+        match = re.fullmatch(rf"GET /v3/company/{re.escape(self.realm)}/(\w+)(?:/(\d+))?", request.route)
+        if not match or not request.parameter("minorversion"):
+            raise ErrorResponse(self.error_response(403))
+        act, id = match.groups()
         with self._state:
             return self._get(act.capitalize(), int(id)) if id else self._acts[act](request)
 
-    def error(self, status: int, code: str | None = None) -> Answer:
+    def error_response(self, status: int, code: str | None = None) -> Response:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if status in GATEWAY:
             name, number, kind = GATEWAY[status]
-            said = f"message={name}; errorCode={code or number}; statusCode={status}"
-            error = {"message": said, "detail": "", "code": (code or number).lstrip("0"), "element": None}
-            return as_json({"fault": {"error": [error], "type": kind}, "requestId": None, "time": now_ms()}, status)
-        fault = {"Message": "The stand-in refuses.", "Detail": f"It answers {status}.", "code": code or "4000"}
-        return as_json({"Fault": {"Error": [fault], "type": "ValidationFault"}, "time": now}, status)
+            reason = f"message={name}; errorCode={code or number}; statusCode={status}"
+            error = {"message": reason, "detail": "", "code": (code or number).lstrip("0"), "element": None}
+            return json_response(
+                {"fault": {"error": [error], "type": kind}, "requestId": None, "time": now_ms()}, status
+            )
+        fault = {"Message": "The fake refuses.", "Detail": f"It answers {status}.", "code": code or "4000"}
+        return json_response({"Fault": {"Error": [fault], "type": "ValidationFault"}, "time": now}, status)
 
     def _fields(self, entity: str, id: int) -> dict[str, Any]:
-        found = self.own[entity].get(id)
-        return found if found is not None else MADE[entity](id, self.customers)
+        fields = self.own[entity].get(id)
+        return fields if fields is not None else MADE[entity](id, self.customers)
 
     def _shown(self, entity: str, id: int) -> dict[str, Any]:
         meta = {"CreateTime": _time(BEGAN), "LastUpdatedTime": _time(self.modified[entity][id])}
-        own = {"domain": "QBO", "sparse": False, "Id": str(id), "SyncToken": "0", "MetaData": meta}
-        return {**own, **self._fields(entity, id)}
+        metadata = {"domain": "QBO", "sparse": False, "Id": str(id), "SyncToken": "0", "MetaData": meta}
+        return {**metadata, **self._fields(entity, id)}
 
-    def _get(self, entity: str, id: int) -> Answer:
+    def _get(self, entity: str, id: int) -> Response:
         if id not in self.modified.get(entity, {}):
-            raise Refusal(self.error(400, "610"))
-        return as_json({entity: self._shown(entity, id), "time": _time(now_ms())})
+            raise ErrorResponse(self.error_response(400, "610"))
+        return json_response({entity: self._shown(entity, id), "time": _time(now_ms())})
 
-    def _query(self, request: Request) -> Answer:
-        found = QUERY.fullmatch(request.parameter("query") or "")
-        if not found or found["entity"] not in MADE:
-            raise Refusal(self.error(400))
-        entity, most, where = found["entity"], int(found["most"] or 100), found["where"]
+    def _query(self, request: Request) -> Response:
+        match = QUERY.fullmatch(request.parameter("query") or "")
+        if not match or match["entity"] not in MADE:
+            raise ErrorResponse(self.error_response(400))
+        entity, most, where = match["entity"], int(match["most"] or 100), match["where"]
         if most > MOST or where not in (None, "Active IN (true, false)"):
-            raise Refusal(self.error(400))
+            raise ErrorResponse(self.error_response(400))
         ids = self._ordered(entity, active=entity == "Customer" and where is None)
-        if found["what"] != "*":
-            return as_json({"QueryResponse": {"totalCount": len(ids)}, "time": _time(now_ms())})
-        start = int(found["start"] or 1)
+        if match["what"] != "*":
+            return json_response({"QueryResponse": {"totalCount": len(ids)}, "time": _time(now_ms())})
+        start = int(match["start"] or 1)
         rows = [self._shown(entity, id) for id in ids[start - 1 : start - 1 + most]]
         answer = {entity: rows, "startPosition": start, "maxResults": len(rows)} if rows else {}
-        return as_json({"QueryResponse": answer, "time": _time(now_ms())})
+        return json_response({"QueryResponse": answer, "time": _time(now_ms())})
 
     def _ordered(self, entity: str, *, active: bool) -> list[int]:
         key = (entity, active, self.by_letters)
@@ -157,12 +159,12 @@ class IntuitServer(AccountServer):
             self._sorted[key] = [id for id in ids if not active or self._fields(entity, id).get("Active", True)]
         return self._sorted[key]
 
-    def _cdc(self, request: Request) -> Answer:
+    def _cdc(self, request: Request) -> Response:
         since = datetime.fromisoformat(request.parameter("changedSince") or "")
         if datetime.now(UTC) - since > LOOK_BACK:
-            raise Refusal(self.error(400))
-        told = [self._changed(entity, since) for entity in (request.parameter("entities") or "").split(",")]
-        return as_json({"CDCResponse": [{"QueryResponse": told}], "time": _time(now_ms())})
+            raise ErrorResponse(self.error_response(400))
+        changes = [self._changed(entity, since) for entity in (request.parameter("entities") or "").split(",")]
+        return json_response({"CDCResponse": [{"QueryResponse": changes}], "time": _time(now_ms())})
 
     def _changed(self, entity: str, since: datetime) -> dict[str, Any]:
         from_ = since.timestamp() * 1000

@@ -1,4 +1,4 @@
-"""S3 by moto's server, behind a proxy that can misbehave; or by ministack, which checks signatures and lengths."""
+"""Fake S3: moto behind a fault-injecting proxy, or ministack, which checks signatures and lengths."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ import requests
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-from testing.fakes.http_messages import Answer, Refusal, Request
-from testing.fakes.server import Server, pause
+from testing.fakes.http_messages import ErrorResponse, Request, Response
+from testing.fakes.server import Server, sleep
 from testing.ports import free_port
 
 ACCESS_KEY, SECRET_KEY = "test", "test"  # the only pair that ministack knows
@@ -81,10 +81,10 @@ class S3Server(Server):
             self._stop()
             self._stop = None
 
-    def answer(self, request: Request) -> Answer:
-        pause(self.delay)
+    def respond(self, request: Request) -> Response:
+        sleep(self.delay)
         if self.strict and _is_strangers(request):  # ministack gives everything to everybody
-            raise Refusal(self.error(403))
+            raise ErrorResponse(self.error_response(403))
         connection = http.client.HTTPConnection(*self._behind, timeout=60)
         try:
             connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
@@ -94,20 +94,20 @@ class S3Server(Server):
             if request.body or request.method in ("PUT", "POST"):
                 connection.putheader("Content-Length", str(len(request.body)))
             connection.endheaders(request.body or None)
-            found = connection.getresponse()
+            upstream = connection.getresponse()
             ours = HOP_BY_HOP if request.method == "HEAD" else HOP_BY_HOP | {"content-length"}
-            headers = {name: value for name, value in found.getheaders() if name.lower() not in ours}
-            answer = Answer(found.status, found.read(), headers)
+            headers = {name: value for name, value in upstream.getheaders() if name.lower() not in ours}
+            answer = Response(upstream.status, upstream.read(), headers)
         finally:
             connection.close()
         if request.method in ("PUT", "DELETE") and answer.status < 300:
             self.ledger.sell([request.route])
         return answer
 
-    def error(self, status: int, code: str | None = None) -> Answer:
+    def error_response(self, status: int, code: str | None = None) -> Response:
         code = code or CODES.get(status, "StandIn")
         body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{escape(code)}</Code><Message/></Error>'
-        return Answer(status, body.encode(), {"Content-Type": "application/xml"})
+        return Response(status, body.encode(), {"Content-Type": "application/xml"})
 
 
 def _is_strangers(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""The server under every stand-in: routes, the script of what to do wrong, and the control surface."""
+"""HTTP server base class of every vendor fake: request dispatch, fault injection and the /control endpoint."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from threading import Event, Lock, Thread
 from typing import Any, Self
 from urllib.parse import unquote
 
-from testing.fakes.faults import KINDS, PORTAL, REFUSED, Kind, Script
-from testing.fakes.http_messages import Answer, Refusal, Request, Wire, as_json
+from testing.fakes.faults import CAPTIVE_PORTAL, CONNECTION_REFUSED, FAULTS, Fault, FaultQueue
+from testing.fakes.http_messages import ClientConnection, ErrorResponse, Request, Response, json_response
 from testing.fakes.ledger import Ledger
 
-NOTHING_SOLD = as_json({"message": "nothing was sold"})
+NOTHING_SOLD = json_response({"message": "nothing was sold"})
 
 
 class Server:
     """A vendor on 127.0.0.1; a context manager, or `open` and `close`.
 
-    ``/control`` tells any process what was sold (GET, with ``?items=1`` each thing) and takes orders (POST):
-    {"set": {setting: value}, "misbehave": [{"route", "kind", "times", "sold"}], "behave": true, "clear": true}.
+    GET ``/control`` returns the ledger to any process, with ``?items=1`` each sold item. POST ``/control`` takes
+    {"set": {setting: value}, "faults": [{"route", "fault", "times", "sold"}], "clear_faults": true,
+    "clear_ledger": true}.
     """
 
     name = "vendor"
@@ -34,7 +35,7 @@ class Server:
         self.ledger = ledger or Ledger()
         self.requests = 0
         self.closing = Event()
-        self._script = Script()
+        self._faults = FaultQueue()
         self._lock = Lock()
         self._listener: _Listener | None = None
 
@@ -43,7 +44,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def open(self) -> Self:
-        """Listen; again on the same port after `shut`."""
+        """Listen; after `refuse_connections`, on the same port."""
         if self._listener is None:
             self.closing.clear()
             self._listener = _Listener(self)
@@ -51,15 +52,15 @@ class Server:
             Thread(target=self._listener.serve_forever, args=(0.02,), name=self.name, daemon=True).start()
         return self
 
-    def shut(self) -> None:
-        """Refuse connections until `open`; what the vendor has under way goes on."""
+    def refuse_connections(self) -> None:
+        """Refuse connections until `open`; requests and jobs in progress continue."""
         self.closing.set()
         if self._listener:
             self._listener.stop()
             self._listener = None
 
     def close(self) -> None:
-        self.shut()
+        self.refuse_connections()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -67,73 +68,76 @@ class Server:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def misbehave(self, route: str, kind: Kind | str, times: int = 1) -> None:
-        """Do ``kind`` wrong at the next calls of "METHOD /path", with * and ?; REFUSED lasts until `behave`."""
-        kind = KINDS[kind] if isinstance(kind, str) else kind
-        if kind is REFUSED:
-            self.shut()
-        else:
-            self._script.tell(route, kind, times)
+    def inject_fault(self, route: str, fault: Fault | str, times: int = 1) -> None:
+        """Apply ``fault`` to the next ``times`` requests that match ``route``: "METHOD /path", with * and ?.
 
-    def behave(self) -> None:
-        self._script.clear()
+        CONNECTION_REFUSED applies to every route and lasts until `clear_faults`.
+        """
+        fault = FAULTS[fault] if isinstance(fault, str) else fault
+        if fault is CONNECTION_REFUSED:
+            self.refuse_connections()
+        else:
+            self._faults.add(route, fault, times)
+
+    def clear_faults(self) -> None:
+        self._faults.clear()
         self.open()
 
-    def answer(self, request: Request) -> Answer:
-        """What the vendor answers when all is well; raises Refusal."""
+    def respond(self, request: Request) -> Response:
+        """Return the response without faults. Raises ErrorResponse."""
         raise NotImplementedError
 
-    def error(self, status: int, code: str | None = None) -> Answer:
-        """An error in the vendor's own shape."""
+    def error_response(self, status: int, code: str | None = None) -> Response:
+        """Return an error in the vendor's own format."""
         raise NotImplementedError
 
-    def told(self) -> dict[str, Any]:
-        """What `/control` adds to the ledger's summary."""
+    def control_fields(self) -> dict[str, Any]:
+        """Return the fields that `/control` adds to the ledger's summary."""
         return {}
 
-    def serve(self, request: Request, wire: Wire) -> None:
+    def serve(self, request: Request, connection: ClientConnection) -> None:
         if request.path == "/control":
-            return wire.whole(self._control(request))
+            return connection.send_response(self._control(request))
         if request.path == "/portal":
-            return wire.whole(Answer(200, PORTAL, {"Content-Type": "text/html"}))
+            return connection.send_response(Response(200, CAPTIVE_PORTAL, {"Content-Type": "text/html"}))
         with self._lock:
             self.requests += 1
-        kind = self._script.next(request.route)
-        if kind and not kind.sold:
-            return kind.send(wire, kind.change(self, NOTHING_SOLD))
-        answer = self._honest(request)
-        if kind:
-            return kind.send(wire, kind.change(self, answer))
-        return wire.whole(answer)
+        fault = self._faults.next(request.route)
+        if fault and not fault.sold:
+            return fault.send(connection, fault.change(self, NOTHING_SOLD))
+        response = self._respond(request)
+        if fault:
+            return fault.send(connection, fault.change(self, response))
+        return connection.send_response(response)
 
-    def _honest(self, request: Request) -> Answer:
+    def _respond(self, request: Request) -> Response:
         try:
-            return self.answer(request)
-        except Refusal as refusal:
-            return refusal.answer
+            return self.respond(request)
+        except ErrorResponse as error:
+            return error.response
 
-    def _control(self, request: Request) -> Answer:
+    def _control(self, request: Request) -> Response:
         if request.method == "POST":
             try:
-                self._order(json.loads(request.body or b"{}"))
+                self._apply_command(json.loads(request.body or b"{}"))
             except (KeyError, ValueError) as error:
-                return as_json({"error": repr(error)}, 400)
+                return json_response({"error": repr(error)}, 400)
         summary = self.ledger.summary(items=request.parameter("items") is not None)
-        return as_json({"name": self.name, "requests": self.requests, "ledger": summary, **self.told()})
+        return json_response({"name": self.name, "requests": self.requests, "ledger": summary, **self.control_fields()})
 
-    def _order(self, orders: dict[str, Any]) -> None:
-        for setting, value in orders.get("set", {}).items():
+    def _apply_command(self, command: dict[str, Any]) -> None:
+        for setting, value in command.get("set", {}).items():
             if setting not in self.settings:
                 raise ValueError(f"{self.name} has no setting {setting}")
             setattr(self, setting, value)
-        if orders.get("behave"):
-            self._script.clear()
-        if orders.get("clear"):
+        if command.get("clear_faults"):
+            self._faults.clear()
+        if command.get("clear_ledger"):
             self.ledger.clear()
-        for order in orders.get("misbehave", []):
-            kind = KINDS[order["kind"]]
-            self.misbehave(
-                order.get("route", "*"), kind.after_sale() if order.get("sold") else kind, order.get("times", 1)
+        for row in command.get("faults", []):
+            fault = FAULTS[row["fault"]]
+            self.inject_fault(
+                row.get("route", "*"), fault.after_sale() if row.get("sold") else fault, row.get("times", 1)
             )
 
 
@@ -173,7 +177,9 @@ class _Listener(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # clients leave as they like; our own mistakes are shown
+        if not isinstance(
+            sys.exception(), OSError
+        ):  # a client may disconnect at any time; show only errors of the fake itself
             super().handle_error(request, client_address)
 
 
@@ -185,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         request = Request(self.command, unquote(path), self.path, query, self.headers, self._body())
-        self.server.vendor.serve(request, Wire(self, self.server.vendor.closing))
+        self.server.vendor.serve(request, ClientConnection(self, self.server.vendor.closing))
 
     do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = do_OPTIONS = do_GET
 
@@ -200,9 +206,9 @@ class _Handler(BaseHTTPRequestHandler):
         return chunk
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a test's output is not a log."""
+        """Log nothing: a line per request would fill the test output."""
 
 
-def pause(seconds: float) -> None:
+def sleep(seconds: float) -> None:
     if seconds > 0:
         time.sleep(seconds)

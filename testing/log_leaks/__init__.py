@@ -1,4 +1,4 @@
-"""Code that says too much, in every way that was thought of: what must keep it from being heard is proved with it.
+"""Log leaks: code that logs secrets in every known way, to test the redaction.
 
 Run by ``python -m testing.log_leaks``, in a worker by ``testing.log_leaks.pipelines``, in the API by
 ``testing.log_leaks.api``.

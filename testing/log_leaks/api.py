@@ -1,4 +1,4 @@
-"""The product's own application for gunicorn, and one address more that leaks."""
+"""WSGI application with one more view, which leaks."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The product's pipelines, and some whose stage says too much: for real workers, by JOBS_PIPELINES."""
+"""Pipelines with stages that leak, for real workers (setting JOBS_PIPELINES)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.outcomes import Advance, Outcome
 from jobs.pipeline import Handler, Pipeline, Step
 from jobs.states import Stage
 from testing import log_leaks
-from testing.noop_pipelines import holds
+from testing.noop_pipelines import always_holds
 
 
 def says(claim: Claim) -> Outcome:
@@ -38,7 +38,7 @@ def breaks_the_drain(claim: Claim) -> Outcome:
 
 
 def _plan(name: str, handler: Handler) -> Pipeline:
-    return Pipeline(name, (Step(Stage.EMBEDDED, handler, holds, time_limit=60),))
+    return Pipeline(name, (Step(Stage.EMBEDDED, handler, always_holds, time_limit=60),))
 
 
 LEAKY = {

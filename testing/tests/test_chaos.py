@@ -1,4 +1,4 @@
-"""The small kill loop: SIGKILL of real processes at every named point and at random."""
+"""Small kill loop of the pipeline: SIGKILL of real processes at every failpoint and at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 
 from testing.chaos import kill_loop, verdict
-from testing.cluster import used_database
+from testing.cluster import database_params
 
 pytestmark = pytest.mark.slow
 
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.slow
 def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path) -> None:
     connections.close_all()  # a database that is in use cannot be copied
 
-    broken, calm = kill_loop.trial(used_database(), tmp_path, rounds=1, extra=6)
+    broken, calm = kill_loop.trial(database_params(), tmp_path, rounds=1, extra=6)
 
-    found = verdict.verdict(broken, calm)
-    assert found.ok, found
-    assert found.kills >= 40
+    outcome = verdict.verdict(broken, calm)
+    assert outcome.ok, outcome
+    assert outcome.kills >= 40
     assert calm.rows.total() > 100
 
 
@@ -29,9 +29,9 @@ def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path)
 def test_with_vendors_every_parse_is_bought_once_though_callbacks_are_lost_and_doubled(tmp_path: Path) -> None:
     connections.close_all()
 
-    broken, calm = kill_loop.trial(used_database(), tmp_path, rounds=1, extra=2, vendors=True)
+    broken, calm = kill_loop.trial(database_params(), tmp_path, rounds=1, extra=2, vendors=True)
 
-    found = verdict.verdict(broken, calm)
-    assert found.ok, found
+    outcome = verdict.verdict(broken, calm)
+    assert outcome.ok, outcome
     assert broken.parses.total() == broken.taken
-    assert found.callbacks["lost"] > 0
+    assert outcome.callbacks["lost"] > 0

@@ -1,4 +1,4 @@
-"""The small kill loop of the connectors: SIGKILL at every named point of a page, and at random."""
+"""Small kill loop of the connectors: SIGKILL at every failpoint of a page, and at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 
 from testing.chaos import connectors
-from testing.cluster import used_database
+from testing.cluster import database_params
 from testing.personas import Person
 
 pytestmark = pytest.mark.slow
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.django_db(transaction=True)
 def test_a_sync_whose_workers_are_killed_leaves_the_rows_of_an_undisturbed_one(ana: Person, tmp_path: Path) -> None:
-    with connectors.waiting_sync(ana.id, contacts=60, companies=60, deals=60) as environment:
+    with connectors.create_queued_sync(ana.id, contacts=60, companies=60, deals=60) as environment:
         connections.close_all()  # a database that is in use cannot be copied
 
-        calm = connectors.run(used_database(), tmp_path, "calm", environment)
-        broken = connectors.run(used_database(), tmp_path, "broken", environment, rounds=1, extra=2)
+        calm = connectors.run(database_params(), tmp_path, "calm", environment)
+        broken = connectors.run(database_params(), tmp_path, "broken", environment, rounds=1, extra=2)
 
     assert (calm.status, broken.status) == ({"completed": 1}, {"completed": 1})
     assert calm.documents.total() == 180

@@ -1,4 +1,4 @@
-"""The vendors' own SDKs against the stand-ins."""
+"""Vendor SDK clients of the fakes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def cloud(server: LlamaParseServer, timeout: float = 10) -> LlamaCloud:
 
 
 def upload(client: LlamaCloud, content: bytes = PDF, external: str = "ext") -> str:
-    made = client.files.create(
+    uploaded = client.files.create(
         file=("plan.pdf", content, "application/pdf"), purpose="parse", external_file_id=external
     )
-    return made.id
+    return uploaded.id
 
 
 def submit(client: LlamaCloud, file_id: str, parse_id: str = "p1", **options: Any) -> str:
@@ -41,20 +41,20 @@ def submit(client: LlamaCloud, file_id: str, parse_id: str = "p1", **options: An
     return client.parsing.create(file_id=file_id, version="2026-09-28", **options).id
 
 
-def done(client: LlamaCloud, job_id: str) -> Any:
+def wait_for_job(client: LlamaCloud, job_id: str) -> Any:
     def look() -> Any:
-        found = client.parsing.get(job_id, expand=["markdown", "metadata", "text"])
-        return found if found.job.status not in ("PENDING", "RUNNING") else None
+        job = client.parsing.get(job_id, expand=["markdown", "metadata", "text"])
+        return job if job.job.status not in ("PENDING", "RUNNING") else None
 
-    return until(look)
+    return wait_until(look)
 
 
-def until(look: Callable[[], Any], seconds: float = 5) -> Any:
+def wait_until(look: Callable[[], Any], seconds: float = 5) -> Any:
     end = time.monotonic() + seconds
-    while not (found := look()):
+    while not (outcome := look()):
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
-    return found
+    return outcome
 
 
 def webhook(server: Server, **more: Any) -> list[dict[str, Any]]:

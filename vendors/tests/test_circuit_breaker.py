@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from jobs.outcomes import Retryable, Wait
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from vendors import guard
 from vendors.models import Breaker
 from vendors.tests.http_server import Answer, Server, embed, error_of
@@ -46,7 +46,7 @@ def try_acquire(vendor: Vendor) -> bool:
 
 def try_acquire_in_thread(vendor: Vendor) -> bool:
     """Acquire in another thread, which does not probe."""
-    return at_once(lambda: try_acquire(vendor))[0]
+    return run_concurrently(lambda: try_acquire(vendor))[0]
 
 
 def breaker_state() -> str:
@@ -118,7 +118,7 @@ def test_one_of_eight_probes(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
 
-    probing = at_once(*[lambda: try_acquire(vendor)] * 8)
+    probing = run_concurrently(*[lambda: try_acquire(vendor)] * 8)
 
     assert sum(probing) == 1
     assert breaker_state() == "half-open"
@@ -182,7 +182,7 @@ def test_a_late_failure_does_not_fail_the_probe(vendor: Vendor) -> None:
     expire_pause()
     guard.acquire(vendor)
 
-    late = at_once(lambda: record_failures(vendor))[0]
+    late = run_concurrently(lambda: record_failures(vendor))[0]
 
     assert isinstance(late, Wait)
     assert breaker_state() == "half-open"
@@ -191,7 +191,7 @@ def test_a_late_failure_does_not_fail_the_probe(vendor: Vendor) -> None:
 def test_a_late_success_does_not_close_it(vendor: Vendor) -> None:
     record_failures(vendor, 3)
 
-    at_once(lambda: guard.record_success(vendor))
+    run_concurrently(lambda: guard.record_success(vendor))
 
     assert breaker_state() == "open"
 
@@ -244,7 +244,7 @@ def test_a_probe_without_budget_leaves_the_breaker_open() -> None:
 def test_eight_reports_at_once_are_all_counted(vendor: Vendor, settings: Any) -> None:
     settings.VENDOR_BREAKER_FAULTS = 100
 
-    at_once(*[lambda: record_one_failure(vendor)] * 8)
+    run_concurrently(*[lambda: record_one_failure(vendor)] * 8)
 
     assert Breaker.objects.get().faults == 8
 
@@ -272,4 +272,4 @@ def test_no_lock_is_held_while_a_call_is_under_way(vendor: Vendor) -> None:
             done.set()
         return True
 
-    assert at_once(slow, quick) == [True, True]
+    assert run_concurrently(slow, quick) == [True, True]

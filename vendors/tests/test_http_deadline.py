@@ -16,8 +16,8 @@ import httpx
 import httpx2
 import pytest
 
-from testing.fakes.faults import Kind, dripping, hang
-from testing.fakes.http_messages import Answer, Request, Wire, as_json
+from testing.fakes.faults import Fault, hang, slow_body
+from testing.fakes.http_messages import ClientConnection, Request, Response, json_response
 from testing.fakes.server import Server
 from vendors import errors, http_deadline
 
@@ -28,19 +28,19 @@ LIBRARIES = [(httpx, httpcore), (httpx2, httpcore2)]
 class Vendor(Server):
     """Answers 600 bytes."""
 
-    def answer(self, request: Request) -> Answer:
-        return as_json({"text": "x" * 600})
+    def respond(self, request: Request) -> Response:
+        return json_response({"text": "x" * 600})
 
 
-def _slow_head(wire: Wire, answer: Answer) -> None:
+def _slow_head(wire: ClientConnection, answer: Response) -> None:
     for byte in answer.head(len(answer.body)):
         if not wire.wait(0.1):
-            return wire.end()
+            return wire.close()
         wire.send(bytes([byte]))
-    return wire.end()
+    return wire.close()
 
 
-SLOW = [hang(), dripping(0.05), replace(dripping(0.0), name="head", send=_slow_head)]
+SLOW = [hang(), slow_body(0.05), replace(slow_body(0.0), name="head", send=_slow_head)]
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_each_call_has_its_own_deadline(client: Any, vendor: Vendor) -> None:
 
 
 @pytest.mark.parametrize("kind", SLOW, ids=lambda kind: kind.name)
-def test_a_slow_response_ends_at_the_deadline_as_unreachable(kind: Kind, client: Any, vendor: Vendor) -> None:
+def test_a_slow_response_ends_at_the_deadline_as_unreachable(kind: Fault, client: Any, vendor: Vendor) -> None:
     client.get(vendor.url)
-    vendor.misbehave("*", kind)
+    vendor.inject_fault("*", kind)
 
     began = time.monotonic()
     with pytest.raises(Exception, match=r"in time|timed out") as failed:
@@ -88,7 +88,7 @@ def test_a_slow_response_ends_at_the_deadline_as_unreachable(kind: Kind, client:
 
 
 def test_a_streamed_response_ends_at_the_deadline_too(client: Any, vendor: Vendor) -> None:
-    vendor.misbehave("*", dripping(0.05))
+    vendor.inject_fault("*", slow_body(0.05))
 
     began = time.monotonic()
     with pytest.raises(Exception, match=r"in time|timed out"), client.stream("GET", vendor.url) as response:
@@ -102,7 +102,7 @@ def test_a_shorter_timeout_of_the_client_counts(library: tuple[ModuleType, Modul
         library[0].Client(transport=http_deadline.deadline_transport(*library, 30.0), timeout=0.2) as client,
         Vendor() as vendor,
     ):
-        vendor.misbehave("*", hang())
+        vendor.inject_fault("*", hang())
 
         began = time.monotonic()
         with pytest.raises(Exception, match="timed out"):

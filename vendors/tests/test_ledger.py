@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from jobs.claims import claim_next
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Wait
-from testing.concurrency import at_once
+from testing.concurrency import run_concurrently
 from testing.error_codes import error_code
 from testing.factories import JobFactory
 from vendors import ledger
@@ -151,7 +151,7 @@ def test_eight_at_once_never_overspend() -> None:
             return False
         return True
 
-    bought = at_once(*[buy] * 8)
+    bought = run_concurrently(*[buy] * 8)
 
     assert sum(bought) == 3
     assert ledger.remaining_today(TENANT) == 1

@@ -330,7 +330,9 @@ def test_the_vendors_letter_is_accepted_over_http_and_a_forged_one_is_not(
         "webhook_output_format": output,
         "webhook_signing_secret": webhook_secrets()[0],
     }
-    letter = llamaparse_callbacks.letter(VENDOR_JOB, to, llamaparse_callbacks.event(VENDOR_JOB, "parse.success"))
+    letter = llamaparse_callbacks.build_callback(
+        VENDOR_JOB, to, llamaparse_callbacks.event(VENDOR_JOB, "parse.success")
+    )
 
     bodies = [letter.body.replace(b"success", b"failure"), letter.body, letter.body]
     answers = [requests.post(letter.url, body, headers=letter.headers, timeout=10) for body in bodies]

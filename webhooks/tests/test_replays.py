@@ -17,8 +17,8 @@ import pytest
 from django.conf import settings as configured
 from django.db.models.functions import Now
 
-from testing.cluster import database_url, used_database
-from testing.concurrency import at_once
+from testing.cluster import database_params, database_url
+from testing.concurrency import run_concurrently
 from webhooks import services
 from webhooks.models import Delivery
 from webhooks.tests.conftest import VENDOR_JOB, JobUpdates, Parse, submitted_parse
@@ -66,7 +66,7 @@ def test_1000_replays_of_which_50_at_once_have_one_effect(
     def replay() -> list[tuple[int, str]]:
         return [status_and_code(post(sent)) for _ in range(EACH)]
 
-    answers = Counter(answer for mine in at_once(*[replay] * THREADS) for answer in mine)
+    answers = Counter(answer for mine in run_concurrently(*[replay] * THREADS) for answer in mine)
 
     assert answers == {(200, code): THREADS * EACH}
     assert effects.touches == 2 * alone > 0
@@ -117,7 +117,7 @@ def test_a_restarted_process_knows_what_was_delivered(sender: Signer, parse: Par
 
 def post_from_another_process(sent: SignedRequest) -> tuple[int, str]:
     environment = os.environ | {
-        "DATABASE_URL": database_url(used_database()),
+        "DATABASE_URL": database_url(database_params()),
         "DJANGO_SETTINGS_MODULE": "accessa.settings",
         "LLAMAPARSE_WEBHOOK_SECRETS": SECRET,
     }
@@ -159,7 +159,7 @@ def test_secrets_rotate_under_traffic_without_a_lost_callback(sender: Signer, se
     for secrets in ([RETIRED], [SECRET, RETIRED], [SECRET]):
         settings.LLAMAPARSE_WEBHOOK_SECRETS = secrets
         # Those who sign with the old and with the new call at the same time.
-        by = at_once(*[traffic(RETIRED), traffic(SECRET)] * 4)
+        by = run_concurrently(*[traffic(RETIRED), traffic(SECRET)] * 4)
         seen.append((sum(by[0::2], Counter()), sum(by[1::2], Counter())))
 
     total = 4 * EACH

@@ -14,10 +14,10 @@ from django.db import connection
 from embeddings.embedders import openai
 from embeddings.reindexing import periodic
 from jobs import worker
-from testing.factories.pending_documents import texts, waiting
+from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.fakes.openai import KEY, OpenAIServer
 
-OLD, NEW = "testing.embedders.Instant", "local"
+OLD, NEW = "testing.embedders.InstantEmbedder", "local"
 OLD_MODEL: dict[str, Any] = {"model": "instant", "version": "1"}
 MODEL: dict[str, Any] = {"model": "wordllama-l2-supercat-256-padded", "version": "1"}
 HOSTED: dict[str, Any] = {"model": "text-embedding-3-small", "version": "1"}
@@ -37,7 +37,7 @@ def fill_tenant(db: None) -> Fill:
     def fill(documents: int = 2, passages: int = 3, *, user_id: UUID | None = None) -> UUID:
         owner = user_id or uuid.uuid4()
         for _ in range(documents):
-            waiting(texts(passages, about=uuid.uuid4()), user_id=owner)
+            create_chunked_job(passage_texts(passages, about=uuid.uuid4()), user_id=owner)
         drain()
         return owner
 

@@ -18,8 +18,8 @@ from embeddings.reindexing.tests.conftest import HOSTED, OLD, drain
 from embeddings.search import search
 from jobs import services as jobs
 from jobs.models import UploadJob
-from testing.cluster import cluster, until
-from testing.factories.pending_documents import SENTENCE, waiting
+from testing.cluster import running_cluster, wait_until
+from testing.factories.pending_documents import SENTENCE, create_chunked_job
 from testing.fakes.openai import KEY, OpenAIServer
 from vendors.models import Purchase
 
@@ -31,7 +31,9 @@ def uploaded(user_id: UUID, passages: int = 2) -> None:
     """Upload a document whose canaries are not its passages: a text sold twice is a passage."""
     seal = uuid.uuid4()
     again = "It is sealed as {} by the officers of {}."
-    waiting([f"{SENTENCE.format(n, seal, n)} {again.format(n, seal)}" for n in range(passages)], user_id=user_id)
+    create_chunked_job(
+        [f"{SENTENCE.format(n, seal, n)} {again.format(n, seal)}" for n in range(passages)], user_id=user_id
+    )
 
 
 def is_found(user_id: UUID) -> bool:
@@ -68,8 +70,8 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
 
     vendor.delay = 0.3  # time enough to come in between
     campaign = services.start(kind="reembed", **HOSTED, by="sam")
-    with cluster(workers=2, **machine) as running:
-        until(lambda: services.campaign_progress(campaign).done, seconds=90)
+    with running_cluster(workers=2, **machine) as running:
+        wait_until(lambda: services.campaign_progress(campaign).done, seconds=90)
         services.pause(campaign, by="sam")
         assert is_found(ana)
         assert active_model.active_model(ana).model == "instant"
@@ -77,10 +79,10 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
         jobs.notify_workers()
         (armed / "cut-over:before-commit~1").touch()
         services.resume(campaign, by="sam")
-        until(lambda: not running.main.is_running() or running.main.status() == "zombie", seconds=90)
+        wait_until(lambda: not running.main.is_running() or running.main.status() == "zombie", seconds=90)
     assert LiveModel.objects.filter(embed_model=HOSTED["model"]).count() <= 1
-    with cluster(workers=2, **machine):
-        until(lambda: states(campaign) == {"live"}, seconds=90)
+    with running_cluster(workers=2, **machine):
+        wait_until(lambda: states(campaign) == {"live"}, seconds=90)
         assert UploadJob.objects.filter(user_id=ana, campaign_id=None, state="done").count() == 3
         bought = Purchase.objects.filter(stage="embedding", state="settled")
         assert vendor.ledger.repeated == 0
@@ -92,8 +94,8 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
         services.roll_back(campaign, user_id=ben, by="sam")
         assert is_found(ben)
         services.settle_now(campaign, by="sam")
-        until(lambda: states(campaign) == {"settled", "rolled_back"}, seconds=60)
-        until(lambda: Campaign.objects.get().state == "finished", seconds=60)
+        wait_until(lambda: states(campaign) == {"settled", "rolled_back"}, seconds=60)
+        wait_until(lambda: Campaign.objects.get().state == "finished", seconds=60)
     assert (active_model.active_model(ana).model, active_model.active_model(ben).model) == (HOSTED["model"], "instant")
     assert not ShadowVector.objects.exists()
     assert is_found(ana)

@@ -16,8 +16,8 @@ from embeddings.reindexing import cutover, periodic, scheduler, services, tenant
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
 from embeddings.search import search
-from testing.cluster import until
-from testing.concurrency import at_once
+from testing.cluster import wait_until
+from testing.concurrency import run_concurrently
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = OLD_MODEL["model"], MODEL["model"]
@@ -62,7 +62,7 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
 ) -> None:
     settings.EMBEDDER = "local"
     ana = fill_tenant(30, 1)  # of 12, ten nearest may well be right by chance
-    settings.EMBEDDER = "testing.embedders.Instant"  # a sentence is nowhere near its passage
+    settings.EMBEDDER = "testing.embedders.InstantEmbedder"  # a sentence is nowhere near its passage
     canaries = [
         {"query": f"{text[:40]} ...", "document_id": str(document), "page": 1}
         for document, text in DocumentChunk.objects.values_list("document_id", "text")
@@ -116,7 +116,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
         with transaction.atomic():
             assert active_model.confirm_active_model(ana, **OLD_MODEL)
             committing.set()
-            until(has_lock_waiter, seconds=10)
+            wait_until(has_lock_waiter, seconds=10)
             ShadowVector.objects.filter(chunk__chunk_ord=0).delete()  # as if it had just been committed
         return False
 
@@ -124,7 +124,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
         committing.wait(10)
         return cutover.cut_over(tenant_of(campaign, ana))
 
-    assert at_once(commit, cut_over) == [False, False]
+    assert run_concurrently(commit, cut_over) == [False, False]
     assert active_model.active_model(ana).model == OLD
     run_campaigns()
     assert active_model.active_model(ana).model == NEW

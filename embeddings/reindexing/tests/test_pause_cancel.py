@@ -18,9 +18,9 @@ from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
 from embeddings.search import search
 from jobs.models import UploadJob
-from testing.cluster import until
-from testing.concurrency import at_once
-from testing.personas import Person, plan_pdf, stop_before
+from testing.cluster import wait_until
+from testing.concurrency import run_concurrently
+from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = OLD_MODEL["model"], MODEL["model"]
@@ -51,14 +51,14 @@ def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(fill_t
             assert held
             cutover.set_active_model(held, **MODEL)
             pointed.set()
-            until(has_lock_waiter, seconds=10)
+            wait_until(has_lock_waiter, seconds=10)
         return 0
 
     def clear() -> int:
         pointed.wait(10)
         return shadow_vectors.drop_shadow_vectors(ana, **MODEL)
 
-    assert at_once(pin, clear) == [0, 0]
+    assert run_concurrently(pin, clear) == [0, 0]
     assert ShadowVector.objects.filter(user_id=ana).count() == 3
     text = DocumentChunk.objects.filter(user_id=ana)[0].text
     assert search(user_id=ana, query=text, mode="vector")
@@ -152,7 +152,7 @@ def test_a_cancelled_rechunk_removes_what_it_had_cut(ana: Person) -> None:
     ana.ingest(plan_pdf("drugs", "dental care"))
     before = set(DocumentChunk.objects.values_list("pk", flat=True))
     campaign = services.start(kind="rechunk", chunker="markdown-simple@2", by="sam")
-    stop_before("embeddings_buffered")
+    claim_at_stage("embeddings_buffered")
     assert set(DocumentChunk.objects.values_list("pk", flat=True)) > before
     services.cancel(campaign, by="sam")
 

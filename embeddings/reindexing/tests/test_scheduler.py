@@ -20,9 +20,9 @@ from embeddings.reindexing.stages import MAX_STEPS
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, Fill, drain, run_campaigns
 from jobs.models import UploadJob
 from jobs.services import retry
-from testing.factories.pending_documents import texts, waiting
+from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.fakes.openai import OpenAIServer
-from testing.personas import run_to_the_end, stages
+from testing.personas import run_all_jobs, run_stages
 from vendors.models import Purchase
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -73,7 +73,7 @@ def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(fill_tena
     campaign = start_campaign()
     settings.CAMPAIGN_JOBS = 20
 
-    for _ in stages():
+    for _ in run_stages():
         pass
     few = scheduler.count_active_jobs(campaign.pk)
     periodic.advance_campaigns()
@@ -171,7 +171,7 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
 def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendor: OpenAIServer) -> None:
     ana = uuid.uuid4()
     for _ in range(4):
-        waiting(texts(3, words=1_500), user_id=ana)  # next to which the canaries cost little
+        create_chunked_job(passage_texts(3, words=1_500), user_id=ana)  # next to which the canaries cost little
     drain()
     price = services.estimate(kind="reembed", **HOSTED)
 
@@ -187,7 +187,7 @@ def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_re
     fill_tenant: Fill, vendor: OpenAIServer
 ) -> None:
     ana = fill_tenant(2, 1)
-    waiting(["A text that the vendor does not take: poison."], user_id=ana)
+    create_chunked_job(["A text that the vendor does not take: poison."], user_id=ana)
     drain()
     vendor.poison = "poison"
     campaign = start_campaign(HOSTED)
@@ -264,10 +264,10 @@ def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_t
 ) -> None:
     ana = fill_tenant(scheduler.DOCUMENTS_PER_STEP + 3, 1)
     campaign = start_campaign(HOSTED, canaries=unrelated_canary(ana))
-    run_to_the_end(3)
-    for text in texts(2, about="late"):
-        settings.EMBEDDER = "testing.embedders.Instant"
-        waiting([text], user_id=ana)
+    run_all_jobs(3)
+    for text in passage_texts(2, about="late"):
+        settings.EMBEDDER = "testing.embedders.InstantEmbedder"
+        create_chunked_job([text], user_id=ana)
     drain()
     CampaignTenant.objects.update(after_created=None, after_document=None, passed_at=None)
 

@@ -17,7 +17,7 @@ from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, OLD_MODEL, Fill, run_campaigns
 from jobs import worker
 from jobs.models import UploadJob
-from testing.factories.pending_documents import waiting
+from testing.factories.pending_documents import create_chunked_job
 from testing.fakes.openai import OpenAIServer
 from testing.personas import Person, plan_pdf
 
@@ -42,7 +42,7 @@ def tokens() -> int:
 
 def test_an_estimate_counts_each_text_once_and_writes_nothing(fill_tenant: Fill, vendor: OpenAIServer) -> None:
     ana = fill_tenant(2, 3)
-    waiting(["The same text in two documents.", "The same text in two documents."], user_id=ana)
+    create_chunked_job(["The same text in two documents.", "The same text in two documents."], user_id=ana)
     worker.drain()
     counted = tokens()
     same = DocumentChunk.objects.filter(text__startswith="The same").first()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from embeddings.embedders import Vectors
 from jobs.outcomes import Wait
-from testing.embedders import Instant
+from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
 from vendors.guard import VendorRefused
 
 
-class SpyEmbedder(Instant):
+class SpyEmbedder(InstantEmbedder):
     model = "remembering"
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from statutes.structure.model import Law
 from statutes.tests.laws import articles, encoded, told, unscanned
 from statutes.tests.readers.test_docx import packed, paragraphs, zipped
 from testing import pdf_bombs
-from testing.pdfs import locked_pdf, stream, text_pdf
+from testing.pdfs import content_stream, encrypted_pdf, text_pdf
 
 FIRST, SECOND = "Artículo 1. Los de la ley.", "Artículo 2. El resto de la ley."
 ACT = b"<act><section><num>1</num><p>The board of the act.</p></section></act>"
@@ -246,13 +246,13 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
 
 
 def bomb() -> bytes:
-    return pdf_bombs.one_page(stream(pdf_bombs.deflated(1 << 29, 2), b"/Filter [/FlateDecode /FlateDecode]"))
+    return pdf_bombs.one_page(content_stream(pdf_bombs.deflated(1 << 29, 2), b"/Filter [/FlateDecode /FlateDecode]"))
 
 
 REFUSED: dict[str, tuple[bytes, Format, str]] = {
     "a PDF cut short": (text_pdf(FIRST)[:-40], "pdf", "PDF_TRUNCATED"),
     "a PDF that is none": (ACT, "pdf", "PDF_TRUNCATED"),
-    "a PDF with a password": (locked_pdf(FIRST, user_password=b"secret"), "pdf", "PASSWORD_REQUIRED"),
+    "a PDF with a password": (encrypted_pdf(FIRST, user_password=b"secret"), "pdf", "PASSWORD_REQUIRED"),
     "a PDF without articles": (text_pdf("Just the words of it."), "pdf", "NO_ARTICLES"),
     "XML without text": (b"<act><p/></act>", "xml", "NO_TEXT"),
     "XML without articles": (b"<act><p>Just words.</p></act>", "xml", "NO_ARTICLES"),
@@ -280,7 +280,7 @@ def test_a_zip_bomb_is_not_unpacked_beyond_its_limit(path: Path) -> None:
 
 
 def test_a_pdf_that_only_restricts_its_use_is_read(path: Path) -> None:
-    assert articles(read(path, locked_pdf(FIRST))) == {"1": "Los de la ley."}
+    assert articles(read(path, encrypted_pdf(FIRST))) == {"1": "Los de la ley."}
 
 
 def test_a_pdf_bomb_is_no_law(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A provider that answers at once, for benchmarks: HubSpot's records without HubSpot."""
+"""Instant connector for benchmarks: generated HubSpot records without HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Its records, made up page by page: nothing is kept, so that a hundred thousand of them weigh nothing."""
+"""Generated records of the instant connector, page by page; nothing is kept in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in for LlamaParse calls back as the vendor does."""
+"""Tests of the fake LlamaParse's callbacks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from standardwebhooks import Webhook
 
-from testing.fakes.callback_receiver import Mailbox
+from testing.fakes.callback_receiver import CallbackReceiver
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.fakes.llamaparse_callbacks import lc_signature
-from testing.tests.vendor_clients import SECRET, cloud, submit, until, upload, webhook
+from testing.tests.vendor_clients import SECRET, cloud, submit, upload, wait_until, webhook
 
 SIGNED = (
     b'{"event_id":"149744dd-9002-4411-a6c7-9635da372caa","event_type":"parse.success","timestamp":1753985275.1154444,'
@@ -28,8 +28,8 @@ def parser() -> Iterator[LlamaParseServer]:
 
 
 @pytest.fixture
-def mailbox() -> Iterator[Mailbox]:
-    with Mailbox() as server:
+def mailbox() -> Iterator[CallbackReceiver]:
+    with CallbackReceiver() as server:
         yield server
 
 
@@ -40,12 +40,12 @@ def test_the_signature_is_the_vendors_own() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "string"])
-def test_a_callback_is_signed_over_its_raw_body(parser: LlamaParseServer, mailbox: Mailbox, form: str) -> None:
+def test_a_callback_is_signed_over_its_raw_body(parser: LlamaParseServer, mailbox: CallbackReceiver, form: str) -> None:
     events = {"webhook_events": ["parse.success"], "webhook_headers": {"X-Ours": "1"}}
-    asked = events if form == "string" else {**events, "webhook_output_format": form}
+    options = events if form == "string" else {**events, "webhook_output_format": form}
     with cloud(parser) as client:
-        job_id = submit(client, upload(client), webhook_configurations=webhook(mailbox, **asked))
-        (letter,) = until(lambda: mailbox.letters)
+        job_id = submit(client, upload(client), webhook_configurations=webhook(mailbox, **options))
+        (letter,) = wait_until(lambda: mailbox.letters)
 
     body = json.loads(letter.body) if form == "json" else json.loads(json.loads(letter.body))
     assert body["data"] == {"id": job_id, "job_id": job_id}
@@ -56,12 +56,12 @@ def test_a_callback_is_signed_over_its_raw_body(parser: LlamaParseServer, mailbo
 
 
 def test_a_callback_by_the_contract_brings_the_content_in_the_standard_scheme(
-    parser: LlamaParseServer, mailbox: Mailbox
+    parser: LlamaParseServer, mailbox: CallbackReceiver
 ) -> None:
     parser.contract = "002"
     with cloud(parser) as client:
         submit(client, upload(client), webhook_configurations=webhook(mailbox))
-        (letter,) = until(lambda: mailbox.letters)
+        (letter,) = wait_until(lambda: mailbox.letters)
 
     body = Webhook(SECRET).verify(letter.body, dict(letter.headers.items()))
     (artifact,) = body["artifacts"]
@@ -73,28 +73,28 @@ def test_a_callback_by_the_contract_brings_the_content_in_the_standard_scheme(
 
 
 def test_a_callback_is_tried_three_times_then_dropped(parser: LlamaParseServer) -> None:
-    with Mailbox(500, 503, 500) as mailbox, cloud(parser) as client:
+    with CallbackReceiver(500, 503, 500) as mailbox, cloud(parser) as client:
         submit(client, upload(client), webhook_configurations=webhook(mailbox, webhook_events=["parse.success"]))
-        until(lambda: len(parser.postman.deliveries) == 3)
+        wait_until(lambda: len(parser.postman.deliveries) == 3)
         time.sleep(0.2)
 
     assert [delivery.status for delivery in parser.postman.deliveries] == [500, 503, 500]
     assert len({letter.body for letter in mailbox.letters}) == 1
 
 
-def test_callbacks_are_lost_and_doubled_by_the_seed(mailbox: Mailbox) -> None:
+def test_callbacks_are_lost_and_doubled_by_the_seed(mailbox: CallbackReceiver) -> None:
     with LlamaParseServer(p_lost=0.2, p_doubled=0.1, seed=7) as parser, cloud(parser) as client:
         file_id, to = upload(client), webhook(mailbox, webhook_events=["parse.success"])
         for number in range(60):
             submit(client, file_id, f"p{number}", webhook_configurations=to)
-        until(lambda: len({letter.job_id for letter in parser.postman.lost}) + _reached(mailbox) == 60)
+        wait_until(lambda: len({letter.job_id for letter in parser.postman.lost}) + _reached(mailbox) == 60)
         lost, doubled = len(parser.postman.lost), len(parser.postman.doubled)
-        until(lambda: len(mailbox.letters) == 60 - lost + doubled)
+        wait_until(lambda: len(mailbox.letters) == 60 - lost + doubled)
 
     assert 4 <= lost <= 20
     assert 1 <= doubled <= 14
     assert parser.ledger.sold == 60
 
 
-def _reached(mailbox: Mailbox) -> int:
+def _reached(mailbox: CallbackReceiver) -> int:
     return len({json.loads(json.loads(letter.body))["data"]["id"] for letter in list(mailbox.letters)})

@@ -1,4 +1,4 @@
-"""The stand-in for LlamaParse speaks to LlamaParse's SDK, and counts what it sold."""
+"""Tests of the fake LlamaParse with the vendor's SDK."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import httpx
 import llama_cloud
 import pytest
 
-from testing.fakes.faults import KINDS, kinds_for
+from testing.fakes.faults import FAULTS, faults_for
 from testing.fakes.llamaparse import LlamaParseServer
-from testing.tests.vendor_clients import SHORT, cloud, done, submit, upload
+from testing.tests.vendor_clients import SHORT, cloud, submit, upload, wait_for_job
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def parser() -> Iterator[LlamaParseServer]:
 def test_llamaparse_reads_an_uploaded_file_and_bills_its_pages(parser: LlamaParseServer) -> None:
     with cloud(parser) as client:
         job_id = submit(client, upload(client))
-        found = done(client, job_id)
+        job = wait_for_job(client, job_id)
 
-    assert found.job.status == "COMPLETED"
-    assert found.job.usage.credits == 9
-    assert found.job.user_metadata["parse_id"] == "p1"
-    assert [page.markdown for page in found.markdown.pages] == ["Deductible $500", "Copay $20", "Referral"]
-    assert [page.page_number for page in found.metadata.pages] == [1, 2, 3]
+    assert job.job.status == "COMPLETED"
+    assert job.job.usage.credits == 9
+    assert job.job.user_metadata["parse_id"] == "p1"
+    assert [page.markdown for page in job.markdown.pages] == ["Deductible $500", "Copay $20", "Referral"]
+    assert [page.page_number for page in job.metadata.pages] == [1, 2, 3]
     assert parser.ledger.summary(items=True)["items"] == {"p1": 1}
     assert parser.ledger.totals == {"pages": 3, "credits": 9}
 
@@ -37,7 +37,7 @@ def test_llamaparse_reads_an_uploaded_file_and_bills_its_pages(parser: LlamaPars
 def test_llamaparse_shows_results_only_to_those_who_ask_for_them(parser: LlamaParseServer) -> None:
     with cloud(parser) as client:
         job_id = submit(client, upload(client))
-        done(client, job_id)
+        wait_for_job(client, job_id)
 
         assert client.parsing.get(job_id).markdown is None
 
@@ -60,7 +60,7 @@ def test_llamaparse_lists_jobs_newest_first_by_pages_and_filters(parser: LlamaPa
         file_id = upload(client)
         ids = [submit(client, file_id, f"p{number}") for number in range(5)]
         for job_id in ids:
-            done(client, job_id)
+            wait_for_job(client, job_id)
 
         listed = list(client.parsing.list(page_size=2))
         later = parser.jobs[ids[3]].created_at
@@ -89,18 +89,18 @@ def test_llamaparse_cancels_a_running_job_and_deletes_a_finished_one(parser: Lla
 def test_llamaparse_shows_pages_that_failed_inside_a_completed_job(parser: LlamaParseServer) -> None:
     parser.failed_pages = [2]
     with cloud(parser) as client:
-        found = done(client, submit(client, upload(client)))
+        job = wait_for_job(client, submit(client, upload(client)))
 
-    assert found.job.status == "COMPLETED"
-    assert [page.success for page in found.markdown.pages] == [True, False, True]
-    assert found.markdown.pages[1].error
+    assert job.job.status == "COMPLETED"
+    assert [page.success for page in job.markdown.pages] == [True, False, True]
+    assert job.markdown.pages[1].error
 
 
 def test_llamaparse_fails_a_job_whose_file_is_no_pdf(parser: LlamaParseServer) -> None:
     with cloud(parser) as client:
-        found = done(client, submit(client, upload(client, b"not a PDF")))
+        job = wait_for_job(client, submit(client, upload(client, b"not a PDF")))
 
-    assert (found.job.status, bool(found.job.error_message)) == ("FAILED", True)
+    assert (job.job.status, bool(job.job.error_message)) == ("FAILED", True)
 
 
 def test_llamaparse_sells_the_same_bytes_and_options_once_with_its_cache_on(parser: LlamaParseServer) -> None:
@@ -116,9 +116,9 @@ def test_llamaparse_sells_the_same_bytes_and_options_once_with_its_cache_on(pars
 
 def test_llamaparse_reads_only_the_pages_asked_for(parser: LlamaParseServer) -> None:
     with cloud(parser) as client:
-        found = done(client, submit(client, upload(client), page_ranges={"target_pages": "1,3"}))
+        job = wait_for_job(client, submit(client, upload(client), page_ranges={"target_pages": "1,3"}))
 
-    assert [page.page_number for page in found.markdown.pages] == [1, 3]
+    assert [page.page_number for page in job.markdown.pages] == [1, 3]
     assert parser.ledger.totals["pages"] == 2
 
 
@@ -127,35 +127,35 @@ def test_llamaparse_knows_its_key(parser: LlamaParseServer) -> None:
         client.with_options(api_key="llx-wrong").parsing.get("any")
 
 
-@pytest.mark.parametrize("name", kinds_for("llamaparse"))
+@pytest.mark.parametrize("name", faults_for("llamaparse"))
 def test_the_llamaparse_sdk_sees_each_kind_of_misbehaviour_at_the_submit(parser: LlamaParseServer, name: str) -> None:
     with cloud(parser) as client:
         file_id = upload(client)
-        parser.misbehave("POST /api/v2/parse", name)
+        parser.inject_fault("POST /api/v2/parse", name)
         try:
             seen: Any = client.parsing.create(file_id=file_id, tier="fast", version="latest", timeout=SHORT)
         except (llama_cloud.LlamaCloudError, httpx.HTTPError, ValueError, TypeError) as error:
             seen = error
         if name == "refused":
-            parser.behave()
+            parser.clear_faults()
 
         assert not isinstance(getattr(seen, "id", None), str)
-        assert bool(parser.ledger.sold) == KINDS[name].sold
+        assert bool(parser.ledger.sold) == FAULTS[name].sold
         assert submit(client, file_id), "it lasted longer than one call"
 
 
-@pytest.mark.parametrize("name", kinds_for("llamaparse-result"))
+@pytest.mark.parametrize("name", faults_for("llamaparse-result"))
 def test_a_result_can_be_spoiled_in_each_way(parser: LlamaParseServer, name: str) -> None:
     with cloud(parser) as client:
         job_id = submit(client, upload(client))
-        right = done(client, job_id)
-        parser.misbehave("GET /api/v2/parse/*", name)
+        right = wait_for_job(client, job_id)
+        parser.inject_fault("GET /api/v2/parse/*", name)
         try:
             seen: Any = client.parsing.get(job_id, expand=["markdown", "metadata", "text"], timeout=SHORT)
         except (llama_cloud.LlamaCloudError, httpx.HTTPError, ValueError, TypeError) as error:
             seen = error
         if name == "refused":
-            parser.behave()
+            parser.clear_faults()
 
         assert seen != right
-        assert done(client, job_id) == right, "it lasted longer than one call"
+        assert wait_for_job(client, job_id) == right, "it lasted longer than one call"

@@ -1,4 +1,4 @@
-"""The stand-ins misbehave as they are told, and then no more."""
+"""Tests of fault injection in the fakes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import openai
 import pytest
 import requests
 
-from testing.fakes.faults import HARMLESS, KINDS, STATUSES, Status, kinds_for, late
+from testing.fakes.faults import FAULTS, HARMLESS, STATUSES, delayed, faults_for, http_error
 from testing.fakes.openai import MODEL, OpenAIServer
 from testing.fakes.s3 import S3Server
 from testing.tests.vendor_clients import PDF, SHORT, embedder
@@ -24,9 +24,9 @@ def seller() -> Iterator[OpenAIServer]:
 
 
 def test_misbehaviour_comes_in_the_order_told_at_its_route_alone(seller: OpenAIServer) -> None:
-    seller.misbehave("GET *", "status-404")
-    seller.misbehave("POST /v1/embeddings", Status(503, retry_after="7"), times=2)
-    seller.misbehave("POST *", late(0.05))
+    seller.inject_fault("GET *", "status-404")
+    seller.inject_fault("POST /v1/embeddings", http_error(503, retry_after="7"), times=2)
+    seller.inject_fault("POST *", delayed(0.05))
     seen = []
 
     with embedder(seller) as client:
@@ -43,7 +43,7 @@ def test_misbehaviour_comes_in_the_order_told_at_its_route_alone(seller: OpenAIS
 
 @pytest.mark.parametrize("name", ["reset", "reset-after-sale", "reset-mid-body"])
 def test_a_reset_is_a_reset_and_no_orderly_end(seller: OpenAIServer, name: str) -> None:
-    seller.misbehave("GET /anything", name)
+    seller.inject_fault("GET /anything", name)
 
     with socket.create_connection(("127.0.0.1", seller.port), 5) as client:
         client.sendall(b"GET /anything HTTP/1.1\r\nHost: vendor\r\n\r\n")
@@ -53,19 +53,19 @@ def test_a_reset_is_a_reset_and_no_orderly_end(seller: OpenAIServer, name: str) 
 
 def test_a_server_that_refuses_is_back_at_its_port_when_it_behaves(seller: OpenAIServer) -> None:
     port = seller.port
-    seller.misbehave("*", "refused")
+    seller.inject_fault("*", "refused")
 
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 5)
-    seller.behave()
+    seller.clear_faults()
     with socket.create_connection(("127.0.0.1", port), 5):
         assert seller.port == port
 
 
 def test_there_are_more_than_25_kinds_and_every_status_among_them() -> None:
-    assert len(KINDS) > 25
-    assert {f"status-{status}" for status in STATUSES} <= set(KINDS)
-    assert set(KINDS) >= HARMLESS
+    assert len(FAULTS) > 25
+    assert {f"status-{status}" for status in STATUSES} <= set(FAULTS)
+    assert set(FAULTS) >= HARMLESS
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,11 @@ def store() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.mark.parametrize("name", kinds_for("s3"))
+@pytest.mark.parametrize("name", faults_for("s3"))
 def test_boto3_sees_each_kind_of_misbehaviour(store: S3Server, name: str) -> None:
     client = store.client()
     client.meta.config.read_timeout = SHORT
-    store.misbehave("GET /raw/*", name)
+    store.inject_fault("GET /raw/*", name)
 
     with requests.Session() as impatient:
         link = client.generate_presigned_url("get_object", Params={"Bucket": "raw", "Key": "user/plan.pdf"})
@@ -91,7 +91,7 @@ def test_boto3_sees_each_kind_of_misbehaviour(store: S3Server, name: str) -> Non
         except requests.RequestException:
             seen = (0, b"")
         if name == "refused":
-            store.behave()
+            store.clear_faults()
 
         assert seen != (200, PDF)
         assert impatient.get(link, timeout=5).content == PDF, "it lasted longer than one call"
@@ -101,8 +101,8 @@ def test_boto3_sees_each_kind_of_misbehaviour(store: S3Server, name: str) -> Non
 def test_a_second_store_begins_empty_and_a_strict_one_checks_the_length() -> None:
     with S3Server(strict=True) as store:
         client = store.client()
-        wanted = {"Bucket": "raw", "Key": "plan.pdf", "ContentType": "application/pdf", "ContentLength": len(PDF)}
-        link = client.generate_presigned_url("put_object", Params=wanted)
+        params = {"Bucket": "raw", "Key": "plan.pdf", "ContentType": "application/pdf", "ContentLength": len(PDF)}
+        link = client.generate_presigned_url("put_object", Params=params)
         headers = {"Content-Type": "application/pdf"}
 
         assert requests.put(link, PDF + b"more", headers=headers, timeout=5).status_code == 403

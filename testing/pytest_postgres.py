@@ -1,4 +1,4 @@
-"""Gives a test session its own `var/` and its own PostgreSQL, before pytest-django reads the settings.
+"""Pytest plugin: a `var/` and a PostgreSQL of the test session, set before pytest-django reads the settings.
 
 With DATABASE_URL set the tests use that server, and nothing is started here.
 """

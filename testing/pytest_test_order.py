@@ -1,4 +1,4 @@
-"""What takes longest is begun first, so that no process of a session is left alone with it at the end."""
+"""Pytest plugin: slow and long test files first, so that parallel processes end together."""
 
 from __future__ import annotations
 

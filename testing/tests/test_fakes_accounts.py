@@ -1,4 +1,4 @@
-"""HubSpot and QuickBooks, played: they refuse what the real ones refuse, and hold many records for nothing."""
+"""Tests of the HubSpot and QuickBooks fakes: error formats, limits, generated records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_hubspot_lists_a_hundred_thousand_that_take_no_room() -> None:
     assert [row["properties"]["name"] for row in body["results"]] == ["Company 99999 Ltd", "Company 100000 Ltd"]
     assert "paging" not in body
     assert status == 400
-    assert server.shelves["companies"].own == {}
+    assert server.stores["companies"].own == {}
 
 
 def test_a_token_that_was_taken_back_is_refused_in_each_vendors_own_words() -> None:
@@ -71,12 +71,12 @@ def test_a_limit_counts_the_calls_of_its_window() -> None:
 
     assert [status for status, _ in answers] == [200, 200, 429]
     assert "003001" in answers[2][1]["fault"]["error"][0]["message"]
-    assert server.told()["refused"] == 1
+    assert server.control_fields()["refused"] == 1
 
 
 def test_a_change_comes_right_after_the_answer_it_was_told_for() -> None:
     with HubSpotServer(companies=2) as server:
-        server.meanwhile("GET */companies", lambda: server.archive("companies", 1), after=2)
+        server.schedule_change("GET */companies", lambda: server.archive("companies", 1), after=2)
         seen = [len(ask(f"{server.url}/crm/v3/objects/companies")[1]["results"]) for _ in range(3)]
 
     assert seen == [2, 2, 1]

@@ -1,4 +1,4 @@
-"""The stand-in for OpenAI speaks to OpenAI's SDK, and counts what it sold."""
+"""Tests of the fake OpenAI with the vendor's SDK."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import openai
 import pytest
 
 from embeddings import tokenizer
-from testing.fakes.faults import KINDS, kinds_for
+from testing.fakes.faults import FAULTS, faults_for
 from testing.fakes.ledger import Ledger
-from testing.fakes.openai import MODEL, OpenAIServer, vector
+from testing.fakes.openai import MODEL, OpenAIServer, text_vector
 from testing.tests.vendor_clients import SHORT, embedder
 
 
@@ -33,7 +33,7 @@ def test_openai_gives_the_same_unit_vectors_in_both_encodings(seller: OpenAIServ
 
     rows = numpy.array([item.embedding for item in packed.data], "f4")
     assert numpy.array_equal(rows, numpy.array([item.embedding for item in plain.data], "f4"))
-    assert numpy.array_equal(rows[0], vector("copay"))
+    assert numpy.array_equal(rows[0], text_vector("copay"))
     assert numpy.allclose(numpy.linalg.norm(rows, axis=1), 1)
     assert abs(rows[0] @ rows[1]) < 0.2
     assert packed.usage.prompt_tokens == tokenizer.count_tokens("copay") + tokenizer.count_tokens("deductible")
@@ -84,13 +84,13 @@ def test_openai_lets_no_more_through_than_a_minute_allows(seller: OpenAIServer) 
     seller.requests_per_minute, seller.tokens_per_minute = 2, 1000
 
     with embedder(seller) as client:
-        told = client.embeddings.with_raw_response.create(input="one", model=MODEL).headers
+        headers = client.embeddings.with_raw_response.create(input="one", model=MODEL).headers
         client.embeddings.create(input="two", model=MODEL)
         with pytest.raises(openai.RateLimitError) as limited:
             client.embeddings.create(input="three", model=MODEL)
 
-    assert (told["x-ratelimit-remaining-requests"], told["x-ratelimit-limit-tokens"]) == ("1", "1000")
-    assert told["x-request-id"].startswith("req_")
+    assert (headers["x-ratelimit-remaining-requests"], headers["x-ratelimit-limit-tokens"]) == ("1", "1000")
+    assert headers["x-request-id"].startswith("req_")
     assert limited.value.code == "rate_limit_exceeded"
     assert 25_000 < int(limited.value.response.headers["retry-after-ms"]) <= 30_001
     assert seller.ledger.sold == 2
@@ -116,7 +116,7 @@ def test_calls_at_the_same_time_take_their_time_together(seller: OpenAIServer) -
 def test_the_ledger_has_a_line_for_each_text_before_the_answer_is_out(tmp_path: Path) -> None:
     with OpenAIServer(ledger=Ledger(tmp_path / "sold")) as seller, embedder(seller, SHORT) as client:
         client.embeddings.create(input=["a", "b"], model=MODEL)
-        seller.misbehave("POST /v1/embeddings", "hang-after-sale")
+        seller.inject_fault("POST /v1/embeddings", "hang-after-sale")
         with pytest.raises(openai.APITimeoutError):
             client.embeddings.create(input=["b"], model=MODEL)
 
@@ -134,9 +134,9 @@ def rightly(answer: Any, count: int) -> bool:
     return all(row.shape == (1536,) and numpy.isfinite(row).all() and row.any() for row in rows)
 
 
-@pytest.mark.parametrize("name", kinds_for("openai"))
+@pytest.mark.parametrize("name", faults_for("openai"))
 def test_the_openai_sdk_sees_each_kind_of_misbehaviour(seller: OpenAIServer, name: str) -> None:
-    seller.misbehave("POST /v1/embeddings", name)
+    seller.inject_fault("POST /v1/embeddings", name)
 
     with embedder(seller) as client:
         try:
@@ -144,8 +144,8 @@ def test_the_openai_sdk_sees_each_kind_of_misbehaviour(seller: OpenAIServer, nam
         except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
             seen = error
         if name == "refused":
-            seller.behave()
+            seller.clear_faults()
 
         assert not rightly(seen, 2)
-        assert bool(seller.ledger.sold) == KINDS[name].sold
+        assert bool(seller.ledger.sold) == FAULTS[name].sold
         assert rightly(client.embeddings.create(input=["a", "b"], model=MODEL), 2), "it lasted longer than one call"

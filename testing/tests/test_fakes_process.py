@@ -1,4 +1,4 @@
-"""The stand-ins as a process of their own, asked and told by others."""
+"""Tests of the fakes as a separate process with a /control endpoint."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def running(*more: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]
         process.stdout.close()
 
 
-def test_another_process_asks_what_was_sold_and_tells_it_to_misbehave(tmp_path: Path) -> None:
-    with running("--state", str(tmp_path / "state"), "--openai-ledger", str(tmp_path / "sold")) as (process, said):
-        vendor = said["openai"]
-        order = {"set": {"delay": 0.01}, "misbehave": [{"route": "POST *", "kind": "status-500", "sold": True}]}
+def test_another_process_reads_the_ledger_and_injects_faults(tmp_path: Path) -> None:
+    with running("--state", str(tmp_path / "state"), "--openai-ledger", str(tmp_path / "sold")) as (process, servers):
+        vendor = servers["openai"]
+        order = {"set": {"delay": 0.01}, "faults": [{"route": "POST *", "fault": "status-500", "sold": True}]}
         requests.post(vendor["control"], json=order, timeout=5).raise_for_status()
         with OpenAI(api_key=vendor["key"], base_url=vendor["url"], max_retries=0) as client:
             with pytest.raises(InternalServerError):
                 client.embeddings.create(input="copay", model="text-embedding-3-small")
             client.embeddings.create(input="copay", model="text-embedding-3-small")
-        found = requests.get(f"{vendor['control']}?items=1", timeout=5).json()["ledger"]
+        ledger = requests.get(f"{vendor['control']}?items=1", timeout=5).json()["ledger"]
 
-        assert (found["sold"], found["distinct"], found["repeated"], found["tokens"]) == (2, 1, 1, 4)
-        assert (tmp_path / "sold").read_text().split() == list(found["items"]) * 2
-        assert json.loads((tmp_path / "state").read_text()) == said
+        assert (ledger["sold"], ledger["distinct"], ledger["repeated"], ledger["tokens"]) == (2, 1, 1, 4)
+        assert (tmp_path / "sold").read_text().split() == list(ledger["items"]) * 2
+        assert json.loads((tmp_path / "state").read_text()) == servers
         assert requests.post(vendor["control"], json={"set": {"nonsense": 1}}, timeout=5).status_code == 400
 
         process.terminate()

@@ -1,4 +1,4 @@
-"""The order in which files of tests are begun."""
+"""Tests of the order of test files."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from testing.slow_first import pytest_collection_modifyitems
+from testing.pytest_test_order import pytest_collection_modifyitems
 
 
-def one(file: str, name: str, *, slow: bool = False) -> Any:
+def make_item(file: str, name: str, *, slow: bool = False) -> Any:
     return SimpleNamespace(path=Path(file), name=name, get_closest_marker=lambda asked: slow and asked == "slow")
 
 
 def test_slow_files_are_begun_first_then_those_with_most_tests_and_each_keeps_its_own_order() -> None:
     items = [
-        one("few.py", "a"),
-        one("many.py", "z"),
-        one("many.py", "b"),
-        one("slow.py", "y", slow=True),
-        one("many.py", "a"),
-        one("slow.py", "x", slow=True),
+        make_item("few.py", "a"),
+        make_item("many.py", "z"),
+        make_item("many.py", "b"),
+        make_item("slow.py", "y", slow=True),
+        make_item("many.py", "a"),
+        make_item("slow.py", "x", slow=True),
     ]
 
     pytest_collection_modifyitems(items)

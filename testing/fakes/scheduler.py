@@ -1,4 +1,4 @@
-"""Things that a vendor does after it has answered."""
+"""Scheduler of delayed calls, in threads: work that a fake does after its response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 
 
-class Later:
+class Scheduler:
     """Runs calls when they are due, in a few threads of its own, until it is stopped."""
 
     def __init__(self, threads: int = 8) -> None:
@@ -21,7 +21,7 @@ class Later:
         for thread in self._threads:
             thread.start()
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._turn), call))
             self._changed.notify()
