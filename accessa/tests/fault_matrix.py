@@ -1,4 +1,4 @@
-"""What the tables of misbehaviour are written in: cells as words, what each word means, and how a cell is run."""
+"""Fault matrix of vendors: cells as words, the state that each word means, and the run of a cell."""
 
 from __future__ import annotations
 
@@ -184,8 +184,8 @@ def run(job: UploadJob, after_first: Any = None, tries: int = 8) -> Ran:
 
 def charged(job: UploadJob) -> tuple[str, ...]:
     """Return the codes of the tries that cost the job an attempt."""
-    found = Event.objects.filter(job_id=job.pk, code="RETRY_SCHEDULED").order_by("ts")
-    return tuple(payload["code"] for payload in found.values_list("payload", flat=True))
+    retries = Event.objects.filter(job_id=job.pk, code="RETRY_SCHEDULED").order_by("ts")
+    return tuple(payload["code"] for payload in retries.values_list("payload", flat=True))
 
 
 def inject_fault(server: Server, route: str, kind: str, times: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""The admin as a whole: every list and page answers, counts no table, and shows no tenant's text."""
+"""The whole admin: every list and page answers, counts no table, and shows no tenant's text."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ def test_lists_and_pages_are_answered_count_no_table_and_show_no_text_of_a_tenan
         with CaptureQueriesContext(connection) as seen:
             listed = root.page(route(model, "changelist"), _facets="True")
             answer = root.client.get(reverse(f"admin:{route(model, 'change')}", args=[first.pk]), follow=True)
-        asked = [query["sql"] for query in seen]
+        statements = [query["sql"] for query in seen]
 
         assert answer.status_code == 200, model
-        assert [sql for sql in asked if COUNTED.search(sql) and not BOUNDED.search(sql)] == [], model
-        assert [sql for sql in asked if any(column in sql for column in HIDDEN)] == [], model
+        assert [sql for sql in statements if COUNTED.search(sql) and not BOUNDED.search(sql)] == [], model
+        assert [sql for sql in statements if any(column in sql for column in HIDDEN)] == [], model
         for shown in (listed, answer.content.decode()):
             assert CANARY not in shown, model
             assert WORD.lower() not in shown.lower(), model
@@ -179,7 +179,7 @@ def test_no_address_asks_a_list_for_what_it_does_not_show(root: Staff) -> None:
         model: root.get(route(model, "changelist"), user_id__password__startswith="a").status_code for model in LISTED
     }
 
-    assert {asked: status for asked, status in answers.items() if status != 400} == {}
+    assert {statements: status for statements, status in answers.items() if status != 400} == {}
     assert set(of_staff.values()) == {400}, of_staff
 
 
@@ -187,13 +187,13 @@ def test_every_filter_takes_its_parameters_for_itself(root: Staff) -> None:
     """What a filter left would be looked up as a column, or be no column at all."""
     filtered = {model: admin.site._registry[model].list_filter for model in LISTED if model is not Group}
 
-    taken = 0
+    served = 0
     for model, shown in filtered.items():
         for name in (name for each in shown for name in query_parameters(each)):
             root.page(route(model, "changelist"), **{name: "x"})
-            taken += 1
+            served += 1
 
-    assert taken > 20
+    assert served > 20
 
 
 FOUND_BY = (
@@ -207,9 +207,9 @@ FOUND_BY = (
 def test_a_whole_id_is_found_and_a_part_of_it_is_not(rows: Document, root: Staff) -> None:
     models = {route(model, "change"): model for model in LISTED}
     for page, column in FOUND_BY:
-        wanted = models[f"{page}_change"]._default_manager.order_by().values_list("pk", column).first()
-        assert wanted is not None
-        pk, value = (str(part) for part in wanted)
+        expected = models[f"{page}_change"]._default_manager.order_by().values_list("pk", column).first()
+        assert expected is not None
+        pk, value = (str(part) for part in expected)
 
         assert pk in root.page(f"{page}_changelist", q=f" {value} "), (page, column)
         for wrong in (value[:-2], "%", "'"):

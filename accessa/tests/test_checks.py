@@ -1,4 +1,4 @@
-"""Unfit databases and laptop's defaults are named before they hurt."""
+"""System checks of the database, of development defaults and of buckets."""
 
 import json
 from typing import Any
@@ -36,10 +36,10 @@ def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
     LiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
     LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
-    found = database.check_embedding_models(app_configs=None, databases=["default"])
+    messages = database.check_embedding_models(app_configs=None, databases=["default"])
 
-    assert ids(found) == ["accessa.W003"]
-    assert "gone@2, with which 1 tenants" in found[0].msg
+    assert ids(messages) == ["accessa.W003"]
+    assert "gone@2, with which 1 tenants" in messages[0].msg
 
 
 def test_no_database_is_asked_unless_one_is_named() -> None:

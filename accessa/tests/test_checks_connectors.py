@@ -1,4 +1,4 @@
-"""What cannot be meant of the connectors' settings is named before a tenant meets it."""
+"""System checks of the connectors' settings."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def test_what_a_provider_cannot_work_with_is_found(
 ) -> None:
     connector(provider, **said)
 
-    (found,) = check_rules(connectors.CONNECTOR_RULES)
-    assert found.id == id
-    assert remedy in str(found.hint)
+    (message,) = check_rules(connectors.CONNECTOR_RULES)
+    assert message.id == id
+    assert remedy in str(message.hint)
 
 
 def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) -> None:
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
     settings.INTEGRATIONS_VAULT_KEYS = ["A" * 43 + "=", "too short a key"]
 
-    (found,) = check_rules(connectors.CONNECTOR_RULES)
-    assert (found.id, "Key number 2" in found.msg) == ("accessa.E240", True)
-    assert "too short" not in str(found)
+    (message,) = check_rules(connectors.CONNECTOR_RULES)
+    assert (message.id, "Key number 2" in message.msg) == ("accessa.E240", True)
+    assert "too short" not in str(message)
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_a_deployment_has_no_recorded_answers(settings: Any, connector: Callable
     assert list(check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)) == []
 
     settings.INTEGRATIONS_USE_FIXTURES = True
-    assert [found.id for found in check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)] == ["accessa.E109"]
+    assert [message.id for message in check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)] == ["accessa.E109"]
     connector("hubspot", client_id="id", client_secret="secret")
-    assert "accessa.W241" in [found.id for found in check_rules(connectors.CONNECTOR_RULES)]
+    assert "accessa.W241" in [message.id for message in check_rules(connectors.CONNECTOR_RULES)]
 
 
 def test_a_provider_wants_a_key_of_ones_own_and_https(settings: Any, connector: Callable[..., None]) -> None:
     connector("hubspot", client_id="id", client_secret="secret")
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = True
 
-    assert [found.id for found in check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)] == [
+    assert [message.id for message in check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)] == [
         "accessa.E110",
         "accessa.E111",
     ]
@@ -103,8 +103,8 @@ def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
 
     connector("gmail", token_url="http://tokens.example.org")
 
-    (found,) = check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)
-    assert (found.id, "GMAIL_TOKEN_URL" in found.msg) == ("accessa.E112", True)
+    (message,) = check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)
+    assert (message.id, "GMAIL_TOKEN_URL" in message.msg) == ("accessa.E112", True)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
 def test_a_provider_that_cannot_be_imported_is_found(said: dict[str, str], settings: Any) -> None:
     settings.INTEGRATIONS_PROVIDERS = settings.INTEGRATIONS_PROVIDERS | said
 
-    (found,) = check_rules(connectors.CONNECTOR_RULES)
+    (message,) = check_rules(connectors.CONNECTOR_RULES)
 
-    assert (found.id, next(iter(said)) in found.msg) == ("accessa.E244", True)
+    assert (message.id, next(iter(said)) in message.msg) == ("accessa.E244", True)
 
 
 def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_reported() -> None:
@@ -134,7 +134,7 @@ def test_secrets_of_clients_and_keys_of_the_vault_are_kept_out_of_logs(
     settings.INTEGRATIONS_VAULT_KEYS = ["a-vaults-own-key-0123456789"]
     redaction.clear_secret_cache()
 
-    told = redaction.redact_secrets("a-clients-own-secret and a-vaults-own-key-0123456789")
+    redacted = redaction.redact_secrets("a-clients-own-secret and a-vaults-own-key-0123456789")
 
     redaction.clear_secret_cache()
-    assert "own" not in told
+    assert "own" not in redacted

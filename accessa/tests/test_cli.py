@@ -1,4 +1,4 @@
-"""What is wrong with the surroundings is told in one sentence, by doctor and by every other command."""
+"""One-sentence errors of commands: unreadable settings, missing migrations. Doctor without a database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accessa.tests.doctor_fixtures import temporary_sql
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def typed(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_manage(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"} | variables
     command = (sys.executable, "manage.py", *command)
     return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
@@ -42,7 +42,7 @@ def typed(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_value_that_cannot_be_read_is_one_sentence(command: str, name: str, value: str, expected: str) -> None:
-    ended = typed(command, **{name: value})
+    ended = run_manage(command, **{name: value})
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", expected + "\n")
 
@@ -134,7 +134,7 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
 
 
 def test_doctor_makes_no_database(tmp_path: Path) -> None:
-    ended = typed("doctor", "--only", "embedder", "--skip", "database", ACCESSA_VAR=str(tmp_path))
+    ended = run_manage("doctor", "--only", "embedder", "--skip", "database", ACCESSA_VAR=str(tmp_path))
 
     assert ended.returncode == 1
     assert re.search(r"FAIL  database +There is no database yet\.", ended.stdout)

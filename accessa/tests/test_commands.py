@@ -1,4 +1,4 @@
-"""What is typed at a shell: its lines, its exit codes, and that it finds what is wrong."""
+"""Management commands: output, exit codes, integrity checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PDF = plan_pdf("hospital care", "drugs")
 pytestmark = pytest.mark.django_db
 
 
-def said(*args: str, **options: Any) -> str:
+def command_output(*args: str, **options: Any) -> str:
     out = io.StringIO()
     call_command(*args, stdout=out, stderr=io.StringIO(), **options)
     return out.getvalue()
@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def test_ingest_uploads_for_the_only_user_there_is(ana: Person, files: dict[str, str]) -> None:
-    said("ingest", files["good.pdf"])
+    command_output("ingest", files["good.pdf"])
     runner.drain()
 
     document = Document.objects.get()
@@ -110,17 +110,17 @@ def test_ingest_waits_for_the_end_and_says_whether_it_was_good(
 
 def test_ingest_gives_up_after_its_seconds(ana: Person, files: dict[str, str]) -> None:
     with pytest.raises(CommandError, match="did not end well"):
-        said("ingest", files["good.pdf"], wait=True, seconds=0.1)
+        command_output("ingest", files["good.pdf"], wait=True, seconds=0.1)
 
 
 def test_ingest_asks_whose_file_it_is(ana: Person, ben: Person, files: dict[str, str]) -> None:
     with pytest.raises(CommandError, match="--user"):
-        said("ingest", files["good.pdf"])
+        command_output("ingest", files["good.pdf"])
     with pytest.raises(CommandError, match="no user"):
-        said("ingest", files["good.pdf"], user="nobody@example.org")
+        command_output("ingest", files["good.pdf"], user="nobody@example.org")
 
-    said("ingest", files["good.pdf"], user="BEN@example.org")
-    said("ingest", files["good.pdf"], user=str(ana.id))
+    command_output("ingest", files["good.pdf"], user="BEN@example.org")
+    command_output("ingest", files["good.pdf"], user=str(ana.id))
 
     assert set(Document.objects.values_list("user_id", flat=True)) == {ana.id, ben.id}
 
@@ -129,14 +129,14 @@ def test_ingest_asks_whose_file_it_is(ana: Person, ben: Person, files: dict[str,
 
 
 def test_search_prints_passages_with_page_and_heading(ana: Person) -> None:
-    assert "Nothing found" in said("search", "drugs")
+    assert "Nothing found" in command_output("search", "drugs")
     ana.ingest(PDF)
 
-    out = said("search", "drugs", k=1)
+    out = command_output("search", "drugs", k=1)
 
     assert out.startswith("1. plan.pdf, page")
     with pytest.raises(CommandError, match="EMPTY_QUERY"):
-        said("search", " ")
+        command_output("search", " ")
 
 
 # requeue
@@ -145,40 +145,40 @@ def test_search_prints_passages_with_page_and_heading(ana: Person) -> None:
 def test_requeue_sends_back_what_it_is_asked_to(ana: Person) -> None:
     dead, other = ana.ingest(b"no PDF"), ana.ingest(b"none either")
     with pytest.raises(CommandError, match="Name documents"):
-        said("requeue")
+        command_output("requeue")
 
-    assert "1 would be requeued" in said("requeue", str(dead.document_id), dry_run=True)
+    assert "1 would be requeued" in command_output("requeue", str(dead.document_id), dry_run=True)
     assert dead.job.state == "deadletter"
-    assert "1 requeued" in said("requeue", str(dead.document_id))
+    assert "1 requeued" in command_output("requeue", str(dead.document_id))
     assert (dead.job.state, other.job.state) == ("queued", "deadletter")
-    assert "0 requeued" in said("requeue", code="SOMETHING_ELSE")
-    assert "1 requeued" in said("requeue", code="NOT_A_PDF")
+    assert "0 requeued" in command_output("requeue", code="SOMETHING_ELSE")
+    assert "1 requeued" in command_output("requeue", code="NOT_A_PDF")
     runner.drain()
-    assert "2 requeued" in said("requeue", all=True)
+    assert "2 requeued" in command_output("requeue", all=True)
 
 
 # create_user
 
 
 def test_create_user_prints_a_token_that_works(db: None) -> None:
-    token = said("create_user", "Zoe@Example.org").strip()
+    token = command_output("create_user", "Zoe@Example.org").strip()
 
-    found = api_tokens.find_valid_token(token)
-    assert found is not None
-    assert (found.user.email, found.scope, found.user.is_staff) == ("zoe@example.org", "tenant", False)
-    assert not found.user.has_usable_password()
+    violation = api_tokens.find_valid_token(token)
+    assert violation is not None
+    assert (violation.user.email, violation.scope, violation.user.is_staff) == ("zoe@example.org", "tenant", False)
+    assert not violation.user.has_usable_password()
 
 
 def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> None:
     user_id = uuid4()
-    first = said("create_user", "zoe@example.org", id=user_id).strip()
-    second = said("create_user", "zoe@example.org", service=True).strip()
+    first = command_output("create_user", "zoe@example.org", id=user_id).strip()
+    second = command_output("create_user", "zoe@example.org", service=True).strip()
 
     assert first != second
     assert User.objects.get().pk == user_id
     assert set(ApiToken.objects.values_list("scope", flat=True)) == {"tenant", "service"}
     with pytest.raises(CommandError, match="another id"):
-        said("create_user", "zoe@example.org", id=uuid4())
+        command_output("create_user", "zoe@example.org", id=uuid4())
 
 
 def test_create_user_makes_no_staff_and_leaves_an_entry_of_all_it_does(
@@ -186,7 +186,7 @@ def test_create_user_makes_no_staff_and_leaves_an_entry_of_all_it_does(
 ) -> None:
     for _ in range(2):  # the second finds the user, and sets another's password
         monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
-        said("create_user", "zoe@example.org", password_stdin=True, reason="INC-7")
+        command_output("create_user", "zoe@example.org", password_stdin=True, reason="INC-7")
 
     zoe = User.objects.get()
     assert zoe.check_password("correct horse")
@@ -197,12 +197,12 @@ def test_create_user_makes_no_staff_and_leaves_an_entry_of_all_it_does(
         "tokens.make", "tokens.make", "users.add", "users.set_password", "users.set_password",
     ]  # fmt: skip
     with pytest.raises(CommandError, match="unrecognized arguments: --staff"):
-        said("create_user", "zoe@example.org", "--staff")
+        command_output("create_user", "zoe@example.org", "--staff")
 
 
 def test_create_user_without_a_reason_makes_nobody(db: None) -> None:
     with pytest.raises(CommandError, match="Say why"):
-        said("create_user", "zoe@example.org", reason=" ")
+        command_output("create_user", "zoe@example.org", reason=" ")
 
     assert not User.objects.exists()
 
@@ -210,7 +210,7 @@ def test_create_user_without_a_reason_makes_nobody(db: None) -> None:
 @pytest.mark.parametrize("email", ["zoe", "@", "zoe@", ""])
 def test_create_user_refuses_what_is_no_address(email: str, db: None) -> None:
     with pytest.raises(CommandError, match="not an e-mail"):
-        said("create_user", email)
+        command_output("create_user", email)
 
 
 # audit_jobs
@@ -230,7 +230,7 @@ def test_the_audit_finds_nothing_where_all_is_well(ana: Person, ben: Person) -> 
     claim_at_stage("embeddings_buffered")
 
     assert list(find_violations()) == []
-    assert said("audit_jobs") == "All is well.\n"
+    assert command_output("audit_jobs") == "All is well.\n"
 
 
 ROT: dict[str, tuple[str, str]] = {
@@ -262,9 +262,11 @@ def test_the_audit_names_rows_that_went_bad(statement: str, ana: Person) -> None
     sql(statement)
 
     kind, reason = ROT[statement]
-    assert any(found.kind == kind and reason in found.reason for found in find_violations()), list(find_violations())
+    assert any(violation.kind == kind and reason in violation.reason for violation in find_violations()), list(
+        find_violations()
+    )
     with pytest.raises(SystemExit):
-        said("audit_jobs")
+        command_output("audit_jobs")
 
 
 def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person) -> None:
@@ -275,8 +277,8 @@ def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person
     raw.put(f"{ana.id}/{orphan}.pdf", b"x")
     parsed.put(f"{ana.id}/stray name.md", b"x")
 
-    found = [finding for finding in find_violations() if finding.kind == "object"]
-    assert {finding.subject for finding in found} == {f"raw:{orphan}", "parsed:stray name"}
+    violation = [finding for finding in find_violations() if finding.kind == "object"]
+    assert {finding.subject for finding in violation} == {f"raw:{orphan}", "parsed:stray name"}
 
     raw.delete(f"{ana.id}/{orphan}.pdf")
     parsed.delete(f"{ana.id}/stray name.md")

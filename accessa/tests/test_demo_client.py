@@ -1,4 +1,4 @@
-"""What a client sends along with its bytes."""
+"""Headers of the demo client's uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each planted misconfiguration is found by its name, with its remedy; a deployment that is well is all green."""
+"""Doctor: each planted misconfiguration is reported with its remedy; a sound deployment is all green."""
 
 from __future__ import annotations
 

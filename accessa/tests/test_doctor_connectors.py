@@ -1,4 +1,4 @@
-"""Doctor looks at the connectors' queue and their vault."""
+"""Doctor's check of the connectors: queue functions, overdue pages, the token vault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doctor looks at the statutes' queue, its consumers and the bucket; checks look at what is set of them."""
+"""Doctor's checks of the statutes' queue, consumers and bucket; system checks of their settings."""
 
 from __future__ import annotations
 

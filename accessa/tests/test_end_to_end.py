@@ -1,4 +1,4 @@
-"""One story per way a file can go: declared through the HTTP API, carried by a real worker, seen through the API."""
+"""End-to-end tests: a file through the HTTP API and a real worker, one for each ending."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa.tests.test_schema import schema
+from accessa.tests.test_openapi_schema import schema
 from accounts.errors import ApiError, Context, ErrorCode, error_codes, find_error_code
 from documents.parsers.errors import FAILURES
 from jobs.outcomes import Permanent

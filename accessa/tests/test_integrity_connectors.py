@@ -1,4 +1,4 @@
-"""What connectors have written is audited: each row that went bad is named, and a healthy sync is not."""
+"""Integrity checks of rows written by connectors: each corrupted row is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file without a row and a row without its file are both named, by one listing of each bucket."""
+"""Integrity checks of files: missing and orphaned objects, by one listing of each bucket."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def bucket(name: str) -> Any:
     return storages[name]
 
 
-def named() -> set[tuple[str, str, str]]:
-    found = [finding for name in ("raw", "parsed") for finding in integrity.find_orphaned_files(name)]
-    assert len(found) == len(set(found))
-    return {(finding.kind, finding.subject, finding.reason.split()[1]) for finding in found}
+def orphans() -> set[tuple[str, str, str]]:
+    violations = [finding for name in ("raw", "parsed") for finding in integrity.find_orphaned_files(name)]
+    assert len(violations) == len(set(violations))
+    return {(finding.kind, finding.subject, finding.reason.split()[1]) for finding in violations}
 
 
 def test_every_gap_is_named_in_both_directions(
@@ -68,7 +68,7 @@ def test_every_gap_is_named_in_both_directions(
     monkeypatch.setattr(integrity, "BATCH_SIZE", 3)
     documents = rows_and_files(ana, 7) + rows_and_files(ben, 4)
     documents.sort(key=lambda document: (document.user_id, document.pk))
-    assert named() == set()
+    assert orphans() == set()
 
     first, middle, last = documents[0], documents[5], documents[-1]
     for lost in (first, middle, last):
@@ -78,7 +78,7 @@ def test_every_gap_is_named_in_both_directions(
     bucket("raw").put(f"{ana.id}/{stray}.pdf", b"x")
     bucket("parsed").put(f"{foreign}/{foreign}.md", b"x")
 
-    assert named() == {
+    assert orphans() == {
         *(("file", str(lost.pk), "original") for lost in (first, middle, last)),
         ("file", str(middle.pk), "parsed"),
         ("object", f"raw:{stray}", "object"),
@@ -91,13 +91,13 @@ def test_an_empty_store_names_every_document(files: S3Server | None, ana: Person
     for document in documents:
         bucket("raw").delete(f"{ana.id}/{document.pk}.pdf")
 
-    assert {UUID(subject) for _, subject, _ in named()} == {document.pk for document in documents}
+    assert {UUID(subject) for _, subject, _ in orphans()} == {document.pk for document in documents}
 
 
 def test_what_has_not_come_is_not_missed(ana: Person, store: None) -> None:
     ana.request_upload(plan_pdf("drugs"))
 
-    assert named() == set()
+    assert orphans() == set()
 
 
 def test_a_dead_letters_lost_file_is_named_too(ana: Person, store: None) -> None:
@@ -106,9 +106,9 @@ def test_a_dead_letters_lost_file_is_named_too(ana: Person, store: None) -> None
         cursor.execute("UPDATE upload_jobs SET state = 'deadletter', finished_at = clock_timestamp()")
     bucket("raw").delete(f"{ana.id}/{uploaded.document_id}.pdf")
 
-    found = [finding for finding in integrity.find_violations() if finding.kind == "file"]
+    violations = [finding for finding in integrity.find_violations() if finding.kind == "file"]
 
-    assert [finding.subject for finding in found] == [str(uploaded.document_id)]
+    assert [finding.subject for finding in violations] == [str(uploaded.document_id)]
 
 
 def test_a_healthy_store_is_listed_and_not_asked_file_by_file(settings: Any, ana: Person) -> None:
@@ -117,7 +117,7 @@ def test_a_healthy_store_is_listed_and_not_asked_file_by_file(settings: Any, ana
         rows_and_files(ana, 5)
         before = server.requests
 
-        assert named() == set()
+        assert orphans() == set()
 
         assert server.requests - before == 2
 
@@ -133,4 +133,4 @@ def test_a_listing_in_another_order_names_nothing_wrongly(
     backwards = sorted(raw.names(), reverse=True)
     monkeypatch.setattr(raw, "names", lambda: iter(backwards))
 
-    assert named() == {("file", str(lost.pk), "original")}
+    assert orphans() == {("file", str(lost.pk), "original")}

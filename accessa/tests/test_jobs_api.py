@@ -1,4 +1,4 @@
-"""The job's addresses: who may poll, retry and advance, how often, and what a list shows."""
+"""API of jobs: permissions of polling, retry and advance, rate limits, lists."""
 
 from __future__ import annotations
 

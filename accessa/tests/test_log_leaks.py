@@ -1,4 +1,4 @@
-"""Canaries: what a tenant's file, its name and their questions say is in no log, event, error or traceback."""
+"""Canaries: text of a tenant's file, its name and queries is in no log, event, error or traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Canaries in the real processes: whatever says too much, nothing that leaves them repeats it."""
+"""Canaries in real processes: no log line, row or file repeats a secret."""
 
 from __future__ import annotations
 
@@ -68,23 +68,25 @@ class Product:
         body = upload_request(PDF) | {"filename": f"{FILENAME} {SSN}.pdf"}
         answer = requests.post(f"{self.api.url}/upload", json=body, headers=signed, timeout=20)
         assert answer.ok, answer.text
-        told = answer.json()
-        put = requests.put(told["signed_url"], PDF, headers={"Content-Type": "application/pdf", **headers}, timeout=20)
+        upload = answer.json()
+        put = requests.put(
+            upload["signed_url"], PDF, headers={"Content-Type": "application/pdf", **headers}, timeout=20
+        )
         assert put.ok, put.text
-        return UUID(told["job_id"]), UUID(told["document_id"])
+        return UUID(upload["job_id"]), UUID(upload["document_id"])
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.api.log_text + self.workers.log_text
 
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Every line of both, parsed; what `manage.py` says of the settings comes before and is no log."""
-        return [json.loads(line) for said in (self.api.log_text, self.workers.log_text) for line in _logged(said)]
+        return [json.loads(line) for output in (self.api.log_text, self.workers.log_text) for line in _logged(output)]
 
 
-def _logged(said: str) -> list[str]:
-    return said[said.index("{") :].splitlines()
+def _logged(output: str) -> list[str]:
+    return output[output.index("{") :].splitlines()
 
 
 def vendors(parser: LlamaParseServer, openai: OpenAIServer, url: str) -> dict[str, Any]:
@@ -126,11 +128,11 @@ def test_every_event_and_every_line_about_a_job_carries_the_id_of_its_request(an
     job_id, document_id = product.upload(ana, **{"X-Correlation-ID": CORRELATION.upper()})
 
     wait_until(lambda: ended(job_id), seconds=40)
-    wait_until(lambda: '"FINALIZED"' in product.said, seconds=5)
+    wait_until(lambda: '"FINALIZED"' in product.output, seconds=5)
 
     assert UploadJob.objects.get(pk=job_id).state == "done"
     events = Event.objects.filter(document_id=document_id)
-    assert {str(found) for found in events.values_list("correlation_id", flat=True)} == {CORRELATION}
+    assert {str(hits) for hits in events.values_list("correlation_id", flat=True)} == {CORRELATION}
     ids = {str(job_id), str(document_id)}
     about = [line for line in product.lines if ids & {line.get("job"), line.get("document")}]
     assert {line.get("correlation") for line in about} == {CORRELATION}
@@ -150,8 +152,8 @@ def misuse(ana: Person, product: Product) -> None:
     """Send what tenants, strangers and vendors send that belongs in no log, wherever it can be sent."""
     url, session = product.api.url, requests.Session()
     bearer = {"Authorization": f"Bearer {ana.token}"}
-    said = {"X-Note": POLICY, "User-Agent": POLICY, "Referer": f"http://x/{POLICY}", "X-Correlation-ID": POLICY}
-    ask: dict[str, Any] = {"headers": bearer | said, "timeout": 20}
+    output = {"X-Note": POLICY, "User-Agent": POLICY, "Referer": f"http://x/{POLICY}", "X-Correlation-ID": POLICY}
+    ask: dict[str, Any] = {"headers": bearer | output, "timeout": 20}
     session.post(f"{url}/search", json={"query": f"{QUESTION} {SSN}"}, **ask)
     session.post(f"{url}/search", json={"query": f"{QUESTION} " * 5000}, **ask)
     session.post(f"{url}/upload", data=f'{{"filename": "{FILENAME}", {SSN}', **ask)
@@ -183,13 +185,13 @@ def malformed(url: str, text: str) -> None:
 
 def rows() -> str:
     """All that is in the tables that others than the tenant read."""
-    found = []
+    hits = []
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))
         for table in (table for table in READ if table in tables):
             cursor.execute(f"SELECT t::text FROM {table} t")
-            found += [f"{table}: {row[0]}" for row in cursor.fetchall()]
-    return "\n".join(found)
+            hits += [f"{table}: {row[0]}" for row in cursor.fetchall()]
+    return "\n".join(hits)
 
 
 def files() -> str:
@@ -200,12 +202,12 @@ def files() -> str:
 
 def leaks(text: str, *more: str) -> dict[str, str]:
     """Return which canary is where."""
-    found = {}
+    hits = {}
     for canary in (*CANARIES, *more, "Failing row", "storage://raw/canary"):
         at = text.find(canary)
         if at >= 0:
-            found[canary] = text[max(0, at - 300) : at + 100]
-    return found
+            hits[canary] = text[max(0, at - 300) : at + 100]
+    return hits
 
 
 def test_nothing_that_leaves_the_processes_repeats_a_canary(ana: Person, product: Product) -> None:
@@ -223,17 +225,17 @@ def test_nothing_that_leaves_the_processes_repeats_a_canary(ana: Person, product
     product.workers.stop()
 
     assert UploadJob.objects.get(pk=job_id).state == "done"
-    assert leaks(product.said, ana.token) == {}
+    assert leaks(product.output, ana.token) == {}
     own = UploadJob.objects.get(pk=job_id)
-    kept = rows().replace(own.raw_path, "").replace(own.parsed_path or own.raw_path, "")
-    assert leaks(kept, ana.token) == {}
+    stored = rows().replace(own.raw_path, "").replace(own.parsed_path or own.raw_path, "")
+    assert leaks(stored, ana.token) == {}
     assert leaks(files() + metrics, ana.token) == {}
     assert all({"timestamp", "level", "logger", "event"} <= line.keys() for line in product.lines)
 
 
 def _said_enough(product: Product) -> bool:
     tried = UploadJob.objects.filter(pipeline__in=["leaky", "leaky-constraint", "leaky-child"])
-    drains = '"DrainFailed' in product.said or "leaky-drain" in product.workers.log_text
+    drains = '"DrainFailed' in product.output or "leaky-drain" in product.workers.log_text
     return drains and set(tried.values_list("state", flat=True)) == {"deadletter"}
 
 
@@ -253,12 +255,12 @@ def leaked_by_itself(*options: str) -> str:
 
 
 def test_what_leaks_is_told_of_without_its_values() -> None:
-    said = leaked_by_itself()
+    output = leaked_by_itself()
 
-    assert leaks(said) == {}
-    told = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
-    assert len(told) == len(log_leaks.LEAKS) + 1
-    assert told[-1]["error"] == "ValueError"
+    assert leaks(output) == {}
+    entries = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    assert len(entries) == len(log_leaks.LEAKS) + 1
+    assert entries[-1]["error"] == "ValueError"
 
 
 def test_without_the_cleaner_every_canary_is_heard() -> None:

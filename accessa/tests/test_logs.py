@@ -1,4 +1,4 @@
-"""The form of the log, what each line carries, and the id that a request gives to all that follows from it."""
+"""Log lines: form, fields, redaction, correlation ids of requests and jobs. Readiness."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Lines(logging.Handler):
 
 
 @pytest.fixture
-def heard() -> Any:
+def log_lines() -> Any:
     root, ear = logging.getLogger(), Lines()
     before = root.level
     root.addHandler(ear)
@@ -54,12 +54,12 @@ def heard() -> Any:
     root.removeHandler(ear)
 
 
-def test_a_line_says_when_how_loud_who_and_what_and_its_context(heard: list[dict[str, Any]]) -> None:
+def test_a_line_says_when_how_loud_who_and_what_and_its_context(log_lines: list[dict[str, Any]]) -> None:
     with structlog.contextvars.bound_contextvars(job="j"):
         structlog.get_logger("accessa.jobs").warning("Stage ended.", outcome="ADVANCED", duration_ms=1.5)
         logging.getLogger("library").warning("%s of %d", "one", 2)
 
-    ours, theirs = heard
+    ours, theirs = log_lines
     assert list(ours)[:4] == list(theirs)[:4] == ["timestamp", "level", "logger", "event"]
     assert ours["timestamp"].endswith("Z")
     assert (ours["level"], ours["logger"], ours["event"], ours["outcome"], ours["job"]) == (
@@ -118,10 +118,10 @@ def test_what_is_cut_out_and_what_stays(said: str, left: str) -> None:
     assert redact(said) == left
 
 
-def test_a_library_that_logs_with_a_name_of_values_is_cleaned_too(heard: list[dict[str, Any]]) -> None:
+def test_a_library_that_logs_with_a_name_of_values_is_cleaned_too(log_lines: list[dict[str, Any]]) -> None:
     logging.getLogger("library").error("%(what)s", {"what": ValueError("canary")})
 
-    assert heard[-1]["event"] == "ValueError"
+    assert log_lines[-1]["event"] == "ValueError"
 
 
 # A request's id
@@ -157,22 +157,22 @@ def test_a_request_without_a_good_id_gets_a_new_one(headers: dict[str, str]) -> 
     assert GIVEN not in (first, second)
 
 
-def test_a_request_is_told_in_one_line_by_its_route(ana: Person, heard: list[dict[str, Any]]) -> None:
+def test_a_request_is_told_in_one_line_by_its_route(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     document = uuid4()
 
     ana.client.get(f"/documents/{document}?name=canary", headers={"X-Correlation-ID": GIVEN})
 
-    (line,) = [line for line in heard if line["logger"] == "accessa.requests"]
+    (line,) = [line for line in log_lines if line["logger"] == "accessa.requests"]
     assert (line["method"], line["route"], line["status"]) == ("GET", "/documents/{document_id}", 404)
     assert (line["correlation"], line["document"], line["user"]) == (GIVEN, str(document), str(ana.id))
-    assert "canary" not in json.dumps(heard)
+    assert "canary" not in json.dumps(log_lines)
 
 
-def test_one_request_leaves_nothing_behind_for_the_next(ana: Person, heard: list[dict[str, Any]]) -> None:
+def test_one_request_leaves_nothing_behind_for_the_next(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     ana.client.get(f"/documents/{uuid4()}", headers={"X-Correlation-ID": GIVEN})
     ana.get("/documents")
 
-    last = heard[-1]
+    last = log_lines[-1]
     assert last["route"] == "/documents"
     assert "document" not in last
     assert last["correlation"] != GIVEN
@@ -182,12 +182,12 @@ def test_one_request_leaves_nothing_behind_for_the_next(ana: Person, heard: list
 # A job's id
 
 
-def about(lines: list[dict[str, Any]], job_id: UUID) -> list[dict[str, Any]]:
+def lines_of_job(lines: list[dict[str, Any]], job_id: UUID) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("job") == str(job_id)]
 
 
 def test_a_job_carries_the_id_of_its_upload_through_every_event_and_line(
-    ana: Person, heard: list[dict[str, Any]]
+    ana: Person, log_lines: list[dict[str, Any]]
 ) -> None:
     ana.client.defaults["HTTP_X_CORRELATION_ID"] = GIVEN
 
@@ -195,16 +195,16 @@ def test_a_job_carries_the_id_of_its_upload_through_every_event_and_line(
 
     events = Event.objects.filter(job_id=uploaded.job_id).values_list("correlation_id", flat=True)
     assert {*events} == {UUID(GIVEN)}
-    lines = about(heard, uploaded.job_id)
+    lines = lines_of_job(log_lines, uploaded.job_id)
     assert {line["correlation"] for line in lines} == {GIVEN}
     assert {"document", "user", "pipeline"} <= set.intersection(*(set(line) for line in lines))
-    told = [line for line in lines if line["event"] == "Stage ended."]
-    assert {"stage", "attempt", "worker", "outcome", "duration_ms"} <= set.intersection(*(set(line) for line in told))
-    assert told[-1]["outcome"] == "FINALIZED"
+    ended = [line for line in lines if line["event"] == "Stage ended."]
+    assert {"stage", "attempt", "worker", "outcome", "duration_ms"} <= set.intersection(*(set(line) for line in ended))
+    assert ended[-1]["outcome"] == "FINALIZED"
     assert structlog.contextvars.get_contextvars() == {}
 
 
-def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, heard: list[dict[str, Any]]) -> None:
+def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     ana.client.defaults["HTTP_X_CORRELATION_ID"] = GIVEN
     uploaded = ana.upload(PDF)
     services.cancel(uploaded.job, by="test")
@@ -216,8 +216,12 @@ def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, heard:
     assert uploaded.job.state == "done"
     events = Event.objects.filter(job_id=uploaded.job_id).values_list("correlation_id", flat=True)
     assert {*events} == {UUID(GIVEN)}
-    told = next(line for line in reversed(heard) if line.get("route") == "/upload")
-    assert (told["request"], told["correlation"], told["job"]) == (other, GIVEN, str(uploaded.job_id))
+    ended = next(line for line in reversed(log_lines) if line.get("route") == "/upload")
+    assert (ended["request"], ended["correlation"], ended["job"]) == (
+        other,
+        GIVEN,
+        str(uploaded.job_id),
+    )
 
 
 @pytest.mark.django_db
@@ -233,7 +237,7 @@ def test_outside_of_requests_each_thing_has_an_id_of_its_own() -> None:
     assert log_context.correlation_id() != log_context.correlation_id()
 
 
-def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, heard: list[dict[str, Any]]) -> None:
+def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     ana.upload(PDF)
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")

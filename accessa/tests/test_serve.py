@@ -1,4 +1,4 @@
-"""manage.py serve: what it refuses, and what starts no server by the way."""
+"""manage.py serve: refusals, and commands that start no server."""
 
 import os
 import signal
@@ -64,9 +64,9 @@ def test_an_address_is_bound_and_found(text: str, bind: str, url: str) -> None:
 def test_signed_urls_lead_back_to_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PUBLIC_URL", raising=False)
 
-    found = {program.environment["PUBLIC_URL"] for program in programs(Address("127.0.0.1", 8123))}
+    urls = {program.environment["PUBLIC_URL"] for program in programs(Address("127.0.0.1", 8123))}
 
-    assert found == {"http://127.0.0.1:8123"}
+    assert urls == {"http://127.0.0.1:8123"}
 
 
 @pytest.mark.parametrize(("queue", "kept"), [("", 2), ("https://sqs.us-east-1.amazonaws.com/1/laws", 3)])
@@ -75,10 +75,10 @@ def test_statutes_are_consumed_beside_the_workers_where_there_is_a_queue(
 ) -> None:
     settings.SQS_QUEUE_URL = queue
 
-    found = programs(Address("127.0.0.1", 8123))
+    urls = programs(Address("127.0.0.1", 8123))
 
-    assert len(found) == kept
-    assert [list(program.command[-1:]) for program in found[2:]] == [["consume_sqs"]] * (kept - 2)
+    assert len(urls) == kept
+    assert [list(program.command[-1:]) for program in urls[2:]] == [["consume_sqs"]] * (kept - 2)
 
 
 def test_where_it_is_served_is_known_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

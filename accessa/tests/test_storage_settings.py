@@ -1,4 +1,4 @@
-"""Which S3 is chosen by which variables: one rule, and a start that stops where a key is missing."""
+"""Settings of the file store: selection of the S3 endpoint, missing keys."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> dict[str, Any]:
     return runpy.run_path(str(SETTINGS))
 
 
-def is_s3(found: dict[str, Any]) -> bool:
-    return bool(found["STORAGES"]["raw"]["BACKEND"] == "documents.storage.s3.S3Bucket")
+def is_s3(config: dict[str, Any]) -> bool:
+    return bool(config["STORAGES"]["raw"]["BACKEND"] == "documents.storage.s3.S3Bucket")
 
 
 @pytest.mark.parametrize(
@@ -43,27 +43,27 @@ def is_s3(found: dict[str, Any]) -> bool:
 def test_a_named_endpoint_goes_before_supabases_and_that_before_aws(
     variables: dict[str, str], endpoint: str | None, sha256: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = read(monkeypatch, **variables)
+    config = read(monkeypatch, **variables)
 
-    assert is_s3(found)
-    assert found["S3_ENDPOINT_URL"] == endpoint
-    assert found["S3_SIGN_SHA256"] is sha256
-    assert found["S3_PRESIGN"] is True
-    assert found["S3_SESSION_TOKEN"] == ""
-    assert found["S3_ADDRESSING_STYLE"] == ("path" if endpoint else "auto")
+    assert is_s3(config)
+    assert config["S3_ENDPOINT_URL"] == endpoint
+    assert config["S3_SIGN_SHA256"] is sha256
+    assert config["S3_PRESIGN"] is True
+    assert config["S3_SESSION_TOKEN"] == ""
+    assert config["S3_ADDRESSING_STYLE"] == ("path" if endpoint else "auto")
 
 
 @pytest.mark.parametrize("presign", [{}, {"S3_PRESIGN": "true"}])
 def test_the_service_role_alone_serves_as_a_session_and_never_presigns(
     presign: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = read(monkeypatch, **ROLE, **presign)
+    config = read(monkeypatch, **ROLE, **presign)
 
-    assert is_s3(found)
-    assert found["S3_ENDPOINT_URL"] == AT_SUPABASE
-    assert (found["S3_ACCESS_KEY_ID"], found["S3_SECRET_ACCESS_KEY"]) == ("abcdefgh", "anon")
-    assert found["S3_SESSION_TOKEN"] == "role"
-    assert found["S3_PRESIGN"] is False
+    assert is_s3(config)
+    assert config["S3_ENDPOINT_URL"] == AT_SUPABASE
+    assert (config["S3_ACCESS_KEY_ID"], config["S3_SECRET_ACCESS_KEY"]) == ("abcdefgh", "anon")
+    assert config["S3_SESSION_TOKEN"] == "role"
+    assert config["S3_PRESIGN"] is False
 
 
 def test_files_stay_here_without_any_key(monkeypatch: pytest.MonkeyPatch) -> None:

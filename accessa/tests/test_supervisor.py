@@ -1,4 +1,4 @@
-"""The supervisor, with small fakes for the API and the workers."""
+"""Supervisor and pidfile, with small programs."""
 
 import os
 import signal
@@ -50,11 +50,11 @@ def python(code: str, *arguments: str, name: str = "it") -> Program:
     return Program(name, [sys.executable, "-c", code, *arguments])
 
 
-def tick_until(kept: Supervisor, true: Callable[[], bool], seconds: float = 10) -> None:
+def tick_until(runner: Supervisor, true: Callable[[], bool], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
-        kept.tick()
+        runner.tick()
         time.sleep(0.02)
 
 
@@ -78,31 +78,31 @@ def number(child: Child) -> int:
 
 
 def test_a_killed_program_is_back_within_a_second() -> None:
-    said: list[str] = []
-    kept = Supervisor([python(SLEEPER)], report=said.append)
-    kept.tick()
-    first = number(kept.children[0])
+    reports: list[str] = []
+    runner = Supervisor([python(SLEEPER)], report=reports.append)
+    runner.tick()
+    first = number(runner.children[0])
 
     os.kill(first, signal.SIGKILL)
     began = time.monotonic()
-    tick_until(kept, lambda: kept.children[0].process is not None and number(kept.children[0]) != first)
+    tick_until(runner, lambda: runner.children[0].process is not None and number(runner.children[0]) != first)
 
     assert time.monotonic() - began < 1.5
-    assert said == ["it ended (killed by SIGKILL); starting again in 0.5 s"]
-    kept.stop()
+    assert reports == ["it ended (killed by SIGKILL); starting again in 0.5 s"]
+    runner.stop()
 
 
 def test_what_a_dead_program_leaves_behind_is_ended_with_it() -> None:
-    kept = Supervisor([python(START_ANOTHER, SLEEPER)], report=lambda line: None)
-    kept.tick()
-    main = psutil.Process(number(kept.children[0]))
+    runner = Supervisor([python(START_ANOTHER, SLEEPER)], report=lambda line: None)
+    runner.tick()
+    main = psutil.Process(number(runner.children[0]))
     wait_until(lambda: bool(main.children()))
     orphan = main.children()[0].pid
 
     main.kill()
-    tick_until(kept, lambda: gone(orphan))
+    tick_until(runner, lambda: gone(orphan))
 
-    kept.stop()
+    runner.stop()
 
 
 def test_a_program_that_keeps_dying_young_is_started_ever_more_rarely() -> None:
@@ -123,27 +123,27 @@ def test_a_program_that_ran_a_while_is_started_at_once_again(monkeypatch: pytest
 
 
 def test_stopping_ends_all_and_kills_who_does_not_listen(capfd: pytest.CaptureFixture[str]) -> None:
-    said: list[str] = []
-    kept = Supervisor([python(SLEEPER), python(DEAF, name="deaf")], stop_seconds=0.5, report=said.append)
-    kept.tick()
-    numbers = [number(child) for child in kept.children]
+    reports: list[str] = []
+    runner = Supervisor([python(SLEEPER), python(DEAF, name="deaf")], stop_seconds=0.5, report=reports.append)
+    runner.tick()
+    numbers = [number(child) for child in runner.children]
     wait_until(lambda: capfd.readouterr().out == "1\n")
 
     began = time.monotonic()
-    kept.stop()
+    runner.stop()
 
     assert time.monotonic() - began < 5
     assert all(gone(process) for process in numbers)
-    assert said == ["deaf did not stop within 0.5 s and was killed"]
+    assert reports == ["deaf did not stop within 0.5 s and was killed"]
 
 
 def test_sigterm_goes_to_the_main_process_only(tmp_path: Path) -> None:
     note = tmp_path / "note"
-    kept = Supervisor([python(LEAVES_A_NOTE, str(note), LEAVES_A_NOTE)], report=lambda line: None)
-    kept.tick()
+    runner = Supervisor([python(LEAVES_A_NOTE, str(note), LEAVES_A_NOTE)], report=lambda line: None)
+    runner.tick()
     wait_until((tmp_path / "note-grandchild-ready").exists)
 
-    kept.stop()
+    runner.stop()
 
     assert note.exists()
     assert not (tmp_path / "note-grandchild").exists()

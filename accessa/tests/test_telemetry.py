@@ -1,4 +1,4 @@
-"""Errors to Sentry and traces to OpenTelemetry, received by a server of ours: what was meant, no more."""
+"""Sentry and OpenTelemetry: received events and spans have the allowed fields only."""
 
 from __future__ import annotations
 
@@ -81,22 +81,22 @@ def receiver() -> Iterator[Receiver]:
 
 def events(receiver: Receiver) -> list[dict[str, Any]]:
     """Return what Sentry would show: the items of the envelopes that are events."""
-    found = []
+    collected = []
     for body in receiver.to("/envelope/"):
         lines = body.split(b"\n")
-        found += [
+        collected += [
             json.loads(payload)
             for head, payload in zip(lines[1::2], lines[2::2], strict=False)
             if json.loads(head).get("type") == "event"
         ]
-    return found
+    return collected
 
 
 def spans(receiver: Receiver) -> list[Any]:
     service: Any = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-    made = [service.ExportTraceServiceRequest.FromString(body) for body in receiver.to("/v1/traces")]
+    exports = [service.ExportTraceServiceRequest.FromString(body) for body in receiver.to("/v1/traces")]
     return [
-        span for request in made for group in request.resource_spans for scope in group.scope_spans
+        span for request in exports for group in request.resource_spans for scope in group.scope_spans
         for span in scope.spans
     ]  # fmt: skip
 
@@ -105,7 +105,7 @@ def attributes(span: Any) -> dict[str, str]:
     return {each.key: each.value.string_value or str(each.value.int_value) for each in span.attributes}
 
 
-def told(receiver: Receiver) -> dict[str, Any]:
+def receiver_environment(receiver: Receiver) -> dict[str, Any]:
     """The environment of a product that tells both."""
     return {
         **SECRETS,
@@ -124,11 +124,13 @@ def test_errors_and_traces_of_both_processes_arrive_without_any_canary(ana: Pers
     pytest.importorskip("sentry_sdk")
     pytest.importorskip("opentelemetry.sdk")
     ask = {"Authorization": f"Bearer {ana.token}", "X-Correlation-ID": CORRELATION, "X-Note": log_leaks.POLICY}
-    with running_cluster(workers=1, **told(receiver)) as workers:
+    with running_cluster(workers=1, **receiver_environment(receiver)) as workers:
         with connection.cursor() as cursor:
             create_jobs(cursor, 1, "leaky")
             create_jobs(cursor, 1, "leaky-constraint")
-        with running_api_server(application="testing.log_leaks.api:application", **told(receiver)) as api:
+        with running_api_server(
+            application="testing.log_leaks.api:application", **receiver_environment(receiver)
+        ) as api:
             for query in (f"q={log_leaks.QUESTION}&token=canary-token-6612", f"database=1&q={log_leaks.QUESTION}"):
                 requests.get(f"{api.url}/leak?{query}", headers=ask, timeout=20)
             requests.post(f"{api.url}/upload", json={"filename": log_leaks.ALL}, headers=ask, timeout=20)
@@ -171,11 +173,11 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
     setattr(settings, receiver.setting, "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, receiver.package.partition(".")[0], None)
 
-    (found,) = observability.check_packages(app_configs=None)
+    (collected,) = observability.check_packages(app_configs=None)
 
-    assert receiver.setting in found.msg
-    assert found.hint is not None
-    assert "requirements/optional.txt" in found.hint
+    assert receiver.setting in collected.msg
+    assert collected.hint is not None
+    assert "requirements/optional.txt" in collected.hint
     with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
         observability.LazyReceiver(receiver).start()
 

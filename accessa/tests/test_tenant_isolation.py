@@ -1,4 +1,4 @@
-"""Tenancy has two layers; each is taken away in turn, and the other one must hold at every address."""
+"""Tenant isolation: each of the two layers is removed in turn, and the other must hold at every endpoint."""
 
 from __future__ import annotations
 
@@ -119,14 +119,14 @@ def hidden(answer: Any) -> bool:
 
 def nothing_in(answer: Any) -> bool:
     body = answer.json()
-    found = body["results"] if "results" in body else body["passages"] + body["records"]
-    return bool(answer.status_code == 200 and found == [])
+    visible = body["results"] if "results" in body else body["passages"] + body["records"]
+    return bool(answer.status_code == 200 and visible == [])
 
 
 def shown(ben: Person, owned: Upload) -> list[str]:
     """The addresses at which Ben learns of Ana's document."""
-    found = [name for name, look in MANY.items() if not nothing_in(look(ben, owned))]
-    return found + [name for name, look in ONE.items() if not hidden(look(ben, owned))]
+    visible = [name for name, look in MANY.items() if not nothing_in(look(ben, owned))]
+    return visible + [name for name, look in ONE.items() if not hidden(look(ben, owned))]
 
 
 def test_with_both_layers_nothing_of_another_tenant_exists(owned: Upload, ben: Person) -> None:

@@ -1,4 +1,4 @@
-"""A vendor that goes on misbehaving: documents wait and none is buried for it; when all is well again, each is done."""
+"""Lasting vendor failures: documents wait, none is discarded, and all finish after recovery."""
 
 from __future__ import annotations
 

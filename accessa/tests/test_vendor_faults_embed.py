@@ -137,12 +137,12 @@ def test_a_document_is_embedded_and_one_bad_batch_loses_only_itself(
 
     assert ran.outcome == OUTCOMES[word]
     assert watch.seconds < 8
-    found: dict[str, Any] = dict(
+    embedded: dict[str, Any] = dict(
         DocumentChunk.objects.filter(document_id=job.document_id).values_list("text", "embedding")
     )
-    assert all(found.get(text) is not None for text in PASSAGES)
+    assert all(embedded.get(text) is not None for text in PASSAGES)
     assert numpy.allclose(
-        [found[text] for text in PASSAGES], [text_vector(text) for text in PASSAGES], rtol=0, atol=1e-6
+        [embedded[text] for text in PASSAGES], [text_vector(text) for text in PASSAGES], rtol=0, atol=1e-6
     )
     lost = fault_matrix.ALL_KINDS[kind].sold and kind not in HARMLESS
     assert (len(vendor.ledger.counts), vendor.ledger.repeated) == (len(PASSAGES), BATCH if lost else 0)
@@ -173,7 +173,7 @@ def test_a_search_is_answered_or_refused_by_name(
 
     watch = fault_matrix.Stopwatch()
     answer = ana.post("/search", {"query": CANARY})
-    seconds, asked = watch.seconds, vendor.requests
+    seconds, calls_before = watch.seconds, vendor.requests
     _be_well(vendor, settings)
     fault_matrix.let_vendors_rest()
     again = ana.post("/search", {"query": CANARY})
@@ -185,7 +185,7 @@ def test_a_search_is_answered_or_refused_by_name(
     )
     assert (int(answer.headers.get("Retry-After", 0)) > 0) == (word == "later")
     assert seconds < 4
-    assert asked <= 1, "a search is asked once"
+    assert calls_before <= 1, "a search is asked once"
     assert again.status_code == 200
     assert _booked() >= vendor.ledger.totals["tokens"], "something was sold that is not in the books"
     assert fault_matrix.leaks(caplog, KEY, ana.token) == []
@@ -204,10 +204,12 @@ class Brain(Server):
     def respond(self, request: Request) -> Response:
         if request.bearer != SECRET:
             return self.error_response(401)
-        wanted = json.loads(request.body)["texts"]
-        self.ledger.sell(wanted)
-        found = InstantEmbedder().embed(wanted)
-        return json_response({"embeddings": found.tolist(), "model": InstantEmbedder.model, "dim": found.shape[1]})
+        batch = json.loads(request.body)["texts"]
+        self.ledger.sell(batch)
+        embedded = InstantEmbedder().embed(batch)
+        return json_response(
+            {"embeddings": embedded.tolist(), "model": InstantEmbedder.model, "dim": embedded.shape[1]}
+        )
 
     def error_response(self, status: int, code: str | None = None) -> Response:
         return json_response({"code": code or "BRAIN", "detail": f"The other deployment answers {status}."}, status)

@@ -240,7 +240,10 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
     watch = fault_matrix.Stopwatch()
     _forget()
     first = watch.seconds
-    kept, paused = _kept(), RateLimit.objects.exclude(paused_until=None).values_list("pause_reason", flat=True).first()
+    stored_state, paused = (
+        _kept(),
+        RateLimit.objects.exclude(paused_until=None).values_list("pause_reason", flat=True).first(),
+    )
     faults = sum(Breaker.objects.values_list("faults", flat=True))
     assert fault_matrix.consumed(vendor), "it never went wrong"
     vendor.clear_faults()
@@ -248,7 +251,7 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
     fault_matrix.let_vendors_rest()
     _forget()
 
-    assert (kept, paused, faults) == (word != "done", REASONS.get(word), int(word in FAULTS))
+    assert (stored_state, paused, faults) == (word != "done", REASONS.get(word), int(word in FAULTS))
     assert not _kept()
     believed = kind == "status-404"  # it says that it has none; whether it lies cannot be known
     assert len(vendor.jobs) + len(vendor.files) == int(believed)

@@ -1,4 +1,4 @@
-"""The API keeps to its schema, whatever it is sent."""
+"""Fuzzing of the API against its schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: there once, for everybody, whatever happened before."""
+"""Embedded PostgreSQL: concurrent starts, crashes, accounts, socket folders, stop."""
 
 import os
 import shutil
@@ -99,10 +99,10 @@ def test_asking_whether_it_runs_costs_less_than_a_millisecond(server: EmbeddedSe
 def test_processes_that_race_share_one_server(folder: Path) -> None:
     racers = [start_elsewhere(folder) for _ in range(3)]
 
-    said = sorted(racer.communicate()[0].strip() for racer in racers)
+    outputs = sorted(racer.communicate()[0].strip() for racer in racers)
 
     assert [racer.returncode for racer in racers] == [0, 0, 0]
-    assert said == ["False", "False", "True"]
+    assert outputs == ["False", "False", "True"]
     assert EmbeddedServer(folder / "postgres").is_running
 
 
@@ -252,12 +252,12 @@ def test_bootstrap_can_run_again(server: EmbeddedServer) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_other_users_of_the_machine_cannot_connect(server: EmbeddedServer, tmp_path: Path) -> None:
     nobody = os_user.Account("nobody", 65534, 65534)
-    said = tmp_path / "said"
+    outputs = tmp_path / "said"
 
     def knock(user: str) -> str:
-        with said.open("wb") as output, pytest.raises(subprocess.CalledProcessError):
+        with outputs.open("wb") as output, pytest.raises(subprocess.CalledProcessError):
             nobody.run("psql", "-h", str(server.socket_folder), "-U", user, "-d", "postgres", "-c", "", output=output)
-        return said.read_text()
+        return outputs.read_text()
 
     assert "Permission denied" in knock("postgres")
     assert "Permission denied" in knock("accessa_app")
@@ -289,9 +289,9 @@ def test_the_command_line_says_what_is_so(folder: Path) -> None:
         done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
         return done.returncode, done.stdout.split(" /")[0]
 
-    said = [run(action) for action in ("status", "start", "start", "status", "stop", "stop")]
+    outputs = [run(action) for action in ("status", "start", "start", "status", "stop", "stop")]
 
-    assert said == [
+    assert outputs == [
         (3, "not running"), (0, "started"), (0, "already running"), (0, "running"), (0, "stopped"), (0, "not running"),
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Titan, where it embeds: asked for a word by doctor, and looked at by the checks of a deployment."""
+"""Doctor's check of Titan, and the system checks of its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing keys while it runs: docs/operations/keys.md."""
+"""Key rotation of a running deployment: docs/operations/keys.md."""
 
 from __future__ import annotations
 

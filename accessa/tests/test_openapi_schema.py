@@ -1,4 +1,4 @@
-"""The schema, the documentation and the code say the same."""
+"""OpenAPI schema: valid, complete, with examples of the running API."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ROOT = Path(configured.BASE_DIR)
 
 @lru_cache(maxsize=1)
 def schema() -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(SchemaGenerator().get_schema(request=None, public=True)))
-    return made
+    generated: dict[str, Any] = json.loads(json.dumps(SchemaGenerator().get_schema(request=None, public=True)))
+    return generated
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -71,12 +71,12 @@ def test_who_is_told_to_come_back_later_is_told_when() -> None:
 def test_the_schemas_for_uploads_and_the_api_s_own_say_the_same() -> None:
     for file, component in (("request", "UploadRequest"), ("response", "UploadResponse")):
         written = json.loads((ROOT / f"schemas/upload.{file}.json").read_text())
-        made = schema()["components"]["schemas"][component]
+        generated = schema()["components"]["schemas"][component]
 
-        assert set(written["required"]) == set(made["required"])
+        assert set(written["required"]) == set(generated["required"])
         for name, said in written["properties"].items():
             shown = {key: value for key, value in said.items() if key != "description"}
-            assert shown.items() <= made["properties"][name].items(), name
+            assert shown.items() <= generated["properties"][name].items(), name
 
 
 # Examples

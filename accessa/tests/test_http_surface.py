@@ -1,4 +1,4 @@
-"""Machines and operators: the schema, the docs, health, and browsers from elsewhere."""
+"""Schema, docs, health, CORS and a missing database, over HTTP."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def frontend(settings: Any) -> str:
     ("method", "path"), [("POST", "/upload"), ("PUT", "/storage/raw/a/b.pdf"), ("DELETE", "/documents/x")]
 )
 def test_a_configured_frontend_may_call(method: str, path: str, frontend: str) -> None:
-    asked = {
+    preflight = {
         "origin": frontend,
         "access-control-request-method": method,
         "access-control-request-headers": "authorization, content-type",
     }
-    answer = Client().options(path, headers=asked)
+    answer = Client().options(path, headers=preflight)
 
     assert answer["Access-Control-Allow-Origin"] == frontend
     assert method in answer["Access-Control-Allow-Methods"]

@@ -1,4 +1,4 @@
-"""A client that is generated from the schema works: typed, and through the whole story over real HTTP."""
+"""A client generated from the schema: typed, and used for a whole upload over real HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from accessa_client.api.files import delete_document, document, put_bytes, uploa
 from accessa_client.api.jobs import jobs
 from accessa_client.api.search import search
 from accessa_client.models import (
-    DocumentResponse, NotFound, PaginatedCountedJobAnswerList, PutBytesBucket, SearchAnswer, SearchRequest,
+    DocumentResponse, NotFound, PaginatedJobDetailResponseList, PutBytesBucket, SearchAnswer, SearchRequest,
     UploadBadRequest, UploadRequest, UploadResponse,
 )
 from accessa_client.types import File
@@ -47,7 +47,7 @@ assert put.status_code == 200, put
 until = time.monotonic() + 60
 while True:
     seen = jobs.sync(client=client, active=False)
-    assert isinstance(seen, PaginatedCountedJobAnswerList), seen
+    assert isinstance(seen, PaginatedJobDetailResponseList), seen
     if seen.results[0].state == "done":
         break
     assert seen.results[0].state != "deadletter" and time.monotonic() < until, seen
@@ -77,8 +77,8 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated")
     run(sys.executable, "manage.py", "spectacular", "--file", folder / "schema.yml", where=settings.BASE_DIR)
     config = Path(settings.BASE_DIR) / "docs" / "client.yml"
-    made = ("--path", "schema.yml", "--config", config, "--meta", "none", "--output-path", "accessa_client")
-    run(BIN / "openapi-python-client", "generate", *made, "--fail-on-warning", where=folder)
+    options = ("--path", "schema.yml", "--config", config, "--meta", "none", "--output-path", "accessa_client")
+    run(BIN / "openapi-python-client", "generate", *options, "--fail-on-warning", where=folder)
     (folder / "story.py").write_text(textwrap.dedent(STORY))
     return folder
 
