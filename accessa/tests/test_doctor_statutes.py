@@ -17,7 +17,7 @@ from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES, STATUTE_RULES
 from accessa.doctor.runner import Level
 from accessa.tests.doctor_fixtures import reports, run_findings
 from statutes.models import Consumer
-from statutes.tests.sqs_helpers import told as message
+from statutes.tests.sqs_messages import message_body as message
 from testing.fakes.faults import http_error
 from testing.fakes.s3 import S3Server
 from testing.sqs import CREDENTIALS, Queue, SqsServer

@@ -9,7 +9,7 @@ from samples.make_statutes import HERE, blocks, make
 from statutes import readers
 from statutes.structure import json_schema
 from statutes.structure.model import Law
-from statutes.tests.laws import encoded, told, unscanned
+from statutes.tests.law_texts import encode_law, law_json, reject_scan
 
 LAWS = HERE / "statutes"
 #  the file                       its text      language  articles
@@ -21,7 +21,7 @@ FILES = {
 
 
 def read(name: str) -> Law:
-    return readers.read_statute(LAWS / name, format=readers.sniff_format(LAWS / name, most=1_000_000), scan=unscanned)
+    return readers.read_statute(LAWS / name, format=readers.sniff_format(LAWS / name, most=1_000_000), scan=reject_scan)
 
 
 def test_making_them_again_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -49,9 +49,9 @@ def test_each_law_has_the_articles_of_its_text(name: str) -> None:
 def test_each_law_fits_the_published_schema_with_the_same_bytes_each_time(name: str) -> None:
     laws = [read(name) for _ in range(2)]
 
-    json_schema.check_schema(told(laws[0]))
-    assert encoded(laws[0]) == encoded(laws[1])
-    assert json.loads(encoded(laws[0])) == told(laws[0])
+    json_schema.check_schema(law_json(laws[0]))
+    assert encode_law(laws[0]) == encode_law(laws[1])
+    assert json.loads(encode_law(laws[0])) == law_json(laws[0])
 
 
 def test_the_printed_acts_contents_and_heads_are_in_no_article() -> None:

@@ -1,4 +1,4 @@
-"""A bucket of laws, and a queue."""
+"""Fixtures: a bucket of statutes, and a queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statutes.tests.s3_helpers import Mortal, empty
+from statutes.tests.artifact_factories import InterruptibleS3Server, empty_buckets
 from statutes.tests.sample_laws import BUCKET
 from testing.fakes.s3 import S3Server
 from testing.sqs import CREDENTIALS, Queue, SqsServer
@@ -33,13 +33,15 @@ def laws(server: S3Server, store: None, settings: Any) -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[Mortal]:
-    with Mortal() as server:
+def mortal() -> Iterator[InterruptibleS3Server]:
+    with InterruptibleS3Server() as server:
         yield server
 
 
 @pytest.fixture
-def s3(mortal: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mortal]:
+def s3(
+    mortal: InterruptibleS3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[InterruptibleS3Server]:
     """The bucket of what is read and written without a law's way there."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", mortal.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", mortal.secret_key)
@@ -47,7 +49,7 @@ def s3(mortal: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield mortal
     mortal.left = None
     mortal.clear_faults()
-    empty()
+    empty_buckets()
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +60,8 @@ def queues() -> Iterator[SqsServer]:
 
 @pytest.fixture
 def queue(queues: SqsServer, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
-    made = queues.create_queue()
-    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = made.url, queues.endpoint
-    return made
+    for name, setting in CREDENTIALS.items():
+        monkeypatch.setenv(name, setting)
+    new_queue = queues.create_queue()
+    settings.SQS_QUEUE_URL, settings.SQS_ENDPOINT_URL = new_queue.url, queues.endpoint
+    return new_queue

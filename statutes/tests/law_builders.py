@@ -1,4 +1,4 @@
-"""Laws for tests of their rendering and cutting."""
+"""Laws for tests of rendering and chunking, by hand and by hypothesis."""
 
 from __future__ import annotations
 
@@ -55,15 +55,17 @@ _parts = st.recursive(
 plans = st.tuples(_texts, st.lists(_parts, max_size=8))
 
 
-def made(plan: tuple[Sequence[int], Sequence[tuple[object, ...]]]) -> Law:
+def law_from_plan(plan: tuple[Sequence[int], Sequence[tuple[object, ...]]]) -> Law:
     """Return the law of a drawn plan, its ids as a reader gives them."""
     maker = _Maker()
     return Law("Ley", "es", "characters", maker.paragraphs(plan[0]), [], [maker.part(part) for part in plan[1]])
 
 
 def article(number: int, text: str, *more: str) -> Article:
-    found = [Paragraph(each, Place(number * 100, number * 100 + 90, 1)) for each in (text, *more)]
-    return Article(str(number), str(number), f"Artículo {number}", Place(number * 100, number * 100 + 99, 1), "", found)
+    paragraphs = [Paragraph(each, Place(number * 100, number * 100 + 90, 1)) for each in (text, *more)]
+    return Article(
+        str(number), str(number), f"Artículo {number}", Place(number * 100, number * 100 + 99, 1), "", paragraphs
+    )
 
 
 def chapter(number: str, *children: Article | Division, text: str = "") -> Division:

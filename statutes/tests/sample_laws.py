@@ -1,4 +1,4 @@
-"""Laws in a bucket, their messages, and what is found of them."""
+"""Statutes in a bucket, their messages, jobs and search results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RATE = "El impuesto se calculará aplicando la tasa del dieciséis por ciento a 
 LOWER = "El impuesto se calculará aplicando la tasa del ocho por ciento en la región fronteriza norte. " * 14
 
 
-def xml(*articles: str, title: str = "Ley del Impuesto al Valor Agregado") -> bytes:
+def law_xml(*articles: str, title: str = "Ley del Impuesto al Valor Agregado") -> bytes:
     body = "".join(
         f"<article><num>Artículo {number}</num><p>{escape(text)}</p></article>"
         for number, text in enumerate(articles, 1)
@@ -32,43 +32,43 @@ def xml(*articles: str, title: str = "Ley del Impuesto al Valor Agregado") -> by
     return f'<?xml version="1.0" encoding="UTF-8"?><law><title>{title}</title>{body}</law>'.encode()
 
 
-def put(s3: S3Server, content: bytes, *, key: str = KEY, tags: str = "") -> None:
+def put_file(s3: S3Server, content: bytes, *, key: str = KEY, tags: str = "") -> None:
     client = s3.client()
     client.put_object(Bucket=BUCKET, Key=key, Body=content, Tagging=tags)
     client.close()
 
 
-def objects(s3: S3Server, prefix: str = "") -> dict[str, bytes]:
+def bucket_objects(s3: S3Server, prefix: str = "") -> dict[str, bytes]:
     """Return what lies in the bucket below a prefix."""
     client = s3.client()
     listed = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
-    found = {each["Key"]: client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read() for each in listed}
+    contents = {each["Key"]: client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read() for each in listed}
     client.close()
-    return found
+    return contents
 
 
-def message(version: str = "2024-01", **fields: Any) -> Message:
-    given: dict[str, Any] = {
+def statute_message(version: str = "2024-01", **fields: Any) -> Message:
+    defaults: dict[str, Any] = {
         "law_id": "LIVA",
         "raw_key": KEY,
         "bucket": BUCKET,
         "uploader_id": "user-42",
         "ingest_timestamp": datetime(2025, 1, 12, 15, 31, tzinfo=UTC),
     }
-    return Message(version=version, **(given | fields))
+    return Message(version=version, **(defaults | fields))
 
 
-def arrived(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> Message:
+def deliver(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> Message:
     """Put a file into the bucket and its message's job into the queue."""
-    sent = message(version, **fields)
-    put(s3, content, key=sent.raw_key)
+    sent = statute_message(version, **fields)
+    put_file(s3, content, key=sent.raw_key)
     accept_message(sent)
     return sent
 
 
-def done(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> UploadJob:
+def process(s3: S3Server, content: bytes, version: str = "2024-01", **fields: Any) -> UploadJob:
     """Let a worker carry a law to its end, whatever that is."""
-    sent = arrived(s3, content, version, **fields)
+    sent = deliver(s3, content, version, **fields)
     run_all_jobs()
     return job_of(sent)
 
@@ -84,12 +84,12 @@ def version_of(sent: Message) -> LawVersion:
     return LawVersion.objects.filter(law_id=sent.law_id, version=sent.version).order_by("-created_at")[0]
 
 
-def found(query: str = "tasa del impuesto") -> list[str]:
+def search_texts(query: str = "tasa del impuesto") -> list[str]:
     """Return the texts that a search of the corpus finds."""
     return sorted(passage.text for passage in search(user_id=SYSTEM_TENANT_ID, query=query, k=20))
 
 
-def articles(*texts: str) -> list[bool]:
+def are_searchable(*texts: str) -> list[bool]:
     """Tell which of the texts are found."""
-    shown = "\n".join(found())
+    shown = "\n".join(search_texts())
     return [text.strip() in shown for text in texts]

@@ -1,4 +1,4 @@
-"""What staff see of laws, ids and codes alone, and how they let one be done again or take it out."""
+"""Admin of statutes: ids and codes only, reprocessing and withdrawal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.models import UploadJob
 from statutes import versions
 from statutes.models import Consumer, Law, LawVersion
 from statutes.queries import laws_with_error_codes
-from statutes.tests.sample_laws import BUCKET, KEY, TAXED, done, put, xml
+from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
 from testing.factories import JobFactory
 from testing.fakes.s3 import S3Server
 
@@ -26,9 +26,9 @@ LAWS, VERSIONS, CONSUMERS = (f"statutes_{name}_changelist" for name in ("law", "
 TITLE = "Ley del Impuesto al Valor Agregado"
 
 
-def act(member: Staff, page: str, action: str, chosen: Any, *, reason: str | None = None) -> Any:
-    said = {} if reason is None else {"confirmed": "yes", "reason": reason}
-    return member.post(page, action=action, index="0", _selected_action=chosen, **said)
+def run_action(member: Staff, page: str, action: str, chosen: Any, *, reason: str | None = None) -> Any:
+    fields = {} if reason is None else {"confirmed": "yes", "reason": reason}
+    return member.post(page, action=action, index="0", _selected_action=chosen, **fields)
 
 
 def root_reads(job: UploadJob) -> str:
@@ -39,7 +39,7 @@ def root_reads(job: UploadJob) -> str:
 
 
 def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server) -> None:
-    job = done(laws, xml(TAXED))
+    job = process(laws, law_xml(TAXED))
     support = Staff("support", group="support")
 
     listed, shown = support.page(LAWS), support.page("statutes_law_change", "LIVA")
@@ -64,7 +64,7 @@ def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server)
 
 
 @pytest.mark.parametrize(
-    ("said", "others"),
+    ("fields", "others"),
     [
         ({"status": "failed"}, {"status": "embedded"}),
         ({"priority": "high"}, {"priority": "low"}),
@@ -72,14 +72,14 @@ def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server)
         ({"error_code": "NO_ARTICLES"}, {"error_code": "NO_TEXT"}),
     ],
 )
-def test_versions_are_found_by_their_filters(said: dict[str, str], others: dict[str, str]) -> None:
+def test_versions_are_found_by_their_filters(fields: dict[str, str], others: dict[str, str]) -> None:
     LawVersion.objects.create(
         document_id=uuid4(), law_id="LISR", version="7", status="failed", priority="high", format="docx",
         error_code="NO_ARTICLES",
     )  # fmt: skip
     support = Staff("support", group="support")
 
-    assert "LISR" in support.page(VERSIONS, **said)
+    assert "LISR" in support.page(VERSIONS, **fields)
     assert "LISR" not in support.page(VERSIONS, **others)
 
 
@@ -110,7 +110,7 @@ def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
 
 
 def test_a_law_that_fails_is_found_from_its_id_and_named_wherever_its_job_is_told(laws: S3Server) -> None:
-    dead, support = done(laws, b"no law"), Staff("support", group="support")
+    dead, support = process(laws, b"no law"), Staff("support", group="support")
     LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
 
     listed, jobs = support.page(LAWS), support.page("jobs_uploadjob_changelist", q=" LIVA ")
@@ -136,27 +136,29 @@ def version() -> LawVersion:
 def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> None:
     operator = Staff("operator", group="operator")
 
-    asked = act(operator, VERSIONS, "reprocess", version.pk).content.decode()
-    assert "Do again" in asked
-    assert "1 chosen: LIVA 2024-01." in asked
-    assert "This field is required" in act(operator, VERSIONS, "reprocess", version.pk, reason=" ").content.decode()
+    page = run_action(operator, VERSIONS, "reprocess", version.pk).content.decode()
+    assert "Do again" in page
+    assert "1 chosen: LIVA 2024-01." in page
+    assert (
+        "This field is required" in run_action(operator, VERSIONS, "reprocess", version.pk, reason=" ").content.decode()
+    )
     assert not UploadJob.objects.exists()
-    answers = [act(operator, VERSIONS, "reprocess", version.pk, reason="T-7") for _ in range(2)]
-    told = operator.client.get(answers[0].url).content.decode()
+    answers = [run_action(operator, VERSIONS, "reprocess", version.pk, reason="T-7") for _ in range(2)]
+    page = operator.client.get(answers[0].url).content.decode()
 
     assert UploadJob.objects.get().document_id == version.pk
     assert [(action, actor) for action, actor, *_ in written()] == [("laws.reprocess", "operator@example.org")]
-    assert "1 begun again." in told
-    assert "1 not begun again: JOB_ALREADY_ACTIVE." in told
+    assert "1 begun again." in page
+    assert "1 not begun again: JOB_ALREADY_ACTIVE." in page
 
 
 def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion, laws: S3Server) -> None:
-    act(Staff("support", group="support"), LAWS, "withdraw", "LIVA", reason="T-7")
+    run_action(Staff("support", group="support"), LAWS, "withdraw", "LIVA", reason="T-7")
     assert Law.objects.exists()
 
     operator = Staff("operator", group="operator")
-    assert "1 chosen: LIVA." in act(operator, LAWS, "withdraw", "LIVA").content.decode()
-    act(operator, LAWS, "withdraw", "LIVA", reason="repealed")
+    assert "1 chosen: LIVA." in run_action(operator, LAWS, "withdraw", "LIVA").content.decode()
+    run_action(operator, LAWS, "withdraw", "LIVA", reason="repealed")
 
     assert not Law.objects.exists()
     assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
@@ -167,10 +169,10 @@ def test_which_laws_go_is_named_before_they_go_and_that_some_stay() -> None:
         Law.objects.create(law_id=f"L{number:02}", version="1", status="embedded")
     chosen = [f"L{number:02}" for number in range(12)]
 
-    asked = act(Staff("operator", group="operator"), LAWS, "withdraw", chosen).content.decode()
+    page = run_action(Staff("operator", group="operator"), LAWS, "withdraw", chosen).content.decode()
 
-    assert f"10 chosen: {', '.join(chosen[:10])}. At most 10 at once: the other 2 are left." in asked
-    assert "L11" not in asked.partition("10 chosen")[2]
+    assert f"10 chosen: {', '.join(chosen[:10])}. At most 10 at once: the other 2 are left." in page
+    assert "L11" not in page.partition("10 chosen")[2]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_which_laws_go_is_named_before_they_go_and_that_some_stay() -> None:
     [(VERSIONS, "reprocess", "no id"), (VERSIONS, "reprocess", str(uuid4.__name__)), (LAWS, "withdraw", "a\0b")],
 )
 def test_what_is_none_is_refused_and_breaks_nothing(page: str, action: str, chosen: str) -> None:
-    answer = act(Staff("operator", group="operator"), page, action, chosen, reason="T-7")
+    answer = run_action(Staff("operator", group="operator"), page, action, chosen, reason="T-7")
 
     assert answer.status_code == 302
     assert not written()
@@ -205,13 +207,13 @@ def test_lists_are_called_as_the_menu_calls_them() -> None:
     (menu,) = [each["items"] for each in SIDEBAR["navigation"] if each["title"] == "Statutes"]
 
     assert [capfirst(each._meta.verbose_name_plural) for each in (Law, LawVersion, Consumer)] == [
-        item["title"] for item in menu
+        entry["title"] for entry in menu
     ]
 
 
 def test_pages_of_jobs_work_for_laws_whose_tenant_is_nobody(laws: S3Server) -> None:
-    dead, root = done(laws, b"no law"), Staff("root", superuser=True)
-    put(laws, xml(TAXED))
+    dead, root = process(laws, b"no law"), Staff("root", superuser=True)
+    put_file(laws, law_xml(TAXED))
 
     page = root.client.get(f"/admin/jobs/{dead.pk}/").content.decode()
     ask = root.client.get(f"/admin/documents/{dead.document_id}/read/").content.decode()

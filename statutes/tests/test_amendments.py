@@ -1,4 +1,4 @@
-"""What an amending law quotes opens no article of it, and what stands after its articles is in none."""
+"""Amending laws: quoted articles are not their own; end matter after the last article."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from statutes.chunking.articles import CHUNKER, ArticleChunk
 from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Division, Law
-from statutes.tests.laws import articles, built
+from statutes.tests.law_texts import article_texts, build_from_text
 
 ENDED = "Artículo 3. La ley rige desde mañana."
 QUOTED = {
@@ -24,26 +24,26 @@ AMENDED = "Artículo 2. Se reforma el artículo 3 de la Ley 5 y se añaden los a
 
 @pytest.mark.parametrize("kind", QUOTED)
 def test_quoted_articles_are_text_of_the_article_that_quotes_them(kind: str) -> None:
-    law = built(f"Artículo 1. La ley es ley.\n{AMENDED}\n{QUOTED[kind]}\n{ENDED}")
+    law = build_from_text(f"Artículo 1. La ley es ley.\n{AMENDED}\n{QUOTED[kind]}\n{ENDED}")
 
-    assert list(articles(law)) == ["1", "2", "3"]
+    assert list(article_texts(law)) == ["1", "2", "3"]
     assert not any(isinstance(child, Division) for child in law.children)
-    assert "Los del agua." in articles(law)["2"]
-    assert articles(law)["3"] == "La ley rige desde mañana."
+    assert "Los del agua." in article_texts(law)["2"]
+    assert article_texts(law)["3"] == "La ley rige desde mañana."
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "Artículo 2. La autoridad podrá modificar las reglas siguientes:\nI. Unas.\nArtículo 2 Bis. Otras.",
         "Artículo 2. Se entiende por «Artículo 2» lo que sigue.\nArtículo 2 Bis. Otras.",
         "Artículo 2. Las reglas son:\n«Artículo 7. Unas» se llama.\nArtículo 2 Bis. Otras y «las de la luz\ny el gas».",
     ],
 )
-def test_what_only_looks_like_an_amendment_quotes_nothing(said: str) -> None:
-    law = built(f"Artículo 1. La ley es ley.\n{said}\n{ENDED}")
+def test_what_only_looks_like_an_amendment_quotes_nothing(text: str) -> None:
+    law = build_from_text(f"Artículo 1. La ley es ley.\n{text}\n{ENDED}")
 
-    assert list(articles(law)) == ["1", "2", "2-bis", "3"]
+    assert list(article_texts(law)) == ["1", "2", "2-bis", "3"]
 
 
 OWN = {
@@ -90,7 +90,7 @@ OWN = {
 def test_articles_that_no_amendment_leads_to_are_the_laws_own(kind: str) -> None:
     text, own = OWN[kind]
 
-    assert list(articles(built(text))) == own
+    assert list(article_texts(build_from_text(text))) == own
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,11 @@ def test_articles_that_no_amendment_leads_to_are_the_laws_own(kind: str) -> None
 )
 @pytest.mark.parametrize("between", ["", "TÍTULO I\nCAPÍTULO II\n"], ids=["right below", "below divisions"])
 def test_what_is_below_a_lead_that_amends_is_quoted(lead: str, between: str) -> None:
-    law = built(f"Artículo 2. {lead}\n{between}Artículo 7. Los del agua.\nI. Unos.\nArtículo 8. Otros.\n{ENDED}")
+    law = build_from_text(
+        f"Artículo 2. {lead}\n{between}Artículo 7. Los del agua.\nI. Unos.\nArtículo 8. Otros.\n{ENDED}"
+    )
 
-    assert list(articles(law)) == ["2", "3"]
+    assert list(article_texts(law)) == ["2", "3"]
     assert not any(isinstance(child, Division) for child in law.children)
 
 
@@ -121,21 +123,21 @@ EN_FORGOTTEN = (
 )
 
 
-@pytest.mark.parametrize("said", [ES_FORGOTTEN, EN_FORGOTTEN], ids=["es", "en"])
+@pytest.mark.parametrize("text", [ES_FORGOTTEN, EN_FORGOTTEN], ids=["es", "en"])
 @pytest.mark.parametrize("pair", ["«»", '""', "“”"])
-def test_a_mark_that_is_forgotten_reaches_no_further_than_the_next_quotation(said: str, pair: str) -> None:
-    found = articles(built(said.format(*pair)))
+def test_a_mark_that_is_forgotten_reaches_no_further_than_the_next_quotation(text: str, pair: str) -> None:
+    texts_by_id = article_texts(build_from_text(text.format(*pair)))
 
-    assert list(found) == ["1", "2", "3", "4"]
-    assert len(found["1"].split("\n")) == len(found["3"].split("\n")) == 2
+    assert list(texts_by_id) == ["1", "2", "3", "4"]
+    assert len(texts_by_id["1"].split("\n")) == len(texts_by_id["3"].split("\n")) == 2
 
 
 def test_a_quotation_whose_sections_each_open_a_mark_anew_is_one() -> None:
-    law = built(
+    law = build_from_text(
         EN_FORGOTTEN.format("“", "”").replace("are read.\n", "are read.\nCHAPTER 5. WELLS\n“Sec. 11. Wells are dry.”\n")
     )
 
-    assert list(articles(law)) == ["1", "2", "3", "4"]
+    assert list(article_texts(law)) == ["1", "2", "3", "4"]
     assert not any(isinstance(child, Division) for child in law.children)
 
 
@@ -149,25 +151,25 @@ def test_a_quotation_whose_sections_each_open_a_mark_anew_is_one() -> None:
     ],
 )
 def test_articles_of_a_bill_that_is_quoted_whole_are_its_own(lead: str) -> None:
-    law = built(f"EL CONGRESO\n{lead}\n“Artículo 1.- La ley es ley.\nArtículo 2.- La ley rige.”.")
+    law = build_from_text(f"EL CONGRESO\n{lead}\n“Artículo 1.- La ley es ley.\nArtículo 2.- La ley rige.”.")
 
-    assert list(articles(law)) == ["1", "2"]
+    assert list(article_texts(law)) == ["1", "2"]
 
 
 def test_sections_of_a_code_that_an_act_amends_are_its_own_text() -> None:
-    law = built(
+    law = build_from_text(
         "AN ACT\nSECTION 1.01. Section 171.001, Tax Code, is amended to read as follows:\n"
         "Sec. 171.001. TAX IMPOSED. A tax is imposed.\nSec. 171.002. RATES. The rate is low.\n"
         "SECTION 1.02. This Act takes effect in the year."
     )
 
-    assert list(articles(law)) == ["1.01", "1.02"]
+    assert list(article_texts(law)) == ["1.01", "1.02"]
 
 
 def texts(law: Law) -> list[tuple[str, list[str]]]:
     """Return the texts that stand beside a law's divisions and articles."""
-    found = (child for child in law.children if isinstance(child, Division) and child.kind == "text")
-    return [(one.label, [paragraph.text for paragraph in one.paragraphs]) for one in found]
+    children = (child for child in law.children if isinstance(child, Division) and child.kind == "text")
+    return [(one.label, [paragraph.text for paragraph in one.paragraphs]) for one in children]
 
 
 CLOSINGS = {
@@ -197,7 +199,9 @@ LAWS = {
 
 @pytest.mark.parametrize(("language", "line"), [(language, line) for language in LAWS for line in CLOSINGS[language]])
 def test_what_is_said_after_the_last_article_stands_there_and_in_no_article(language: str, line: str) -> None:
-    law = built(f"{LAWS[language]}\n{line}\nANEXO I" if language == "es" else f"{LAWS[language]}\n{line}\nSCHEDULE 1")
+    law = build_from_text(
+        f"{LAWS[language]}\n{line}\nANEXO I" if language == "es" else f"{LAWS[language]}\n{line}\nSCHEDULE 1"
+    )
 
     assert law.preamble == []
     assert texts(law) == [("", [line])]
@@ -221,17 +225,17 @@ def test_a_form_within_a_section_does_not_end_it_and_closes_the_law_at_its_end(l
     first = "Section 1. The deed must be as follows:"
     within = f"{first}\n{line}\nThe clerk shall keep it."
 
-    law = built(f"{within}\nSection 2. The act applies.\n{line}")
+    law = build_from_text(f"{within}\nSection 2. The act applies.\n{line}")
 
-    assert list(articles(law)) == ["1", "2"]
-    assert articles(law)["1"].replace("\n", " ").endswith(f"{line} The clerk shall keep it.")
-    assert articles(law)["2"] == "The act applies."
+    assert list(article_texts(law)) == ["1", "2"]
+    assert article_texts(law)["1"].replace("\n", " ").endswith(f"{line} The clerk shall keep it.")
+    assert article_texts(law)["2"] == "The act applies."
     assert texts(law) == [("", [line])]
 
 
 @pytest.mark.parametrize("language", LAWS)
 def test_a_closing_is_a_passage_of_no_article_with_its_page(language: str) -> None:
-    law = built(
+    law = build_from_text(
         f"{LAWS[language]}\n{CLOSINGS[language][1]}\n{'ANEXO I' if language == 'es' else 'SCHEDULE 1'}\nThe rest."
     )
 
@@ -244,7 +248,7 @@ def test_a_closing_is_a_passage_of_no_article_with_its_page(language: str) -> No
 
 
 def test_a_formula_between_articles_takes_nothing_from_the_chapter() -> None:
-    law = built(LAWS["es"].replace("CAPÍTULO II", "Dado en Lima.\nArtículo 1 Bis. La otra.\nCAPÍTULO II"))
+    law = build_from_text(LAWS["es"].replace("CAPÍTULO II", "Dado en Lima.\nArtículo 1 Bis. La otra.\nCAPÍTULO II"))
 
     chapter = law.children[0]
     assert isinstance(chapter, Division)
@@ -252,14 +256,18 @@ def test_a_formula_between_articles_takes_nothing_from_the_chapter() -> None:
 
 
 def test_a_note_after_the_schedules_is_called_by_its_name() -> None:
-    law = built(f"{LAWS['en']}\nSCHEDULE 1\nMeters\nThe meters.\nEXPLANATORY NOTE\nThis note is no part of the act.")
+    law = build_from_text(
+        f"{LAWS['en']}\nSCHEDULE 1\nMeters\nThe meters.\nEXPLANATORY NOTE\nThis note is no part of the act."
+    )
 
     assert texts(law) == [("EXPLANATORY NOTE", ["This note is no part of the act."])]
     assert CHUNKER.split(render_markdown(law).text)[-1].headings == ("EXPLANATORY NOTE",)
 
 
 def test_those_who_sign_stand_with_the_date() -> None:
-    law = built(f"{LAWS['en']}\nThe second words of it.\nAna Gil\nLuis Mora\n10th March 2027 Two of the Lords")
+    law = build_from_text(
+        f"{LAWS['en']}\nThe second words of it.\nAna Gil\nLuis Mora\n10th March 2027 Two of the Lords"
+    )
 
     assert texts(law) == [("", ["Ana Gil Luis Mora", "10th March 2027 Two of the Lords"])]
 
@@ -278,25 +286,29 @@ BELOW = {
 
 @pytest.mark.parametrize("title", BELOW)
 def test_ordinals_below_final_provisions_are_articles(title: str) -> None:
-    law = built(f"Artículo 1. La ley es ley.\n{title}\n{ORDINALS}")
+    law = build_from_text(f"Artículo 1. La ley es ley.\n{title}\n{ORDINALS}")
 
-    assert list(articles(law)) == ["1", *BELOW[title]]
+    assert list(article_texts(law)) == ["1", *BELOW[title]]
     rendered = CHUNKER.split(render_markdown(law).text)
     assert [one for chunk in rendered if isinstance(chunk, ArticleChunk) for one in chunk.articles] == list(
-        articles(law)
+        article_texts(law)
     )
 
 
 def test_a_chapter_of_general_provisions_is_any_chapter() -> None:
-    law = built("TÍTULO I\nDISPOSICIONES GENERALES\nArtículo primero. La ley es de todos.\nPrimero.- Los otros.")
+    law = build_from_text(
+        "TÍTULO I\nDISPOSICIONES GENERALES\nArtículo primero. La ley es de todos.\nPrimero.- Los otros."
+    )
 
-    assert articles(law) == {"primero": "La ley es de todos.\nPrimero.- Los otros."}
+    assert article_texts(law) == {"primero": "La ley es de todos.\nPrimero.- Los otros."}
 
 
 def test_final_provisions_may_be_the_name_of_a_title_in_which_counting_goes_on() -> None:
-    law = built("TÍTULO I\nDe la ley\nArtículo 1. La ley.\nTÍTULO II\nDISPOSICIONES FINALES\nArtículo 2. La otra.")
+    law = build_from_text(
+        "TÍTULO I\nDe la ley\nArtículo 1. La ley.\nTÍTULO II\nDISPOSICIONES FINALES\nArtículo 2. La otra."
+    )
 
     assert [child.title for child in law.children if isinstance(child, Division)] == [
         "TÍTULO I De la ley", "TÍTULO II DISPOSICIONES FINALES"
     ]  # fmt: skip
-    assert list(articles(law)) == ["1", "2"]
+    assert list(article_texts(law)) == ["1", "2"]

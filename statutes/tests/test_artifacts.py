@@ -1,4 +1,4 @@
-"""A law's objects: all or none, the same bytes each time, nothing left of another, nothing outside its place."""
+"""Artifacts of a law: all or none, the same bytes each time, none of another version."""
 
 from __future__ import annotations
 
@@ -18,19 +18,27 @@ from statutes.models import LawVersion
 from statutes.s3 import artifacts, keys
 from statutes.s3 import client as objects
 from statutes.s3.artifacts import ArtifactSpec, spool_artifacts
-from statutes.tests.s3_helpers import BUCKET, CHUNKER, TEXTS, Mortal, law, stored, whole
+from statutes.tests.artifact_factories import (
+    BUCKET,
+    CHUNKER,
+    TEXTS,
+    InterruptibleS3Server,
+    create_version,
+    read_whole_law,
+    stored_objects,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]
 LAW = "ISR_2024"
 
 
 def test_the_objects_lie_where_the_spec_says() -> None:
-    version = law()
+    version = create_version()
 
     artifacts.upload_artifacts(version)
 
     chunk_ids = [str(pk) for pk in DocumentChunk.objects.order_by("chunk_ord").values_list("pk", flat=True)]
-    assert sorted(stored()) == sorted(
+    assert sorted(stored_objects()) == sorted(
         [
             "normalized/ISR_2024/law.json",
             "normalized/ISR_2024/manifest.json",
@@ -38,19 +46,19 @@ def test_the_objects_lie_where_the_spec_says() -> None:
             *(f"chunks/ISR_2024/{chunk_id}.json" for chunk_id in chunk_ids),
         ]
     )
-    assert whole(LAW) == "2024-01"
+    assert read_whole_law(LAW) == "2024-01"
 
 
 def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bought() -> None:
-    version = law()
+    version = create_version()
 
     artifacts.upload_artifacts(version)
 
-    lines = [json.loads(line) for line in stored()["embeddings/ISR_2024_vectors.jsonl"].splitlines()]
-    manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
-    found = numpy.array([line["vector"] for line in lines], dtype=numpy.float32)
+    lines = [json.loads(line) for line in stored_objects()["embeddings/ISR_2024_vectors.jsonl"].splitlines()]
+    manifest = json.loads(stored_objects()["normalized/ISR_2024/manifest.json"])
+    archived = numpy.array([line["vector"] for line in lines], dtype=numpy.float32)
     assert [line["chunk_id"] for line in lines] == [chunk["chunk_id"] for chunk in manifest["chunks"]]
-    assert found.tobytes() == embedders.get_embedder("testing.embedders.InstantEmbedder").embed(TEXTS).tobytes()
+    assert archived.tobytes() == embedders.get_embedder("testing.embedders.InstantEmbedder").embed(TEXTS).tobytes()
     assert {tuple(line) for line in lines} == {("chunk_id", "vector", "law_id", "metadata")}
     assert lines[1]["metadata"]["headings"] == ["Título I"]
     assert manifest["model"] == {"name": "instant", "version": "1", "dimensions": 1536}
@@ -58,40 +66,40 @@ def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bo
 
 
 def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
-    version = law()
+    version = create_version()
     artifacts.upload_artifacts(version)
-    before = stored()
+    before = stored_objects()
 
     vector_store.commit_vectors(version.pk, model="instant", version="1")
     artifacts.upload_artifacts(version)
 
-    assert stored() == before
+    assert stored_objects() == before
 
 
 def test_a_passage_is_told_with_its_text_and_its_place() -> None:
-    version = law()
+    version = create_version()
 
     artifacts.upload_artifacts(version)
 
     chunk = DocumentChunk.objects.get(chunk_ord=1)
-    told = json.loads(stored()[keys.chunk(LAW, chunk.pk)])
-    assert (told["chunk_id"], told["chunk_text"], told["ord"]) == (str(chunk.pk), TEXTS[1], 1)
-    assert told["chunk_meta"] == chunk.meta
+    passage = json.loads(stored_objects()[keys.chunk(LAW, chunk.pk)])
+    assert (passage["chunk_id"], passage["chunk_text"], passage["ord"]) == (str(chunk.pk), TEXTS[1], 1)
+    assert passage["chunk_meta"] == chunk.meta
 
 
 def test_a_refused_passage_is_kept_and_named_as_missing() -> None:
-    version = law(refused=[1])
+    version = create_version(refused=[1])
 
     artifacts.upload_artifacts(version)
 
-    manifest = json.loads(stored()["normalized/ISR_2024/manifest.json"])
+    manifest = json.loads(stored_objects()["normalized/ISR_2024/manifest.json"])
     assert manifest["missing"] == [manifest["chunks"][1]["chunk_id"]]
     assert (manifest["chunk_count"], manifest["embeddings"]["count"]) == (3, 2)
-    assert whole(LAW) == "2024-01"
+    assert read_whole_law(LAW) == "2024-01"
 
 
-def test_the_manifest_is_the_last_that_is_written(s3: Mortal) -> None:
-    version = law()
+def test_the_manifest_is_the_last_that_is_written(s3: InterruptibleS3Server) -> None:
+    version = create_version()
     s3.ledger.clear()
 
     artifacts.upload_artifacts(version)
@@ -102,20 +110,20 @@ def test_the_manifest_is_the_last_that_is_written(s3: Mortal) -> None:
 
 
 def test_the_digest_is_the_manifests_own() -> None:
-    version = law()
+    version = create_version()
 
     digest = artifacts.upload_artifacts(version)
 
-    assert digest == hashlib.sha256(stored()["normalized/ISR_2024/manifest.json"]).hexdigest()
+    assert digest == hashlib.sha256(stored_objects()["normalized/ISR_2024/manifest.json"]).hexdigest()
 
 
 NEWER = ("Artículo 1. El impuesto ya no se paga.",)
 
 
 @pytest.mark.parametrize("version", ["2025-01", "2024-01"], ids=["of a newer version", "of the same version, forced"])
-def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3: Mortal) -> None:
-    artifacts.upload_artifacts(law(texts=TEXTS[:2]))
-    before = stored()
+def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3: InterruptibleS3Server) -> None:
+    artifacts.upload_artifacts(create_version(texts=TEXTS[:2]))
+    before = stored_objects()
     replacement = _replacement(version)
     artifacts.upload_artifacts(replacement)
     after = tags(s3)
@@ -138,28 +146,28 @@ def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3
     assert tags(s3) == after
 
 
-def tags(s3: Mortal) -> dict[str, str]:
+def tags(s3: InterruptibleS3Server) -> dict[str, str]:
     """Return what stands for the content of each object."""
     with contextlib.closing(s3.client()) as client:
         return {each["Key"]: each["ETag"] for each in client.list_objects_v2(Bucket=BUCKET).get("Contents", [])}
 
 
 def _replacement(version: str) -> LawVersion:
-    made = law(version=version, texts=NEWER)
-    made.canonical = {"title": f"Ley {version}", "articles": list(NEWER)}
-    made.save()
-    return made
+    newer = create_version(version=version, texts=NEWER)
+    newer.canonical = {"title": f"Ley {version}", "articles": list(NEWER)}
+    newer.save()
+    return newer
 
 
 def _found() -> bool:
     """Tell whether the law that is found now is the new one; whichever it is, it is whole."""
-    whole(LAW)
+    read_whole_law(LAW)
     manifest = artifacts.read_current_manifest(BUCKET, LAW)
     assert manifest
     return len(manifest.chunks) == len(NEWER)
 
 
-def _restore(content: dict[str, bytes], s3: Mortal) -> None:
+def _restore(content: dict[str, bytes], s3: InterruptibleS3Server) -> None:
     now = tags(s3)
     for key in now.keys() - content.keys():
         objects.delete_object(BUCKET, key)
@@ -169,28 +177,28 @@ def _restore(content: dict[str, bytes], s3: Mortal) -> None:
 
 
 def test_another_law_is_left_alone() -> None:
-    artifacts.upload_artifacts(law("A"))
-    artifacts.upload_artifacts(law("A.B"))
-    before = stored("chunks/A.B/")
+    artifacts.upload_artifacts(create_version("A"))
+    artifacts.upload_artifacts(create_version("A.B"))
+    before = stored_objects("chunks/A.B/")
 
-    artifacts.upload_artifacts(law("A", "2030", texts=NEWER))
+    artifacts.upload_artifacts(create_version("A", "2030", texts=NEWER))
 
-    assert stored("chunks/A.B/") == before
-    assert whole("A.B") == "2024-01"
+    assert stored_objects("chunks/A.B/") == before
+    assert read_whole_law("A.B") == "2024-01"
 
 
 @pytest.mark.parametrize(
     "law_id", ["..", "../../etc", "a/b", "ley 1º ñ", "a%2Fb", "x" * 3_000, "~", "", "¿?&=#", ".hidden", "a\nb"]
 )
 def test_no_law_leaves_its_folder(law_id: str) -> None:
-    version = law(law_id, "../1")
+    version = create_version(law_id, "../1")
 
     artifacts.upload_artifacts(version)
 
     folder = keys.quote_name(law_id)
     assert re.fullmatch(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]{0,199}", folder)
-    assert {key.split("/")[1].removesuffix("_vectors.jsonl") for key in stored()} == {folder}
-    assert whole(law_id) == "../1"
+    assert {key.split("/")[1].removesuffix("_vectors.jsonl") for key in stored_objects()} == {folder}
+    assert read_whole_law(law_id) == "../1"
 
 
 def test_laws_whose_ids_differ_have_different_folders() -> None:
@@ -201,7 +209,9 @@ def test_laws_whose_ids_differ_have_different_folders() -> None:
 
 def test_memory_does_not_grow_with_the_law() -> None:
     def peak(passages: int) -> int:
-        version = law(f"big-{passages}", texts=[f"Artículo {at}. {'palabra ' * 50}" for at in range(passages)])
+        version = create_version(
+            f"big-{passages}", texts=[f"Artículo {at}. {'palabra ' * 50}" for at in range(passages)]
+        )
         what = ArtifactSpec(version.law_id, "1", version.pk, CHUNKER, "instant", "1")
         tracemalloc.start()
         with spool_artifacts(what):
@@ -218,16 +228,16 @@ def test_memory_does_not_grow_with_the_law() -> None:
 
 
 def test_what_failed_is_copied_with_its_reason() -> None:
-    version = law()
+    version = create_version()
     objects.put_object(BUCKET, version.raw_key, b"<broken")
 
     artifacts.archive_failure(
         version, {"code": "NOT_XML", "detail": "The file is not well-formed XML.", "stage": "parsing"}
     )
 
-    found = stored("failed/")
-    record = json.loads(found["failed/ISR_2024/2024-01/error.json"])
-    assert found["failed/ISR_2024/2024-01/2024-01.xml"] == b"<broken"
+    archived = stored_objects("failed/")
+    record = json.loads(archived["failed/ISR_2024/2024-01/error.json"])
+    assert archived["failed/ISR_2024/2024-01/2024-01.xml"] == b"<broken"
     assert (record["code"], record["stage"], record["raw"]) == (
         "NOT_XML",
         "parsing",
@@ -237,29 +247,29 @@ def test_what_failed_is_copied_with_its_reason() -> None:
 
 def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) -> None:
     settings.STATUTES_RAW_BUCKETS = ["elsewhere"]
-    version = law()
+    version = create_version()
     version.bucket, version.raw_key = "elsewhere", "error.json"
     objects.put_object("elsewhere", "error.json", b"raw")
 
     artifacts.archive_failure(version, {"code": "X", "detail": ""})
-    found = stored("failed/")
+    archived = stored_objects("failed/")
     version.raw_key = "gone.pdf"
     artifacts.archive_failure(version, {"code": "RAW_FILE_MISSING", "detail": ""})
 
-    assert found["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
-    assert json.loads(stored("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
+    assert archived["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
+    assert json.loads(stored_objects("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
 
 
 def test_a_later_failure_leaves_nothing_of_an_earlier_one_and_what_is_beside_it_alone() -> None:
-    version, beside = law(), "failed/ISR_2024/2024-01.1/raw.xml"
+    version, beside = create_version(), "failed/ISR_2024/2024-01.1/raw.xml"
     objects.put_object(BUCKET, beside, b"another version's")
     for key in ("raw/first.xml", "raw/second.docx"):
         objects.put_object(BUCKET, key, key.encode())
         version.raw_key = key
         artifacts.archive_failure(version, {"code": "NOT_XML", "detail": ""})
 
-    found = stored("failed/")
+    archived = stored_objects("failed/")
 
-    record = json.loads(found["failed/ISR_2024/2024-01/error.json"])
-    assert set(found) == {beside, record["raw"], "failed/ISR_2024/2024-01/error.json"}
-    assert found[record["raw"]] == b"raw/second.docx"
+    record = json.loads(archived["failed/ISR_2024/2024-01/error.json"])
+    assert set(archived) == {beside, record["raw"], "failed/ISR_2024/2024-01/error.json"}
+    assert archived[record["raw"]] == b"raw/second.docx"

@@ -1,4 +1,4 @@
-"""The consumer against a real SQS server: each state, each outcome, and one result whatever is delivered twice."""
+"""SQS consumer against a real SQS server: each state, each outcome, one result per version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from statutes.models import Consumer as Row
 from statutes.models import LawVersion
 from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.messages import Message
-from statutes.tests.sqs_helpers import BUCKET, put_event, results, told
+from statutes.tests.sqs_messages import BUCKET, message_body, published_count, s3_record
 from testing.cluster import wait_until
 from testing.factories import JobFactory
 from testing.sqs import Queue, SqsServer, running_consumers
@@ -69,19 +69,19 @@ def codes(caplog: Any, name: str) -> list[str]:
     return [record.msg[name] for record in caplog.records if isinstance(record.msg, dict) and name in record.msg]
 
 
-def ended(law_id: str) -> bool:
+def ended_states(law_id: str) -> bool:
     return UploadJob.objects.filter(document_id=versions.document_id(law_id, "2024-01"), state="done").exists()
 
 
 def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue, caplog: Any) -> None:
     caplog.set_level("INFO")
-    queue.send(told(what="sleep-0.3"))
+    queue.send(message_body(what="sleep-0.3"))
 
     with running_consumers() as [consumer]:
         wait_until(lambda: consumer.status.ended, seconds=20)
         wait_until(lambda: queue.is_empty, seconds=5)
 
-    assert results() == 1
+    assert published_count() == 1
     states = [state for state in codes(caplog, "state") if state in Row.State.values]
     assert [*dict.fromkeys(states)] == ["boot", "init", "idle", "processing", "shutdown"]
     assert codes(caplog, "sub_state")[0] == "downloading"
@@ -91,19 +91,19 @@ def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue,
 
 
 def test_a_version_is_done_once_unless_it_is_forced(queue: Queue) -> None:
-    queue.send(told())
-    queue.send(told())
+    queue.send(message_body())
+    queue.send(message_body())
     with running_consumers():
-        wait_until(lambda: queue.is_empty and ended("ISR_2024"), seconds=20)
-        assert results() == 1
+        wait_until(lambda: queue.is_empty and ended_states("ISR_2024"), seconds=20)
+        assert published_count() == 1
 
-        queue.send(told(force_reprocess=True))
-        wait_until(lambda: results() == 2 and queue.is_empty, seconds=20)
+        queue.send(message_body(force_reprocess=True))
+        wait_until(lambda: published_count() == 2 and queue.is_empty, seconds=20)
 
 
 def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
-    queue.send(told(what="sleep-2.2"))
+    queue.send(message_body(what="sleep-2.2"))
 
     with running_consumers() as [consumer]:
         wait_until(lambda: len(consumer.in_flight), seconds=10)
@@ -114,11 +114,11 @@ def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue
 
     assert len(seen) > 20
     assert set(seen) == {0}
-    assert (results(), consumer.status.received) == (1, 1)
+    assert (published_count(), consumer.status.received) == (1, 1)
 
 
 def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, settings: Settings) -> None:
-    queue.send(told(what="sleep-2"))
+    queue.send(message_body(what="sleep-2"))
 
     with running_consumers(2) as consumers:
         wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
@@ -126,45 +126,45 @@ def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, setti
         settings.SQS_VISIBILITY_SECONDS = 1
         client.change_visibility(next(iter(holder.in_flight)).received, 0)
         wait_until(lambda: sum(consumer.status.received for consumer in consumers) >= 2, seconds=10)
-        wait_until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+        wait_until(lambda: ended_states("ISR_2024") and queue.is_empty, seconds=20)
 
-    assert results() == 1
+    assert published_count() == 1
     assert Event.objects.filter(code="CLAIMED").count() == 1
 
 
 def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
     laws = [f"LAW_{number}" for number in range(6)]
     for law in laws * 2:
-        queue.send(told(law))
+        queue.send(message_body(law))
 
     with running_consumers(2):
-        wait_until(lambda: all(ended(law) for law in laws) and queue.is_empty, seconds=30)
+        wait_until(lambda: all(ended_states(law) for law in laws) and queue.is_empty, seconds=30)
 
-    assert [results(law) for law in laws] == [1] * 6
+    assert [published_count(law) for law in laws] == [1] * 6
 
 
 def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
-    [message] = envelope.parse_items(json.dumps(told("TAKEN")))
+    [message] = envelope.parse_items(json.dumps(message_body("TAKEN")))
     assert isinstance(message, Message)
     intake.accept_message(message)
     held = claims.claim_next("another:1:1")
     assert held is not None
-    queue.send(told("TAKEN"))
-    queue.send(told("FREE"))
+    queue.send(message_body("TAKEN"))
+    queue.send(message_body("FREE"))
 
     with running_consumers() as [consumer]:
         wait_until(lambda: consumer.status.ended, seconds=20)
-        assert ended("FREE")
+        assert ended_states("FREE")
         wait_until(lambda: queue.message_counts() == (0, 1), seconds=5)
 
-    assert (results("TAKEN"), queue.dead_letter_count()) == (0, 0)
+    assert (published_count("TAKEN"), queue.dead_letter_count()) == (0, 0)
 
 
 def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
-    [message] = envelope.parse_items(json.dumps(told()))
+    [message] = envelope.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
     job_id = intake.accept_message(message).job_id  # as a consumer leaves it that stops
-    queue.send(told())
+    queue.send(message_body())
 
     with running_consumers(works=False) as [holder]:
         wait_until(lambda: holder.status.state == Row.State.PROCESSING, seconds=10)
@@ -173,26 +173,26 @@ def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
 
 
 def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
-    [message] = envelope.parse_items(json.dumps(told()))
+    [message] = envelope.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
     intake.accept_message(message)
     assert claims.claim_next("another:1:1") is not None
     UploadJob.objects.update(lease_until="2020-01-01T00:00:00Z")
-    queue.send(told())
+    queue.send(message_body())
 
     with running_consumers():
-        wait_until(lambda: ended("ISR_2024") and queue.is_empty, seconds=20)
+        wait_until(lambda: ended_states("ISR_2024") and queue.is_empty, seconds=20)
 
-    assert results() == 1
+    assert published_count() == 1
 
 
-@pytest.mark.parametrize("body", ["no JSON", json.dumps(told("a/b"))])
+@pytest.mark.parametrize("body", ["no JSON", json.dumps(message_body("a/b"))])
 def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue, body: str, caplog: Any) -> None:
     queue.send(body)
-    queue.send(told("GOOD"))
+    queue.send(message_body("GOOD"))
 
     with running_consumers():
-        wait_until(lambda: queue.dead_letter_count() == 1 and ended("GOOD") and queue.is_empty, seconds=20)
+        wait_until(lambda: queue.dead_letter_count() == 1 and ended_states("GOOD") and queue.is_empty, seconds=20)
 
     assert UploadJob.objects.count() == 1
     assert set(codes(caplog, "code")) & {"MESSAGE_NOT_JSON", "MESSAGE_INVALID"}
@@ -200,7 +200,7 @@ def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue
 
 def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS, settings.JOBS_MAX_RETRIES = 1, 1
-    queue.send(told(what="fail"))
+    queue.send(message_body(what="fail"))
 
     with running_consumers() as [consumer]:
         wait_until(lambda: queue.dead_letter_count() == 1, seconds=30)
@@ -210,7 +210,7 @@ def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings:
 
 
 def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
-    queue.send(told(what="sleep-1"))
+    queue.send(message_body(what="sleep-1"))
 
     with running_consumers():
         wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
@@ -218,17 +218,17 @@ def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None
         LawVersion.objects.all().delete()
         wait_until(lambda: queue.is_empty, seconds=10)
 
-    assert results() == 0
+    assert published_count() == 0
 
 
 def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settings: Settings) -> None:
     urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
-    queue.send(told("COMMON"))
-    urgent.send(told("URGENT"))
+    queue.send(message_body("COMMON"))
+    urgent.send(message_body("URGENT"))
 
     with running_consumers():
-        wait_until(lambda: ended("COMMON") and ended("URGENT"), seconds=20)
+        wait_until(lambda: ended_states("COMMON") and ended_states("URGENT"), seconds=20)
 
     first, second = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
     assert [first, second] == [versions.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
@@ -236,12 +236,12 @@ def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settin
 
 def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Settings) -> None:
     settings.SQS_MESSAGES_AT_ONCE = 10
-    queue.send(told("FIRST", "sleep-2.5"))
+    queue.send(message_body("FIRST", "sleep-2.5"))
     with running_consumers():
         wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
 
         for law, priority in (("LOW", "low"), ("NORMAL", "normal"), ("HIGH", "high")):
-            queue.send(told(law, priority=priority))
+            queue.send(message_body(law, priority=priority))
         wait_until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=20)
 
     order = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
@@ -250,31 +250,31 @@ def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Setting
 
 
 def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
-    queue.send(told())
+    queue.send(message_body())
 
     with running_consumers(works=False) as [holder]:
         wait_until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=10)
         time.sleep(1)
-        assert (results(), queue.message_counts()) == (0, (0, 1))
+        assert (published_count(), queue.message_counts()) == (0, (0, 1))
         claim = claims.claim_next("another:1:1")
         assert claim is not None
         while claim.job.state == "working":
             claim.step.handler(claim)
         wait_until(lambda: queue.is_empty, seconds=5)
 
-    assert (holder.status.ended, results()) == (1, 1)
+    assert (holder.status.ended, published_count()) == (1, 1)
 
 
 def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
     caplog.set_level("INFO")
-    queue.send(told())
+    queue.send(message_body())
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
 
     with running_consumers():
         wait_until(lambda: "VENDOR_UNREACHABLE" in codes(caplog, "code"), seconds=10)
         assert Row.objects.get().state == "wait"
         settings.SQS_ENDPOINT_URL = endpoint
-        wait_until(lambda: results() == 1 and queue.is_empty, seconds=20)
+        wait_until(lambda: published_count() == 1 and queue.is_empty, seconds=20)
 
 
 def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it_has_to(
@@ -293,7 +293,7 @@ def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it
 
 def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
     job = JobFactory.create(user_id=UUID(int=3), pipeline="wait", run_after="2099-01-01T00:00:00Z")
-    queue.send({"Records": [put_event(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
+    queue.send({"Records": [s3_record(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
     queue.send({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw"})
 
     with running_consumers(works=False):
@@ -331,7 +331,7 @@ def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
 
 
 def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
-    queue.send(told())
+    queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
     received.at -= 12 * 3600 - 60
     assert 50 < received.visible_at_most(300) < 60
@@ -356,7 +356,7 @@ def test_a_queue_that_is_not_there_is_waited_for(queue: Queue, settings: Setting
 
 def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Settings) -> None:
     settings.JOBS_LEASE_SECONDS = 1
-    queue.send(told(what="sleep-0.5"))
+    queue.send(message_body(what="sleep-0.5"))
 
     with running_consumers():
         wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
@@ -364,16 +364,16 @@ def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Setting
             cursor.execute(CUT)
         wait_until(lambda: queue.is_empty, seconds=20)
 
-    assert results() == 1
+    assert published_count() == 1
 
 
 def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
     queue: Queue, queues: SqsServer, settings: Settings, caplog: Any
 ) -> None:
     caplog.set_level("INFO")
-    store = queues.create_bucket(BUCKET, {told(what="refuse")["s3_raw_key"]: b"no law"})
+    store = queues.create_bucket(BUCKET, {message_body(what="refuse")["s3_raw_key"]: b"no law"})
     settings.STATUTES_S3_ENDPOINT_URL = NOWHERE
-    queue.send(told(what="refuse"))
+    queue.send(message_body(what="refuse"))
 
     with running_consumers():
         wait_until(lambda: "wait" in codes(caplog, "state"), seconds=20)
@@ -389,7 +389,7 @@ def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
 
 
 def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
-    queue.send(told(what="sleep-1"))
+    queue.send(message_body(what="sleep-1"))
 
     with running_consumers():
         wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
@@ -400,12 +400,12 @@ def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
 
 
 def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> None:
-    queue.send(told())
+    queue.send(message_body())
 
     with running_consumers(until_idle=True) as [consumer]:
         wait_until(cluster.is_stopping, seconds=20)
 
-    assert (consumer.status.ended, results()) == (1, 1)
+    assert (consumer.status.ended, published_count()) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["SQS_QUEUE_URL", "STATUTES_BUCKET", "SQS_VISIBILITY_SECONDS"])

@@ -1,4 +1,4 @@
-"""A worker that is killed at every point on a law's way: what is found and uploaded is as if none had been."""
+"""A worker that is killed at every failpoint: search and bucket end as without a crash."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from statutes.tests.sample_laws import (
     LOWER,
     RATE,
     TAXED,
-    arrived,
-    articles,
-    done,
-    message,
-    objects,
-    put,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    put_file,
+    statute_message,
     version_of,
-    xml,
 )
 from testing.fakes.s3 import S3Server
 from testing.personas import claim_at_stage
@@ -46,7 +46,7 @@ POINTS = (
 )  # fmt: skip
 
 
-def worked_by_a_mortal() -> bool:
+def run_until_killed() -> bool:
     """Let a process of its own carry what is due; tell whether it died of it."""
     connection.close()
     child = os.fork()
@@ -66,11 +66,11 @@ BESIDE = (
 AT_HOME = ("parsing:before-commit", "parsing:after-commit", "chunked:before-commit", "uploading:vectors")
 
 
-def killed_until_done(look: Callable[[], object] = lambda: None) -> int:
+def run_until_done(look: Callable[[], object] = lambda: None) -> int:
     """Go on with another worker whenever one has died, and call ``look``; return how many have."""
     deaths = 0
     while UploadJob.objects.exclude(state="done").exists():
-        deaths += (died := worked_by_a_mortal())
+        deaths += (died := run_until_killed())
         if died:
             look()
         UploadJob.objects.filter(state="working").update(lease_until=Now())
@@ -83,25 +83,25 @@ def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
     laws: S3Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.JOBS_MAX_RETRIES, settings.JOBS_DRAIN_SECONDS = 50, 30
-    done(laws, xml(TAXED, RATE))
-    done(laws, xml(TAXED, LOWER), "2024-02")
-    undisturbed = objects(laws)
+    process(laws, law_xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, LOWER), "2024-02")
+    undisturbed = bucket_objects(laws)
     services_of_documents.delete(Document.objects.get())
     Law.objects.all().delete()
     LawVersion.objects.all().delete()
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
 
     for point in POINTS:
         (tmp_path / f"{point}~1").touch()
     monkeypatch.setattr(failpoints, "_ARMED", str(tmp_path))
-    arrived(laws, xml(TAXED, LOWER), "2024-02")
-    deaths = killed_until_done()
+    deliver(laws, law_xml(TAXED, LOWER), "2024-02")
+    deaths = run_until_done()
     monkeypatch.setattr(failpoints, "_ARMED", "")
 
     assert {path.name for path in tmp_path.glob("*~*")} == set()
     assert deaths == len(POINTS)
-    assert objects(laws) == undisturbed
-    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert bucket_objects(laws) == undisturbed
+    assert are_searchable(TAXED, RATE, LOWER) == [True, False, True]
     assert Law.objects.get().version == "2024-02"
     assert list(find_violations(deep=True)) == []
 
@@ -114,40 +114,40 @@ def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found
     text: str, points: tuple[str, ...], laws: S3Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.JOBS_MAX_RETRIES, settings.JOBS_DRAIN_SECONDS = 50, 30
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     seen: list[object] = []
     for point in points:
         (tmp_path / f"{point}~1").touch()
     monkeypatch.setattr(failpoints, "_ARMED", str(tmp_path))
 
-    arrived(laws, xml(TAXED, text), force_reprocess=True)
-    deaths = killed_until_done(lambda: seen.append((articles(TAXED, RATE, LOWER), Law.objects.get().status)))
+    deliver(laws, law_xml(TAXED, text), force_reprocess=True)
+    deaths = run_until_done(lambda: seen.append((are_searchable(TAXED, RATE, LOWER), Law.objects.get().status)))
     monkeypatch.setattr(failpoints, "_ARMED", "")
 
     assert deaths == len(points)
     assert seen == [([True, True, False], "embedded")] * deaths
-    assert (articles(TAXED, text), sum(articles(RATE, LOWER))) == ([True, True], 1)
+    assert (are_searchable(TAXED, text), sum(are_searchable(RATE, LOWER))) == ([True, True], 1)
     assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.django_db
 def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3Server) -> None:
-    arrived(laws, xml(RATE), "2024-01")
+    deliver(laws, law_xml(RATE), "2024-01")
     claim = claim_at_stage("embedded")
-    done(laws, xml(LOWER), "2024-02")
-    before = objects(laws)
-    put(laws, b"what the first try has put there", key="normalized/LIVA/law.json")
+    process(laws, law_xml(LOWER), "2024-02")
+    before = bucket_objects(laws)
+    put_file(laws, b"what the first try has put there", key="normalized/LIVA/law.json")
 
     worker.run_stage(claim)
 
-    assert objects(laws) == before
+    assert bucket_objects(laws) == before
 
 
 @pytest.mark.django_db
 def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    manifest = objects(laws)["normalized/LIVA/manifest.json"]
-    version = version_of(message())
+    process(laws, law_xml(TAXED, RATE))
+    manifest = bucket_objects(laws)["normalized/LIVA/manifest.json"]
+    version = version_of(statute_message())
     LawVersion.objects.update(uploader_id="another")
     version.refresh_from_db()
 
@@ -157,4 +157,4 @@ def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) 
     with pytest.raises(ClaimLost):
         artifacts.upload_artifacts(version, ensure_lock=unsure)
 
-    assert objects(laws)["normalized/LIVA/manifest.json"] == manifest
+    assert bucket_objects(laws)["normalized/LIVA/manifest.json"] == manifest

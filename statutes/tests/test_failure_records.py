@@ -1,4 +1,4 @@
-"""A notification of S3's that tells of several files, of which one cannot be a law: the others are."""
+"""S3 notifications of several files, of which one is refused: the others are processed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from jobs.models import UploadJob
 from statutes.models import LawVersion
 from statutes.sqs import envelope
 from statutes.sqs.messages import Message, MessageRefused
-from statutes.tests.sqs_helpers import BUCKET, put_event
+from statutes.tests.sqs_messages import BUCKET, s3_record
 from testing.cluster import wait_until
 from testing.sqs import Queue, running_consumers
 
-BODY = {"Records": [put_event("raw/one/ok"), put_event("raw/two+words/ok"), {"s3": 7}, put_event("raw/three/ok")]}
+BODY = {"Records": [s3_record("raw/one/ok"), s3_record("raw/two+words/ok"), {"s3": 7}, s3_record("raw/three/ok")]}
 
 
 def test_what_can_be_read_is_asked_for_beside_what_cannot(settings: Settings) -> None:
     settings.STATUTES_BUCKET = BUCKET
 
-    asked = envelope.parse_body(json.dumps(BODY))
+    parsed = envelope.parse_body(json.dumps(BODY))
 
-    assert [item.law_id for item in asked.items if isinstance(item, Message)] == ["one.ok", "three.ok"]
-    assert [refused.code for refused in asked.refused] == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"]
+    assert [entry.law_id for entry in parsed.items if isinstance(entry, Message)] == ["one.ok", "three.ok"]
+    assert [refused.code for refused in parsed.refused] == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"]
     with pytest.raises(MessageRefused, match="MESSAGE_KEY_UNUSABLE"):
         envelope.parse_items(json.dumps(BODY))
 
@@ -42,8 +42,8 @@ def test_a_bad_record_ends_in_the_dead_letters_once_the_others_are_laws(
         wait_until(lambda: queue.dead_letter_count() == 1 and queue.is_empty, seconds=30)
         wait_until(lambda: not len(consumer.in_flight), seconds=5)
 
-    said = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
-    codes = [each["code"] for each in said if each["event"] == "A message was refused."]
+    lines = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    codes = [each["code"] for each in lines if each["event"] == "A message was refused."]
     assert sorted(LawVersion.objects.values_list("law_id", "reprocessed")) == [("one.ok", 1), ("three.ok", 1)]
     assert list(UploadJob.objects.values_list("state", flat=True)) == ["done", "done"]
     assert codes == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"] * consumer.status.received

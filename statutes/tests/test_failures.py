@@ -1,4 +1,4 @@
-"""What becomes of a law that fails, in whole or in part, and of its message (spec 004 §5.1)."""
+"""Failures of a law, whole or partial, and the settlement of its message (spec 004 §5.1)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from jobs.states import Stage
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law
 from statutes.settlement import settle_message
-from statutes.tests import failure_helpers, sample_laws
+from statutes.tests import failure_injection, sample_laws
 from statutes.tests.sample_laws import (
     BUCKET,
     KEY,
     LOWER,
     RATE,
     TAXED,
-    arrived,
-    articles,
-    done,
-    message,
-    objects,
-    put,
-    xml,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    put_file,
+    statute_message,
 )
 from testing.fakes import faults
 from testing.fakes.faults import FAULTS, http_error
@@ -52,23 +52,23 @@ def code(job: UploadJob) -> str:
         (b"%PDF-1.7\n%cut short", "", "PDF_TRUNCATED"),
         (b"GIF89a", "", "UNKNOWN_FORMAT"),
         (b'<!DOCTYPE x [<!ENTITY a "b">]><law>&a;</law>', "", "XML_ENTITY_REFUSED"),
-        (xml(TAXED), "GuardDutyMalwareScanStatus=THREATS_FOUND", "RAW_FILE_INFECTED"),
-        (xml(TAXED), "document_id=LISR", "RAW_FILE_TAGS_DIFFER"),
-        (xml(TAXED * 20), "", "FILE_TOO_LARGE"),
+        (law_xml(TAXED), "GuardDutyMalwareScanStatus=THREATS_FOUND", "RAW_FILE_INFECTED"),
+        (law_xml(TAXED), "document_id=LISR", "RAW_FILE_TAGS_DIFFER"),
+        (law_xml(TAXED * 20), "", "FILE_TOO_LARGE"),
     ],
 )
 def test_a_file_that_is_no_law_is_archived_with_its_error(
     content: bytes, tags: str, expected: str, laws: S3Server, settings: Any
 ) -> None:
     settings.STATUTES_MAX_BYTES = 20_000
-    sent = message()
-    put(laws, content, tags=tags)
+    sent = statute_message()
+    put_file(laws, content, tags=tags)
     accept_message(sent)
     run_all_jobs()
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 
-    lies = objects(laws)
+    lies = bucket_objects(laws)
     error = json.loads(lies["failed/LIVA/2024-01/error.json"])
     assert (outcome, error["code"], code(sample_laws.job_of(sent))) == ("delete", expected, expected)
     assert lies[error["raw"]] == content
@@ -77,25 +77,25 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
 
 
 def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Server) -> None:
-    accept_message(message())
+    accept_message(statute_message())
     run_all_jobs()
-    missing = sample_laws.job_of(message())
-    outcome = settle_message(message(), missing)
+    missing = sample_laws.job_of(statute_message())
+    outcome = settle_message(statute_message(), missing)
 
-    put(laws, xml(TAXED))
-    again = accept_message(message())
+    put_file(laws, law_xml(TAXED))
+    again = accept_message(statute_message())
     run_all_jobs()
 
     assert (code(missing), outcome) == ("RAW_FILE_MISSING", "delete")
     assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, missing.pk)
-    assert sample_laws.job_of(message()).state == "done"
-    assert (Law.objects.get().status, sample_laws.version_of(message()).error_code) == ("embedded", None)
+    assert sample_laws.job_of(statute_message()).state == "done"
+    assert (Law.objects.get().status, sample_laws.version_of(statute_message()).error_code) == ("embedded", None)
 
 
 def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server) -> None:
-    first = done(laws, b"<law><title>Nothing else.</title></law>")
+    first = process(laws, b"<law><title>Nothing else.</title></law>")
 
-    second = done(laws, xml(TAXED))
+    second = process(laws, law_xml(TAXED))
 
     assert (code(first), second.pk, second.state) == ("NO_ARTICLES", first.pk, "done")
 
@@ -104,28 +104,28 @@ def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server)
 def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archived(
     stage: Stage, laws: S3Server, settings: Any
 ) -> None:
-    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_helpers.PIPELINES", 0
-    with failure_helpers.at(stage, fail):
-        sent = arrived(laws, xml(TAXED))
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_injection.PIPELINES", 0
+    with failure_injection.replace_stage(stage, fail):
+        sent = deliver(laws, law_xml(TAXED))
         worker.drain()
         transient = settle_message(sent, sample_laws.job_of(sent))
-    kept = objects(laws, "failed/")
-    with failure_helpers.at(stage, refuse):
+    archived = bucket_objects(laws, "failed/")
+    with failure_injection.replace_stage(stage, refuse):
         again = accept_message(sent)
         worker.drain()
         fatal = settle_message(sent, sample_laws.job_of(sent))
 
-    error = json.loads(objects(laws, "failed/")["failed/LIVA/2024-01/error.json"])
+    error = json.loads(bucket_objects(laws, "failed/")["failed/LIVA/2024-01/error.json"])
     assert (transient, again.status, fatal) == ("reappear", IntakeStatus.ACCEPTED, "delete")
-    assert not kept
+    assert not archived
     assert (error["stage"], error["code"]) == (stage, "NEVER_GOOD")
-    assert (articles(TAXED), Law.objects.get().status) == ([False], "failed")
+    assert (are_searchable(TAXED), Law.objects.get().status) == ([False], "failed")
 
 
 def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, settings: Any) -> None:
-    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_helpers.PIPELINES", 0
-    with failure_helpers.at(Stage.EMBEDDED, fail):
-        sent = arrived(laws, xml(TAXED))
+    settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_injection.PIPELINES", 0
+    with failure_injection.replace_stage(Stage.EMBEDDED, fail):
+        sent = deliver(laws, law_xml(TAXED))
         worker.drain()
         settle_message(sent, sample_laws.job_of(sent))
 
@@ -137,37 +137,37 @@ def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, s
 
 
 def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    sent = message("2024-02")
-    put(laws, b"no law")
+    process(laws, law_xml(TAXED, RATE))
+    sent = statute_message("2024-02")
+    put_file(laws, b"no law")
     accept_message(sent)
     run_all_jobs()
     settle_message(sent, sample_laws.job_of(sent))
 
     law = Law.objects.get()
     assert (law.version, law.status) == ("2024-01", "embedded")
-    assert articles(TAXED, RATE) == [True, True]
+    assert are_searchable(TAXED, RATE) == [True, True]
     assert sample_laws.version_of(sent).status == "failed"
 
 
 def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED))
+    sent = deliver(laws, law_xml(TAXED))
 
     services.cancel(sample_laws.job_of(sent), by="sam")
 
     assert settle_message(sent, sample_laws.job_of(sent)) == "delete"
-    assert list(objects(laws)) == [KEY]
+    assert list(bucket_objects(laws)) == [KEY]
 
 
 def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
     laws.refuse_connections()
-    sent = message()
+    sent = statute_message()
     accept_message(sent)
     worker.drain()
     waiting = sample_laws.job_of(sent)
 
     laws.open()
-    put(laws, xml(LOWER))
+    put_file(laws, law_xml(LOWER))
     run_all_jobs()
 
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
@@ -180,19 +180,19 @@ def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
 ) -> None:
     settings.STATUTES_RAW_BUCKETS, settings.JOBS_MAX_RETRIES = [bucket], 0
     laws.inject_fault("* /anothers*", DENIED, times=99)
-    sent = message(bucket=bucket)
+    sent = statute_message(bucket=bucket)
     accept_message(sent)
     worker.drain()
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 
-    assert (outcome, code(sample_laws.job_of(sent)), objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
+    assert (outcome, code(sample_laws.job_of(sent)), bucket_objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
 
 
 def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, settings: Any) -> None:
     settings.STATUTES_RAW_BUCKETS = ["anothers"]
     laws.inject_fault("*", http_error(403, code="AccessDenied"), times=9)
-    sent = message(bucket="anothers")
+    sent = statute_message(bucket="anothers")
     accept_message(sent)
 
     worker.drain()
@@ -217,69 +217,69 @@ def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
     key: str, route: str, answer: faults.Fault, laws: S3Server, settings: Any
 ) -> None:
     settings.JOBS_MAX_RETRIES = 0
-    sent = arrived(laws, xml(TAXED), raw_key=key)
+    sent = deliver(laws, law_xml(TAXED), raw_key=key)
     laws.inject_fault(route, answer, times=99)
     worker.drain()
     dead = sample_laws.job_of(sent)
     outcome = settle_message(sent, dead)
     laws.clear_faults()
-    left = list(objects(laws))
+    left = list(bucket_objects(laws))
 
     again = accept_message(sent)
     run_all_jobs()
 
     assert (code(dead), outcome, left) == ("RAW_FILE_CLOSED", "reappear", [key])
     assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, dead.pk)
-    assert (sample_laws.job_of(sent).state, articles(TAXED)) == ("done", [True])
+    assert (sample_laws.job_of(sent).state, are_searchable(TAXED)) == ("done", [True])
 
 
 def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_that_others_are_open(
     laws: S3Server,
 ) -> None:
-    put(laws, xml(TAXED))
+    put_file(laws, law_xml(TAXED))
     for route in (f"GET /{BUCKET}/{KEY}", f"HEAD /{BUCKET}/raw/.accessa-looks"):
         laws.inject_fault(route, DENIED, times=99)
-    accept_message(message())
+    accept_message(statute_message())
 
     worker.drain()
 
-    assert code(sample_laws.job_of(message())) == "RAW_FILE_CLOSED"
+    assert code(sample_laws.job_of(statute_message())) == "RAW_FILE_CLOSED"
 
 
 def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Server) -> None:
-    put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
+    put_file(laws, law_xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.inject_fault(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
-    accept_message(message())
+    accept_message(statute_message())
 
     worker.drain()
 
-    assert code(sample_laws.job_of(message())) == "RAW_FILE_INFECTED"
+    assert code(sample_laws.job_of(statute_message())) == "RAW_FILE_INFECTED"
 
 
 @pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
 def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S3Server) -> None:
     laws.inject_fault(route, DENIED, times=9)
-    accept_message(message())
+    accept_message(statute_message())
 
     worker.drain()
 
-    waiting = sample_laws.job_of(message())
+    waiting = sample_laws.job_of(statute_message())
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
 
 
 def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3Server) -> None:
     client = laws.client()
     client.create_bucket(Bucket="tenants")
-    client.put_object(Bucket="tenants", Key="u/d.pdf", Body=xml(TAXED))
+    client.put_object(Bucket="tenants", Key="u/d.pdf", Body=law_xml(TAXED))
     client.close()
-    sent = message(bucket="tenants", raw_key="u/d.pdf")
+    sent = statute_message(bucket="tenants", raw_key="u/d.pdf")
     accept_message(sent)
     run_all_jobs()
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 
-    assert (outcome, objects(laws)) == ("reappear", {})
-    assert (code(sample_laws.job_of(sent)), articles(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
+    assert (outcome, bucket_objects(laws)) == ("reappear", {})
+    assert (code(sample_laws.job_of(sent)), are_searchable(TAXED)) == ("RAW_BUCKET_CLOSED", [False])
 
 
 @pytest.mark.parametrize(
@@ -288,23 +288,23 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
         (http_error(503), 2),
         (FAULTS["html-200"], 2),
         (http_error(400, code="ExpiredToken"), 1),
-        (faults.replacement("object", Response(200, xml(TAXED), {"ETag": '"0"'})), 1),
+        (faults.replacement("object", Response(200, law_xml(TAXED), {"ETag": '"0"'})), 1),
     ],
     ids=["503", "no-s3", "expired", "untold"],
 )
 def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
     answer: faults.Fault, times: int, laws: S3Server
 ) -> None:
-    put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
+    put_file(laws, law_xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.inject_fault(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
-    accept_message(message())
+    accept_message(statute_message())
 
     worker.drain()
-    waiting = sample_laws.job_of(message())
+    waiting = sample_laws.job_of(statute_message())
     run_all_jobs()
 
     assert waiting.wait_reason == "STORAGE_UNAVAILABLE"
-    assert code(sample_laws.job_of(message())) == "RAW_FILE_INFECTED"
+    assert code(sample_laws.job_of(statute_message())) == "RAW_FILE_INFECTED"
 
 
 @pytest.mark.parametrize(
@@ -313,23 +313,23 @@ def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
     ids=["denied", "no-tags", "none-set"],
 )
 def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Fault, laws: S3Server) -> None:
-    put(laws, xml(TAXED))
+    put_file(laws, law_xml(TAXED))
     laws.inject_fault(f"GET /{BUCKET}/{KEY}", answer, times=1)
-    accept_message(message())
+    accept_message(statute_message())
 
     worker.drain()
 
-    assert sample_laws.job_of(message()).stage != Stage.QUEUED
+    assert sample_laws.job_of(statute_message()).stage != Stage.QUEUED
 
 
 def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Server) -> None:
-    sent = message()
-    put(laws, xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
+    sent = statute_message()
+    put_file(laws, law_xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     accept_message(sent)
     run_all_jobs()
     laws.inject_fault(f"PUT /{BUCKET}/failed/LIVA/2024-01/ley-iva.xml", http_error(403, code="AccessDenied"))
 
     outcome = settle_message(sent, sample_laws.job_of(sent))
 
-    error = json.loads(objects(laws)["failed/LIVA/2024-01/error.json"])
+    error = json.loads(bucket_objects(laws)["failed/LIVA/2024-01/error.json"])
     assert (outcome, error["code"], error["raw"]) == ("delete", "RAW_FILE_INFECTED", None)

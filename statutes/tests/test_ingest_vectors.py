@@ -1,4 +1,4 @@
-"""From the bucket back into the database: the same search results, or a refusal and nothing changed."""
+"""Import of artifacts: the same search results, or an error and no change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from statutes.models import Law, LawVersion
 from statutes.s3 import artifacts, keys
 from statutes.s3.artifact_source import FolderSource
 from statutes.s3.manifests import ManifestRefused
-from statutes.tests.s3_helpers import CHUNKER, TEXTS, Mortal, law, stored
+from statutes.tests.artifact_factories import CHUNKER, TEXTS, InterruptibleS3Server, create_version, stored_objects
 
 pytestmark = pytest.mark.django_db
 LAW = "ISR_2024"
@@ -38,12 +38,12 @@ Spoil = Callable[[Path], object]
 
 
 @pytest.fixture(autouse=True)
-def s3(s3: Mortal, store: None, settings: Any) -> Mortal:
+def s3(s3: InterruptibleS3Server, store: None, settings: Any) -> InterruptibleS3Server:
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     return s3
 
 
-def published(version: LawVersion) -> None:
+def published_folder(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
     artifacts.upload_artifacts(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
@@ -53,14 +53,14 @@ def published(version: LawVersion) -> None:
     bm25.index_document(version.pk)
 
 
-def forgotten() -> None:
+def delete_law() -> None:
     for document in Document.objects.all():
         services.delete(document)
     LawVersion.objects.all().delete()
     Law.objects.all().delete()
 
 
-def found() -> list[Any]:
+def search_law() -> list[Any]:
     queries = ("¿Cuál es la tasa?", TEXTS[1], "impuesto")
     return [
         (passage.chunk_id, passage.text, passage.headings, passage.pages, round(passage.score, 9))
@@ -69,7 +69,7 @@ def found() -> list[Any]:
     ]
 
 
-def refused(folder: Path) -> str:
+def refusal_code(folder: Path) -> str:
     with pytest.raises(ManifestRefused) as caught:
         artifact_import.import_artifacts(FolderSource(folder), LAW)
     return caught.value.code
@@ -78,25 +78,25 @@ def refused(folder: Path) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A law's artifacts on this disk; nothing of it in the database."""
-    published(law())
-    for key, content in stored().items():
+    published_folder(create_version())
+    for key, content in stored_objects().items():
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / key).write_bytes(content)
-    forgotten()
+    delete_law()
     return tmp_path
 
 
 def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
-    published(law())
-    before = found()
+    published_folder(create_version())
+    before = search_law()
     sums = dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha"))
-    forgotten()
+    delete_law()
     out = StringIO()
 
     call_command("ingest_vectors", LAW, stdout=out)
 
     assert before
-    assert found() == before
+    assert search_law() == before
     assert dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha")) == sums
     assert list(vector_store.corrupt_chunks()) == []
     assert out.getvalue() == "ISR_2024: 3 passages, 3 vectors\n"
@@ -114,8 +114,8 @@ def test_ingesting_again_changes_nothing(folder: Path) -> None:
 
 
 def test_a_law_of_which_a_passage_was_refused_is_partly_found() -> None:
-    published(law(refused=[1]))
-    forgotten()
+    published_folder(create_version(refused=[1]))
+    delete_law()
 
     call_command("ingest_vectors", LAW, stdout=StringIO())
 
@@ -125,23 +125,23 @@ def test_a_law_of_which_a_passage_was_refused_is_partly_found() -> None:
 
 def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_round(tmp_path: Path) -> None:
     older = tmp_path / "older"
-    published(law())
-    for key, content in stored().items():
+    published_folder(create_version())
+    for key, content in stored_objects().items():
         (older / key).parent.mkdir(parents=True, exist_ok=True)
         (older / key).write_bytes(content)
     artifact_import.import_artifacts(FolderSource(older), LAW)
-    published(law(version="2024-10"))
+    published_folder(create_version(version="2024-10"))
 
     call_command("ingest_vectors", LAW, stdout=StringIO())
 
-    assert refused(older) == "OUTDATED"
+    assert refusal_code(older) == "OUTDATED"
     assert Document.objects.get().pk == versions.document_id(LAW, "2024-10")
     assert Law.objects.get().version == "2024-10"
     assert LawVersion.objects.get(version="2024-01").canonical is None
 
 
 def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
-    other = law("OTHER")
+    other = create_version("OTHER")
     active_model.confirm_active_model(SYSTEM_TENANT_ID, model="wordllama", version="1")
     vector_store.buffer_vectors(
         user_id=SYSTEM_TENANT_ID, document_id=other.pk, model="wordllama", version="1",
@@ -149,7 +149,7 @@ def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> N
     )  # fmt: skip
     vector_store.commit_vectors(other.pk, model="wordllama", version="1")
 
-    assert refused(folder) == "OTHER_MODEL"
+    assert refusal_code(folder) == "OTHER_MODEL"
     assert not Law.objects.exists()
 
 
@@ -167,8 +167,8 @@ def _vectors(folder: Path, change: Callable[[list[dict[str, Any]]], object]) -> 
     change(lines)
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     content = path.read_bytes()
-    told = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
-    _rewritten(folder, lambda body: body["embeddings"].update(told))
+    fields = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+    _rewritten(folder, lambda body: body["embeddings"].update(fields))
 
 
 def _of_another_document(body: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 def test_what_is_not_to_be_trusted_is_refused_and_changes_nothing(spoil: Spoil, code: str, folder: Path) -> None:
     spoil(folder)
 
-    assert refused(folder) == code
+    assert refusal_code(folder) == code
     assert not DocumentChunk.objects.exists()
     assert not Law.objects.exists()
 

@@ -1,4 +1,4 @@
-"""What becomes of a message when it is taken in: order, priority, and two at once."""
+"""Intake of messages: order, priority, concurrency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statutes import versions
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
-from statutes.tests.sample_laws import RATE, TAXED, arrived, message, xml
+from statutes.tests.sample_laws import RATE, TAXED, deliver, law_xml, statute_message
 from testing.fakes.s3 import S3Server
 from testing.personas import make_parked_jobs_due
 
@@ -52,14 +52,14 @@ def test_versions_that_say_the_same_are_told_apart_by_when_they_came() -> None:
 
 @pytest.mark.django_db
 def test_laws_whose_names_differ_in_their_capitals_are_different(laws: S3Server) -> None:
-    accept_message(message(law_id="liva"))
-    accept_message(message(law_id="LIVA"))
+    accept_message(statute_message(law_id="liva"))
+    accept_message(statute_message(law_id="LIVA"))
 
     assert set(Law.objects.values_list("pk", flat=True)) == {"liva", "LIVA"}
     assert UploadJob.objects.count() == 2
 
 
-def drained() -> None:
+def drain_all() -> None:
     """Work until nothing is due: a turn ends after two seconds, whatever is left."""
     while worker.drain():
         pass
@@ -68,14 +68,14 @@ def drained() -> None:
 @pytest.mark.django_db
 def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
     sent = [
-        arrived(laws, xml(TAXED), law_id=priority, raw_key=f"raw/{priority}.xml", priority=priority)
+        deliver(laws, law_xml(TAXED), law_id=priority, raw_key=f"raw/{priority}.xml", priority=priority)
         for priority in ("low", "normal", "high")
     ]
-    drained()
+    drain_all()
     make_parked_jobs_due()
-    drained()
+    drain_all()
     make_parked_jobs_due()
-    drained()
+    drain_all()
 
     ended = UploadJob.objects.filter(state="done").order_by("finished_at").values_list("document_id", flat=True)
     assert list(ended) == [sample_laws.job_of(each).document_id for each in reversed(sent)]
@@ -84,11 +84,11 @@ def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
 
 @pytest.mark.django_db
 def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
-    low = arrived(laws, xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
-    arrived(laws, xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
+    low = deliver(laws, law_xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
+    deliver(laws, law_xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
     UploadJob.objects.filter(pk=sample_laws.job_of(low).pk).update(created_at=EARLY)
 
-    drained()
+    drain_all()
 
     assert not UploadJob.objects.exclude(state="done").exists()
 
@@ -97,7 +97,7 @@ def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
 def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) -> None:
     def take(_: int) -> IntakeStatus:
         try:
-            return accept_message(message()).status
+            return accept_message(statute_message()).status
         finally:
             connection.close()
 
@@ -110,11 +110,13 @@ def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) 
 
 def test_the_setting_for_the_corpus_names_the_corpus() -> None:
     environment = os.environ | {"STATUTES_EMBEDDER": "titan"}
-    asked = [
+    command = [
         sys.executable,
         "-c",
         "from accessa import settings_statutes; print(*settings_statutes.EMBEDDERS_OF.items())",
     ]
-    told = subprocess.run(asked, env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        command, env=environment, cwd=settings.BASE_DIR, capture_output=True, text=True, check=True
+    )
 
-    assert told.stdout.strip() == str((SYSTEM_TENANT_ID, "titan"))
+    assert process.stdout.strip() == str((SYSTEM_TENANT_ID, "titan"))

@@ -1,4 +1,4 @@
-"""What a consumer holds while the queue, the database or the consumer itself is interrupted: one result, none lost."""
+"""Interruptions of the queue, the database or the consumer while messages are in flight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statutes.consumer.consumer import Consumer
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.models import Consumer as Row
 from statutes.sqs import client
-from statutes.tests.sqs_helpers import BUCKET, results, told
+from statutes.tests.sqs_messages import BUCKET, message_body, published_count
 from testing.chaos.statutes import CUT
 from testing.cluster import database_params, database_url, wait_until, worker_pid
 from testing.fork_server import ForkServer
@@ -42,17 +42,19 @@ def queue(queue: Queue, settings: Settings) -> Queue:
 
 
 @pytest.fixture(scope="module")
-def theirs(queues: SqsServer) -> Queue:
+def others_messages(queues: SqsServer) -> Queue:
     """The queue of the processes."""
     return queues.create_queue()
 
 
 @pytest.fixture(scope="module")
-def fork_server(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any) -> Iterator[ForkServer]:
+def fork_server(
+    others_messages: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any
+) -> Iterator[ForkServer]:
     environment = {
         **CREDENTIALS,
         "DATABASE_URL": database_url(database_params()),
-        "SQS_QUEUE_URL": theirs.url,
+        "SQS_QUEUE_URL": others_messages.url,
         "SQS_ENDPOINT_URL": queues.endpoint,
         "SQS_REGION": REGION,
         "SQS_WAIT_SECONDS": "1",
@@ -69,7 +71,7 @@ def fork_server(theirs: Queue, queues: SqsServer, django_db_setup: None, tmp_pat
         yield fork_server
 
 
-def signalled(number: int, after: float) -> threading.Timer:
+def send_signal(number: int, after: float) -> threading.Timer:
     timer = threading.Timer(after, os.kill, (os.getpid(), number))
     timer.start()
     return timer
@@ -92,7 +94,7 @@ def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue,
     with running_consumers(works=False) as [consumer]:
         wait_until(lambda: consumer._listening, seconds=20)
         consumer.interrupt()
-        queue.send(told())
+        queue.send(message_body())
 
     assert queue.message_counts() == (1, 0)
     assert not UploadJob.objects.exists()
@@ -102,8 +104,8 @@ def test_a_command_that_is_told_to_stop_twice_does_not_wait_for_the_queue(
     queue: Queue, settings: Settings, signals: None
 ) -> None:
     settings.SQS_WAIT_SECONDS = 20
-    signalled(signal.SIGTERM, 1.0)
-    signalled(signal.SIGTERM, 1.2)
+    send_signal(signal.SIGTERM, 1.0)
+    send_signal(signal.SIGTERM, 1.2)
     began = time.monotonic()
 
     call_command("consume_sqs", "--hold-only")
@@ -132,7 +134,7 @@ def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Que
         wait_until(lambda: consumer._listening, seconds=10)
         with connection.cursor() as cursor:
             cursor.execute(CUT)
-        queue.send(told())
+        queue.send(message_body())
         wait_until(lambda: UploadJob.objects.filter(state="queued").exists(), seconds=15)
 
         assert consumer.status.received == 1
@@ -140,7 +142,7 @@ def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Que
 
 def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
     settings.SQS_VISIBILITY_SECONDS = 3
-    queue.send(told())
+    queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
     in_flight = InFlightMessages()
@@ -156,7 +158,7 @@ def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, setting
 
 
 def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
-    queue.send(told())
+    queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
     in_flight, held = InFlightMessages(), InFlightMessage(received, [])
     in_flight.add(held)
@@ -168,7 +170,7 @@ def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
 
 
 def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
-    queue.send(told())
+    queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
     in_flight, held = InFlightMessages(), InFlightMessage(received, [], is_lost=True)
     in_flight.add(held)
@@ -180,16 +182,16 @@ def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
 
 def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues: SqsServer, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
-    queue.send(told(what="sleep-1"))
+    queue.send(message_body(what="sleep-1"))
 
     with running_consumers() as [consumer]:
         wait_until(lambda: UploadJob.objects.filter(state="working").exists(), seconds=10)
         with queues.outage():
-            wait_until(lambda: results() == 1, seconds=10)
+            wait_until(lambda: published_count() == 1, seconds=10)
             wait_until(lambda: consumer.status.state == Row.State.WAIT, seconds=10)
         wait_until(lambda: queue.is_empty, seconds=20)
 
-    assert (results(), queue.dead_letter_count()) == (1, 0)
+    assert (published_count(), queue.dead_letter_count()) == (1, 0)
 
 
 def test_a_consumer_without_its_threads_ends_instead_of_holding_for_ever(queue: Queue) -> None:
@@ -207,32 +209,32 @@ def working() -> UploadJob | None:
 
 
 def test_a_consumer_that_stood_still_past_its_lease_and_its_visibility_gives_no_second_result(
-    theirs: Queue, fork_server: ForkServer
+    others_messages: Queue, fork_server: ForkServer
 ) -> None:
-    theirs.send(told(what="sleep-1"))
+    others_messages.send(message_body(what="sleep-1"))
     consumers = [fork_server.fork("consume_sqs") for _ in range(2)]
     wait_until(working, seconds=40)
     job = working()
     assert job is not None
     frozen = psutil.Process(worker_pid(job.claimed_by))
     frozen.suspend()
-    wait_until(lambda: results() == 1 and theirs.is_empty, seconds=40)
+    wait_until(lambda: published_count() == 1 and others_messages.is_empty, seconds=40)
 
     frozen.resume()
-    theirs.send(told("NEXT"))
-    wait_until(lambda: results("NEXT") == 1 and theirs.is_empty, seconds=40)
+    others_messages.send(message_body("NEXT"))
+    wait_until(lambda: published_count("NEXT") == 1 and others_messages.is_empty, seconds=40)
     for consumer in consumers:
         consumer.terminate()
     psutil.wait_procs(consumers, timeout=40)
 
     assert frozen in consumers
-    assert (results(), results("NEXT"), theirs.dead_letter_count()) == (1, 1, 0)
+    assert (published_count(), published_count("NEXT"), others_messages.dead_letter_count()) == (1, 1, 0)
 
 
 def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(
-    theirs: Queue, fork_server: ForkServer
+    others_messages: Queue, fork_server: ForkServer
 ) -> None:
-    theirs.send(told("HANGS", "sleep-60"))
+    others_messages.send(message_body("HANGS", "sleep-60"))
     consumer = fork_server.fork("consume_sqs")
     wait_until(working, seconds=40)
     began = time.monotonic()
@@ -241,15 +243,17 @@ def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(
     consumer.wait(40)
 
     assert time.monotonic() - began < 15
-    assert theirs.message_counts() == (1, 0)
+    assert others_messages.message_counts() == (1, 0)
     job = UploadJob.objects.get()
     assert (job.state, job.attempts) == ("queued", 0)
-    theirs.receive_all()
+    others_messages.receive_all()
 
 
-def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(theirs: Queue, fork_server: ForkServer) -> None:
-    theirs.send(told("DEADLY", "die"))
-    theirs.send(told("GOOD"))
+def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(
+    others_messages: Queue, fork_server: ForkServer
+) -> None:
+    others_messages.send(message_body("DEADLY", "die"))
+    others_messages.send(message_body("GOOD"))
     consumer, deaths = fork_server.fork("consume_sqs"), 0
 
     def is_over() -> bool:
@@ -257,12 +261,16 @@ def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(theirs: Queue
         if not consumer.is_running():
             consumer, deaths = fork_server.fork("consume_sqs"), deaths + 1
         states = UploadJob.objects.values_list("state", flat=True)
-        return theirs.dead_letter_count() == 1 and theirs.is_empty and sorted(states) == ["deadletter", "done"]
+        return (
+            others_messages.dead_letter_count() == 1
+            and others_messages.is_empty
+            and sorted(states) == ["deadletter", "done"]
+        )
 
     wait_until(is_over, seconds=90)
     consumer.kill()
 
-    assert results("GOOD") == 1
+    assert published_count("GOOD") == 1
     assert deaths >= 2
     failed = UploadJob.objects.get(document_id=versions.document_id("DEADLY", "2024-01"))
     assert (failed.last_error or {})["code"] == "WORKER_LOST"

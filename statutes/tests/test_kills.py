@@ -1,4 +1,4 @@
-"""The small kill loop of statutes: SIGKILL around their artifacts, what is bought and what is taken from the queue."""
+"""Small kill loop of statutes: SIGKILL around artifacts and billed calls."""
 
 from __future__ import annotations
 

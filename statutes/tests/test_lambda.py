@@ -1,4 +1,4 @@
-"""The function that is told of a law: once its manifest stands, and never in the way of what is wrong with others."""
+"""The AWS Lambda function: invoked after the manifest, never blocking search."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
 def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
     assert aws_lambda.invoke_lambda(LAW, "ab" * 32)
 
-    ((path, kind, told),) = server.told_
+    ((path, kind, event),) = server.told_
     assert path == f"/2015-03-31/functions/{ARN}/invocations"
     assert kind == "Event"
-    assert told == {
+    assert event == {
         "bucket": "laws",
         "law_id": "ISR/2024",
         "version": "2024-01",

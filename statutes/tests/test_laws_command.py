@@ -1,4 +1,4 @@
-"""`manage.py laws`: what it lists and does, at a real queue and a bucket."""
+"""`manage.py laws` against a real queue and a bucket."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from statutes import versions
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.messages import Message
-from statutes.tests.sample_laws import BUCKET, KEY, TAXED, done, put, xml
-from statutes.tests.sqs_helpers import told
+from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
+from statutes.tests.sqs_messages import message_body
 from testing.fakes.s3 import S3Server
 from testing.sqs import Queue, SqsServer
 
 pytestmark = pytest.mark.django_db
 
 
-def said(*args: str) -> str:
+def command_output(*args: str) -> str:
     out = io.StringIO()
     call_command("laws", *args, stdout=out)
     return out.getvalue()
@@ -36,26 +36,26 @@ def put_dead(queue: Queue, *bodies: dict[str, Any] | str) -> None:
 
 
 def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
-    job = done(laws, xml(TAXED))
+    job = process(laws, law_xml(TAXED))
     Law.objects.create(law_id="LISR", version="2", status="failed", title="Ley de Renta")
     LawVersion.objects.create(
         document_id=versions.document_id("LISR", "2"), law_id="LISR", version="2", bucket="b", raw_key="k",
         status="failed", error_code="NO_TEXT",
     )  # fmt: skip
 
-    listed = said("list").splitlines()[1:]
+    listed = command_output("list").splitlines()[1:]
     assert [line.split()[:3] for line in listed] == [["LISR", "failed:", "NO_TEXT"], ["LIVA", "embedded", "2024-01"]]
     assert listed[0].rstrip().endswith("Ley de Renta")
-    assert "LIVA" not in said("list", "--status", "failed")
-    shown = said("show", "LIVA")
+    assert "LIVA" not in command_output("list", "--status", "failed")
+    shown = command_output("show", "LIVA")
     assert all(each in shown for each in ("2024-01", str(job.pk), "embedded, done", "normalized/LIVA/manifest.json"))
     with pytest.raises(CommandError, match="no such law"):
-        said("show", "NONE")
+        command_output("show", "NONE")
 
-    assert str(job.pk) not in said("reprocess", "LIVA", "2024-01", "--reason", "T-1")
+    assert str(job.pk) not in command_output("reprocess", "LIVA", "2024-01", "--reason", "T-1")
     with pytest.raises(CommandError, match=r"^JOB_ALREADY_ACTIVE: "):
-        said("reprocess", "LIVA", "2024-01")
-    assert said("withdraw", "LIVA", "--reason", "T-2") == "Taken out.\n"
+        command_output("reprocess", "LIVA", "2024-01")
+    assert command_output("withdraw", "LIVA", "--reason", "T-2") == "Taken out.\n"
     assert not Law.objects.filter(pk="LIVA").exists()
     assert [(action, actor) for action, actor, *_ in written()] == [
         ("laws.reprocess", "command line"), ("laws.withdraw", "command line"),
@@ -63,11 +63,11 @@ def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
 
 
 def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(queue: Queue) -> None:
-    put_dead(queue, told("ISR_2024"), told("IVA_2024", force_reprocess=True), "no JSON of somebody")
+    put_dead(queue, message_body("ISR_2024"), message_body("IVA_2024", force_reprocess=True), "no JSON of somebody")
 
-    shown = said("redrive")
+    shown = command_output("redrive")
     assert (queue.dead_letter_count(), queue.is_empty) == (3, True)
-    moved = said("redrive", "--yes", "--reason", "T-3")
+    moved = command_output("redrive", "--yes", "--reason", "T-3")
 
     for each in (shown, moved):
         assert "ISR_2024 2024-01" in each
@@ -76,8 +76,8 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
     assert "3 given up. 2 can be put back: manage.py laws redrive --yes. 1 cannot: nobody could work" in shown
     assert "2 put back, 1 left" in moved
     assert (queue.dead_letter_count(), queue.message_counts()) == (1, (2, 0))
-    found = [envelope.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
-    assert sorted((each.law_id, each.force_reprocess) for each in found if isinstance(each, Message)) == [
+    sent_items = [envelope.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
+    assert sorted((each.law_id, each.force_reprocess) for each in sent_items if isinstance(each, Message)) == [
         ("ISR_2024", False), ("IVA_2024", True),
     ]  # fmt: skip
     entry = AuditEntry.objects.get()
@@ -87,9 +87,9 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
 def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, queues: SqsServer, settings: Any) -> None:
     urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
-    put_dead(urgent, told("URGENT"))
+    put_dead(urgent, message_body("URGENT"))
 
-    said("redrive", "--yes")
+    command_output("redrive", "--yes")
 
     assert (queue.message_counts(), urgent.message_counts()) == ((0, 0), (1, 0))
 
@@ -99,9 +99,9 @@ def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(queues: SqsServer
 
 
 def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:
-    put(laws, xml(TAXED))
+    put_file(laws, law_xml(TAXED))
 
-    sent = said(
+    sent = command_output(
         "send", KEY, "--law", "LIVA", "--version", "2024-01", "--priority", "high", "--force", "--reason", "T-4"
     )
 
@@ -119,10 +119,10 @@ def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server
     [("raw/none.pdf", "LIVA", "RAW_FILE_MISSING"), (KEY, "../LIVA", "MESSAGE_INVALID")],
 )
 def test_a_message_that_would_fail_is_not_sent(key: str, law: str, code: str, queue: Queue, laws: S3Server) -> None:
-    put(laws, xml(TAXED))
+    put_file(laws, law_xml(TAXED))
 
     with pytest.raises(CommandError, match=f"^{code}: "):
-        said("send", key, "--law", law, "--version", "1")
+        command_output("send", key, "--law", law, "--version", "1")
 
     assert queue.is_empty
     assert not written()
@@ -132,7 +132,7 @@ def test_a_queue_that_is_not_there_is_told_by_its_code(queue: Queue, settings: A
     settings.SQS_QUEUE_URL += "-gone"
 
     with pytest.raises(CommandError, match=r"^SQS_NO_QUEUE: "):
-        said("redrive")
+        command_output("redrive")
     settings.SQS_QUEUE_URL = ""
     with pytest.raises(CommandError, match="Set SQS_QUEUE_URL"):
-        said("redrive")
+        command_output("redrive")

@@ -1,4 +1,4 @@
-"""What a message may say, who may send it, and why one is refused."""
+"""Statute messages: valid ones, senders, and error codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_django import Settings
 from statutes.sqs import envelope as events
 from statutes.sqs import messages
 from statutes.sqs.messages import Message, MessageRefused, UploadNotification
-from statutes.tests.sqs_helpers import BUCKET, put_event, told
+from statutes.tests.sqs_messages import BUCKET, message_body, s3_record
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +22,13 @@ def buckets(settings: Settings) -> None:
     settings.STATUTES_BUCKET, settings.S3_RAW_BUCKET = BUCKET, "raw"
 
 
-def read(body: Any) -> list[events.Item]:
+def parse(body: Any) -> list[events.Item]:
     return events.parse_items(body if isinstance(body, str) else json.dumps(body))
 
 
-def refusal(body: Any) -> tuple[str, str]:
+def refusal_code(body: Any) -> tuple[str, str]:
     with pytest.raises(MessageRefused) as refused:
-        read(body)
+        parse(body)
     return refused.value.code, refused.value.field
 
 
@@ -42,7 +42,7 @@ def test_the_specs_own_message_is_read() -> None:
         "version": "2024-01",
     }
 
-    [message] = read(spec)
+    [message] = parse(spec)
 
     at = datetime(2025, 1, 12, 15, 31, 45, tzinfo=UTC)
     assert message == Message("ISR_2024", "2024-01", "raw/federal/2024/ley-iva.pdf", BUCKET, "user-42", at)
@@ -50,16 +50,16 @@ def test_the_specs_own_message_is_read() -> None:
 
 def test_a_message_that_we_send_is_read_as_it_was(settings: Settings) -> None:
     settings.STATUTES_RAW_BUCKETS = ["elsewhere"]
-    [message] = read(told(priority="high", force_reprocess=True, bucket="elsewhere", version="2024.2 b"))
+    [message] = parse(message_body(priority="high", force_reprocess=True, bucket="elsewhere", version="2024.2 b"))
     assert isinstance(message, Message)
 
-    again = read(message.as_json())
+    again = parse(message.as_json())
 
     assert again == [message]
 
 
 def test_fields_that_nobody_knows_are_ignored() -> None:
-    assert read(told(trace={"id": "\u0001"}, tags=["a"])) == read(told())
+    assert parse(message_body(trace={"id": "\u0001"}, tags=["a"])) == parse(message_body())
 
 
 def test_the_schema_is_sound() -> None:
@@ -74,47 +74,47 @@ def test_the_schema_is_sound() -> None:
         ('{"document_id": NaN}', "MESSAGE_NOT_JSON", ""),
         ("[" * 200_000, "MESSAGE_NOT_JSON", ""),
         ('{"version": "1", "version": "2"}', "MESSAGE_AMBIGUOUS", ""),
-        (told(law_id="ISR", Records=[]), "MESSAGE_AMBIGUOUS", ""),
-        (told(detail="x" * 1024 * 1024), "MESSAGE_TOO_LARGE", ""),
-        (told(detail="ñ" * 600_000), "MESSAGE_TOO_LARGE", ""),
-        (told("ISR\n"), "MESSAGE_CONTROL_CHARACTER", "document_id"),
-        (told(uploader_id="a\u0000"), "MESSAGE_CONTROL_CHARACTER", "uploader_id"),
-        (told(uploader_id="a\ud800"), "MESSAGE_CONTROL_CHARACTER", "uploader_id"),
-        (told(what="a\u0085"), "MESSAGE_CONTROL_CHARACTER", "s3_raw_key"),
+        (message_body(law_id="ISR", Records=[]), "MESSAGE_AMBIGUOUS", ""),
+        (message_body(detail="x" * 1024 * 1024), "MESSAGE_TOO_LARGE", ""),
+        (message_body(detail="ñ" * 600_000), "MESSAGE_TOO_LARGE", ""),
+        (message_body("ISR\n"), "MESSAGE_CONTROL_CHARACTER", "document_id"),
+        (message_body(uploader_id="a\u0000"), "MESSAGE_CONTROL_CHARACTER", "uploader_id"),
+        (message_body(uploader_id="a\ud800"), "MESSAGE_CONTROL_CHARACTER", "uploader_id"),
+        (message_body(what="a\u0085"), "MESSAGE_CONTROL_CHARACTER", "s3_raw_key"),
         ({}, "MESSAGE_INVALID", "document_id"),
-        (told("../ISR"), "MESSAGE_INVALID", "document_id"),
-        (told(".."), "MESSAGE_INVALID", "document_id"),
-        (told("a/b"), "MESSAGE_INVALID", "document_id"),
-        (told("x" * 129), "MESSAGE_INVALID", "document_id"),
-        (told(version=2024), "MESSAGE_INVALID", "version"),
-        (told(version=""), "MESSAGE_INVALID", "version"),
-        (told(what="ñ" * 600), "MESSAGE_INVALID", "s3_raw_key"),
-        (told(priority="urgent"), "MESSAGE_INVALID", "priority"),
-        (told(force_reprocess="yes"), "MESSAGE_INVALID", "force_reprocess"),
-        (told(bucket="Not_A_Bucket"), "MESSAGE_INVALID", "bucket"),
-        (told(ingest_timestamp="yesterday"), "MESSAGE_INVALID", "ingest_timestamp"),
-        (told(ingest_timestamp="2025-01-12T15:31:45"), "MESSAGE_INVALID", "ingest_timestamp"),
+        (message_body("../ISR"), "MESSAGE_INVALID", "document_id"),
+        (message_body(".."), "MESSAGE_INVALID", "document_id"),
+        (message_body("a/b"), "MESSAGE_INVALID", "document_id"),
+        (message_body("x" * 129), "MESSAGE_INVALID", "document_id"),
+        (message_body(version=2024), "MESSAGE_INVALID", "version"),
+        (message_body(version=""), "MESSAGE_INVALID", "version"),
+        (message_body(what="ñ" * 600), "MESSAGE_INVALID", "s3_raw_key"),
+        (message_body(priority="urgent"), "MESSAGE_INVALID", "priority"),
+        (message_body(force_reprocess="yes"), "MESSAGE_INVALID", "force_reprocess"),
+        (message_body(bucket="Not_A_Bucket"), "MESSAGE_INVALID", "bucket"),
+        (message_body(ingest_timestamp="yesterday"), "MESSAGE_INVALID", "ingest_timestamp"),
+        (message_body(ingest_timestamp="2025-01-12T15:31:45"), "MESSAGE_INVALID", "ingest_timestamp"),
         ({"Records": [{}]}, "MESSAGE_INVALID", "Records"),
         ({"Records": ["x"]}, "MESSAGE_INVALID", "Records"),
-        ({"Records": [put_event("raw/a.pdf")] * 1001}, "MESSAGE_INVALID", "Records"),
-        (told(bucket="raw"), "MESSAGE_BUCKET_REFUSED", "bucket"),
-        ({"Records": [put_event("raw/a%20b.pdf")]}, "MESSAGE_KEY_UNUSABLE", "key"),
+        ({"Records": [s3_record("raw/a.pdf")] * 1001}, "MESSAGE_INVALID", "Records"),
+        (message_body(bucket="raw"), "MESSAGE_BUCKET_REFUSED", "bucket"),
+        ({"Records": [s3_record("raw/a%20b.pdf")]}, "MESSAGE_KEY_UNUSABLE", "key"),
         ({"Type": "Notification", "TopicArn": "arn", "Message": 1}, "MESSAGE_INVALID", "Message"),
     ],
 )
 def test_each_refusal_has_its_code(body: Any, code: str, field: str) -> None:
-    assert refusal(body) == (code, field)
+    assert refusal_code(body) == (code, field)
 
 
 def test_a_refusal_repeats_nothing_of_the_message() -> None:
     with pytest.raises(MessageRefused) as refused:
-        read(told("123-45-6789\n"))
+        parse(message_body("123-45-6789\n"))
 
     assert "123-45-6789" not in str(refused.value)
 
 
 def test_a_file_below_raw_becomes_a_law_named_after_its_folders() -> None:
-    [message] = read({"Records": [put_event("raw/federal/2024/ley-iva.pdf")]})
+    [message] = parse({"Records": [s3_record("raw/federal/2024/ley-iva.pdf")]})
 
     assert isinstance(message, Message)
     assert (message.law_id, message.raw_key) == ("federal.2024.ley-iva", "raw/federal/2024/ley-iva.pdf")
@@ -130,7 +130,7 @@ def test_a_file_below_raw_becomes_a_law_named_after_its_folders() -> None:
     ],
 )  # fmt: skip
 def test_a_key_whose_law_could_be_anothers_is_refused(key: str) -> None:
-    assert refusal({"Records": [put_event(key)]}) == ("MESSAGE_KEY_UNUSABLE", "key")
+    assert refusal_code({"Records": [s3_record(key)]}) == ("MESSAGE_KEY_UNUSABLE", "key")
 
 
 def test_only_forms_of_one_law_have_one_id() -> None:
@@ -145,7 +145,7 @@ def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(
     settings.STATUTES_RAW_BUCKETS = None  # stands for a defect of ours
 
     with caplog.at_level("ERROR"):
-        assert refusal(told()) == ("MESSAGE_UNREADABLE", "")
+        assert refusal_code(message_body()) == ("MESSAGE_UNREADABLE", "")
     assert "raw_buckets" in caplog.text
     assert "user-42" not in caplog.text
 
@@ -153,45 +153,45 @@ def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(
 def test_a_tenants_upload_is_told_by_its_document() -> None:
     document = UUID(int=7)
 
-    found = read({"Records": [put_event(f"{UUID(int=3)}/{document}.pdf", "raw")]})
+    items = parse({"Records": [s3_record(f"{UUID(int=3)}/{document}.pdf", "raw")]})
 
-    assert found == [UploadNotification(UUID(int=3), document)]
+    assert items == [UploadNotification(UUID(int=3), document)]
 
 
 def test_a_notification_may_tell_of_several_files() -> None:
-    records = [put_event("raw/a.pdf"), put_event("raw/b%5Fc.xml"), put_event("raw/d.pdf")]
+    records = [s3_record("raw/a.pdf"), s3_record("raw/b%5Fc.xml"), s3_record("raw/d.pdf")]
 
-    assert [item.law_id for item in read({"Records": records}) if isinstance(item, Message)] == ["a", "b_c", "d"]
+    assert [entry.law_id for entry in parse({"Records": records}) if isinstance(entry, Message)] == ["a", "b_c", "d"]
 
 
 @pytest.mark.parametrize(
     "body",
     [
         {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": BUCKET},
-        {"Records": [put_event("normalized/a/law.json")]},
-        {"Records": [put_event("raw/folder/")]},
-        {"Records": [put_event("raw/a.pdf", "another")]},
-        {"Records": [put_event("raw/a.pdf", name="ObjectRemoved:Delete")]},
-        {"Records": [{**put_event("raw/a.pdf"), "eventSource": "aws:other"}]},
+        {"Records": [s3_record("normalized/a/law.json")]},
+        {"Records": [s3_record("raw/folder/")]},
+        {"Records": [s3_record("raw/a.pdf", "another")]},
+        {"Records": [s3_record("raw/a.pdf", name="ObjectRemoved:Delete")]},
+        {"Records": [{**s3_record("raw/a.pdf"), "eventSource": "aws:other"}]},
         {"Records": []},
     ],
 )
 def test_what_is_of_no_concern_asks_for_nothing(body: Any) -> None:
-    assert read(body) == []
+    assert parse(body) == []
 
 
-@pytest.mark.parametrize("body", [told(), {"Records": [put_event("raw/a.pdf")]}])
+@pytest.mark.parametrize("body", [message_body(), {"Records": [s3_record("raw/a.pdf")]}])
 def test_the_envelope_of_sns_is_opened(body: Any) -> None:
     envelope = {"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": json.dumps(body), "MessageId": "1"}
 
-    assert read(envelope) == read(body)
+    assert parse(envelope) == parse(body)
 
 
 def test_eventbridge_tells_of_files_too() -> None:
     detail = {"bucket": {"name": BUCKET}, "object": {"key": "raw/federal/ley_iva-1.pdf"}}
-    told = {"source": "aws.s3", "detail-type": "Object Created", "time": "2025-01-12T15:31:45Z", "detail": detail}
+    event = {"source": "aws.s3", "detail-type": "Object Created", "time": "2025-01-12T15:31:45Z", "detail": detail}
 
-    [message] = read(told)
+    [message] = parse(event)
 
     assert isinstance(message, Message)
     assert message.law_id == "federal.ley_iva-1"

@@ -1,4 +1,4 @@
-"""docs/operations/statutes.md says what the code does."""
+"""docs/operations/statutes.md agrees with the code."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ GUIDE = (ROOT / "docs/operations/statutes.md").read_text(encoding="utf-8")
 SETTINGS = (ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")
 # Where AWS is called, how a call is spelled there, and which right each operation takes.
 CALLS = {
-    "statutes/s3/client.py": r'_ask\("(\w+)"',
+    "statutes/s3/client.py": r'_call\("(\w+)"',
     "statutes/sqs/client.py": r"_client\([^)]*\)\.(\w+)\(",
-    "statutes/aws_lambda.py": r"\bclient\.(\w+)\(\s",
+    "statutes/aws_lambda.py": r"\bclient\.(\w+)\(FunctionName",
     "embeddings/embedders/titan.py": r"\bclient\.(\w+)\(\s",
 }
 RIGHTS = {
@@ -49,17 +49,17 @@ def blocks() -> list[Any]:
 
 
 def actions(policy: Any) -> set[str]:
-    found = [statement["Action"] for statement in policy["Statement"]]
-    return {action for each in found for action in ([each] if isinstance(each, str) else each)}
+    granted = [statement["Action"] for statement in policy["Statement"]]
+    return {action for each in granted for action in ([each] if isinstance(each, str) else each)}
 
 
 def test_the_role_may_do_what_the_code_asks_for_and_no_more() -> None:
     role = next(block for block in blocks() if len(block.get("Statement", ())) > 1)
 
-    asked = {call for path, spelled in CALLS.items() for call in re.findall(spelled, (ROOT / path).read_text())}
+    called = {call for path, spelled in CALLS.items() for call in re.findall(spelled, (ROOT / path).read_text())}
 
-    assert actions(role) == set().union(*(RIGHTS[operation] for operation in asked))
-    assert asked == set(RIGHTS)
+    assert actions(role) == set().union(*(RIGHTS[operation] for operation in called))
+    assert called == set(RIGHTS)
 
 
 @pytest.mark.parametrize("path", CALLS)
@@ -71,7 +71,7 @@ def test_nobody_else_here_calls_aws() -> None:
     calling = {
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "statutes").rglob("*.py"))
-        if "tests" not in path.parts and re.search(r"boto3|aws\.client\(", path.read_text())
+        if "tests" not in path.parts and re.search(r"boto3|aws\.create_client\(", path.read_text())
     }
 
     assert calling == {path for path in CALLS if path.startswith("statutes/")}
@@ -92,7 +92,7 @@ def test_each_setting_is_told(name: str) -> None:
 
 
 def test_each_state_of_a_consumer_and_each_part_of_its_work_is_told() -> None:
-    told = set(re.findall(r"`([a-z_]+)`", GUIDE))
+    words = set(re.findall(r"`([a-z_]+)`", GUIDE))
 
-    assert {*Consumer.State.values, *SUB_STATES.values(), FINALIZE} - told == set()
-    assert {Law.Status.PARTIAL_FAILED.value} <= told
+    assert {*Consumer.State.values, *SUB_STATES.values(), FINALIZE} - words == set()
+    assert {Law.Status.PARTIAL_FAILED.value} <= words

@@ -1,4 +1,4 @@
-"""Which law goes first, however many there are."""
+"""Priority of statutes, also among many."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.models import UploadJob
 from statutes import queries
 from statutes.models import LawVersion
 from statutes.tests import sample_laws
-from statutes.tests.sample_laws import RATE, TAXED, arrived, xml
+from statutes.tests.sample_laws import RATE, TAXED, deliver, law_xml
 from testing.fakes.s3 import S3Server
 from testing.planner_statistics import set_table_statistics
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_failed_law_that_is_tried_again_goes_before_a_less_urgent_one(laws: S3Server) -> None:
-    low = arrived(laws, xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
-    high = arrived(laws, xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
+    low = deliver(laws, law_xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
+    high = deliver(laws, law_xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
     LawVersion.objects.filter(law_id="high").update(status="failed")
 
     worker.drain()
@@ -34,7 +34,7 @@ def test_a_failed_law_that_is_tried_again_goes_before_a_less_urgent_one(laws: S3
 
 
 def test_urgent_laws_that_were_done_or_taken_out_are_not_looked_at() -> None:
-    asked: dict[str, Any] = {
+    params: dict[str, Any] = {
         "since": timezone.now(), "aged": 900.0, "before": ["high"], "pipeline": "statute", "first": "queued",
     }  # fmt: skip
     with connection.cursor() as cursor:
@@ -44,16 +44,16 @@ def test_urgent_laws_that_were_done_or_taken_out_are_not_looked_at() -> None:
                    'high', CASE WHEN n % 2 = 0 THEN gen_random_uuid() END FROM generate_series(1, 4000) n""")
         set_table_statistics("law_versions", pages=2_000, rows=100_000)
         set_table_statistics("upload_jobs")
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries.MORE_URGENT}", asked)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries.MORE_URGENT}", params)
         plan = json.dumps(cursor.fetchone()[0])
 
     assert "ix_law_versions_urgent" in plan
     assert "Seq Scan" not in plan
     assert "Join" not in plan
-    assert looked_at(json.loads(plan)[0]["Plan"]) == 0
+    assert rows_read(json.loads(plan)[0]["Plan"]) == 0
 
 
-def looked_at(plan: dict[str, Any]) -> int:
+def rows_read(plan: dict[str, Any]) -> int:
     """Return how many versions a plan has read, those among them that it then left out."""
     mine = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0) if plan.get("Alias") == "v" else 0
-    return int(mine) + sum(looked_at(part) for part in plan.get("Plans", []))
+    return int(mine) + sum(rows_read(part) for part in plan.get("Plans", []))

@@ -1,4 +1,4 @@
-"""What a law's publishing promises when something happens at the worst moment: between two steps that look like one."""
+"""Interruptions of a publication, between two steps that look like one."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from statutes.tests.sample_laws import (
     LOWER,
     RATE,
     TAXED,
-    arrived,
-    articles,
-    done,
-    message,
-    objects,
-    put,
-    xml,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    put_file,
+    statute_message,
 )
 from statutes.tests.test_lambda import ARN, Lambda
 from testing.fakes.http_messages import Request, Response
@@ -84,8 +84,8 @@ class Witness(Lambda):
         self.read: list[str] = []
 
     def respond(self, request: Request) -> Response:
-        told = json.loads(request.body)
-        self.read.append(hashlib.sha256(bucketed.read_object(told["bucket"], told["manifest_key"])).hexdigest())
+        event = json.loads(request.body)
+        self.read.append(hashlib.sha256(bucketed.read_object(event["bucket"], event["manifest_key"])).hexdigest())
         return super().respond(request)
 
 
@@ -93,19 +93,19 @@ def test_the_function_is_told_once_of_each_version_when_its_manifest_stands(
     laws: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Witness() as function:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": function.url}.items():
-            monkeypatch.setenv(name, value)
+        for name, setting in {**CREDENTIALS, "AWS_ENDPOINT_URL_LAMBDA": function.url}.items():
+            monkeypatch.setenv(name, setting)
         settings.STATUTES_LAMBDA = ARN
 
-        done(laws, xml(TAXED))
-        done(laws, xml(LOWER), "2024-02")
+        process(laws, law_xml(TAXED))
+        process(laws, law_xml(LOWER), "2024-02")
 
-    assert [told["version"] for _, _, told in function.told_] == ["2024-01", "2024-02"]
-    assert [told["manifest_sha256"] for _, _, told in function.told_] == function.read
+    assert [event["version"] for _, _, event in function.told_] == ["2024-01", "2024-02"]
+    assert [event["manifest_sha256"] for _, _, event in function.told_] == function.read
 
 
 def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED))
+    sent = deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("parsed")
     LawVersion.objects.update(canonical={**(sample_laws.version_of(sent).canonical or {}), "title": 7})
 
@@ -114,11 +114,11 @@ def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> N
 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "LAW_SCHEMA_INVALID")
-    assert list(objects(laws)) == [KEY]
+    assert list(bucket_objects(laws)) == [KEY]
 
 
 def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED))
+    sent = deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("parsed")
     path = Path(configured.STORAGE_ROOT, str(Document.objects.get().parsed_path).removeprefix("storage://"))
     path.write_bytes(path.read_bytes().replace(b"impuesto", b"IMPUESTO", 1))
@@ -128,7 +128,7 @@ def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -
 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "PARSE_HASH_MISMATCH")
-    assert list(objects(laws)) == [KEY]
+    assert list(bucket_objects(laws)) == [KEY]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -
     ids=["missing", "unsound"],
 )
 def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: str, laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED, RATE))
+    sent = deliver(laws, law_xml(TAXED, RATE))
     claim = claim_at_stage("embeddings_buffered")
     with connection.cursor() as cursor:
         cursor.execute(harm)
@@ -150,10 +150,10 @@ def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: 
 
     job = sample_laws.job_of(sent)
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "VECTORS_NOT_SOUND")
-    assert list(objects(laws)) == [KEY]
+    assert list(bucket_objects(laws)) == [KEY]
     accept_message(sent)  # the queue's next delivery buys what is missing
     run_all_jobs()
-    assert (Law.objects.get().status, articles(TAXED, RATE)) == ("embedded", [True, True])
+    assert (Law.objects.get().status, are_searchable(TAXED, RATE)) == ("embedded", [True, True])
 
 
 def _elsewhere(sql: str) -> Event:
@@ -182,7 +182,7 @@ TURN_LOST = """
 def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
     lost: str, error: type[Exception], laws: Eventful
 ) -> None:
-    arrived(laws, xml(TAXED))
+    deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
     laws.after("PUT", f"/{BUCKET}/{VECTORS}", _elsewhere(lost))
 
@@ -190,24 +190,24 @@ def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
         worker.run_stage(claim)
     connection.close()
 
-    lies = objects(laws)
+    lies = bucket_objects(laws)
     assert VECTORS in lies
     assert MANIFEST not in lies
 
 
 def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: Eventful) -> None:
     infected = "GuardDutyMalwareScanStatus=THREATS_FOUND"
-    sent = message()
-    put(laws, xml(TAXED))
+    sent = statute_message()
+    put_file(laws, law_xml(TAXED))
     accept_message(sent)
-    laws.after("GET", f"/{BUCKET}/{KEY}?tagging", lambda: put(laws, xml(LOWER), tags=infected))
+    laws.after("GET", f"/{BUCKET}/{KEY}?tagging", lambda: put_file(laws, law_xml(LOWER), tags=infected))
 
     run_all_jobs()
 
     job = sample_laws.job_of(sent)
     assert laws.happens is None
     assert (job.state, (job.last_error or {}).get("code")) == ("deadletter", "RAW_FILE_INFECTED")
-    assert list(objects(laws)) == [KEY]
+    assert list(bucket_objects(laws)) == [KEY]
 
 
 @pytest.fixture
@@ -221,31 +221,31 @@ def choosy(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServe
 def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the_rest(
     choosy: RecordingOpenAIServer, laws: S3Server
 ) -> None:
-    done(laws, xml(TAXED, LOWER))
+    process(laws, law_xml(TAXED, LOWER))
     choosy.poison = ""
 
-    again = accept_message(message())
+    again = accept_message(statute_message())
     run_all_jobs()
 
     assert again.status == IntakeStatus.ACCEPTED
-    assert (Law.objects.get().status, articles(TAXED, LOWER)) == ("embedded", [True, True])
+    assert (Law.objects.get().status, are_searchable(TAXED, LOWER)) == ("embedded", [True, True])
 
 
 def test_the_rest_of_a_law_is_not_asked_for_at_once(
     choosy: RecordingOpenAIServer, laws: S3Server, queues: SqsServer, queue: Queue
 ) -> None:
-    done(laws, xml(TAXED, LOWER))
+    process(laws, law_xml(TAXED, LOWER))
 
-    outcome = settle_message(message(), sample_laws.job_of(message()))
+    outcome = settle_message(statute_message(), sample_laws.job_of(statute_message()))
 
-    told = queues.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
+    event = queues.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
     seen = sqs.receive_messages(queue.url, most=1, wait=0)
 
-    assert (outcome, told["ApproximateNumberOfMessagesDelayed"], seen) == ("delete", "1", [])
+    assert (outcome, event["ApproximateNumberOfMessagesDelayed"], seen) == ("delete", "1", [])
 
 
 def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_names(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     laws.ledger.clear()
 
     services.withdraw("LIVA", by=None, reason="repealed")
@@ -257,7 +257,7 @@ def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_name
 
 def test_a_failed_version_that_is_found_by_the_time_it_would_be_taken_out_is_kept(laws: S3Server) -> None:
     for law_id in ("FIRST", "SECOND"):
-        sent = arrived(laws, b"no law", law_id=law_id)
+        sent = deliver(laws, b"no law", law_id=law_id)
         run_all_jobs()
         settle_message(sent, sample_laws.job_of(sent))
     second = sample_laws.version_of(sent).pk

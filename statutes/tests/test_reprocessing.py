@@ -1,4 +1,4 @@
-"""A version that is found and done anew: until what is new is whole, what is found is what was found, and all of it."""
+"""Reprocessing of a live version: the live one stays until the new one is complete."""
 
 from __future__ import annotations
 
@@ -25,21 +25,32 @@ from statutes.services import withdraw
 from statutes.settlement import settle_message
 from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
-from statutes.tests.race_helpers import after
-from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from statutes.tests.sample_laws import (
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    put_file,
+    statute_message,
+)
+from statutes.tests.statement_hooks import after_statement
 from testing.fakes.s3 import S3Server
 from testing.personas import Person, claim_at_stage, run_all_jobs, run_stages
 
 pytestmark = pytest.mark.django_db
 FIRST, SECOND = versions.document_ids("LIVA", "2024-01")
-RENAMED = xml(TAXED, LOWER, title="Ley del Impuesto Reformado")
+RENAMED = law_xml(TAXED, LOWER, title="Ley del Impuesto Reformado")
 
 
 def kinds() -> set[str]:
-    return {found.kind for found in find_violations()} - {"vector"}
+    return {row.kind for row in find_violations()} - {"vector"}
 
 
-def shown(reader: Person) -> list[Any]:
+def searchable_articles(reader: Person) -> list[Any]:
     """Return all that a reader is shown of the law, and what its rows say of it."""
     seen = search.search_statutes(user_id=reader.id, query="impuesto enajenación de bienes tasa", law_ids=["LIVA"])
     cited = [(law.chunk_id, law.text, law.citation, law.title, law.status, law.version) for law in seen]
@@ -48,9 +59,9 @@ def shown(reader: Person) -> list[Any]:
     return [sorted(cited), law, LawVersion.objects.values().get(pk=law["document_id"])]
 
 
-def uploaded(s3: S3Server) -> dict[str, bytes]:
+def uploaded_law(s3: S3Server) -> dict[str, bytes]:
     """Return what is uploaded of laws that are found."""
-    return {key: content for key, content in objects(s3).items() if not key.startswith(("raw/", "failed/"))}
+    return {key: content for key, content in bucket_objects(s3).items() if not key.startswith(("raw/", "failed/"))}
 
 
 # From another file
@@ -59,41 +70,41 @@ def uploaded(s3: S3Server) -> dict[str, bytes]:
 def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_found(
     laws: S3Server, ana: Person
 ) -> None:
-    done(laws, xml(TAXED, RATE))
-    before = shown(ana)
-    put(laws, RENAMED, key="raw/reformed.xml")
-    accept_message(message(force_reprocess=True, raw_key="raw/reformed.xml"))
+    process(laws, law_xml(TAXED, RATE))
+    before = searchable_articles(ana)
+    put_file(laws, RENAMED, key="raw/reformed.xml")
+    accept_message(statute_message(force_reprocess=True, raw_key="raw/reformed.xml"))
 
-    seen = [(claim.job.stage, shown(ana), kinds()) for claim in run_stages()]
+    seen = [(claim.job.stage, searchable_articles(ana), kinds()) for claim in run_stages()]
 
-    after = shown(ana)
+    after = searchable_articles(ana)
     assert before[0]
     assert seen == [(stage.value, before, set()) for stage in Stage]
     assert {text for _, _, _, text, *_ in after[0]} == {"Ley del Impuesto Reformado"}
-    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, False, True]
     assert not {row[0] for row in before[0]} & {row[0] for row in after[0]}
     assert (Document.objects.get().pk, after[1]["document_id"], after[1]["status"]) == (SECOND, SECOND, "embedded")
     assert (kinds(), list(statutes.find_changed_artifacts())) == (set(), [])
 
 
 def test_what_was_the_same_in_both_files_is_not_bought_again(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
 
-    job = done(laws, xml(TAXED, LOWER), force_reprocess=True)
+    job = process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
 
     total = Law.objects.get().chunk_count
     assert (job.document_id, job.payload["num_vectors"], job.payload["reused"]) == (SECOND, total, total - 1)
 
 
 def test_a_version_has_two_documents_at_most_however_often_its_file_changes(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     first = set(DocumentChunk.objects.values_list("pk", flat=True))
 
     at = []
     for text in (LOWER, RATE, LOWER):
-        at.append(done(laws, xml(TAXED, text), force_reprocess=True).document_id)
-        assert articles(TAXED, text) == [True, True]
-        assert sum(articles(RATE, LOWER)) == 1
+        at.append(process(laws, law_xml(TAXED, text), force_reprocess=True).document_id)
+        assert are_searchable(TAXED, text) == [True, True]
+        assert sum(are_searchable(RATE, LOWER)) == 1
 
     assert at == [SECOND, FIRST, SECOND]
     assert not first & set(DocumentChunk.objects.values_list("pk", flat=True))
@@ -105,15 +116,15 @@ def test_a_version_has_two_documents_at_most_however_often_its_file_changes(laws
 def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
     stage: str, laws: S3Server, ana: Person
 ) -> None:
-    done(laws, xml(TAXED, RATE))
-    before = shown(ana), uploaded(laws)
-    sent = arrived(laws, RENAMED, force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    before = searchable_articles(ana), uploaded_law(laws)
+    sent = deliver(laws, RENAMED, force_reprocess=True)
     claim = claim_at_stage(stage)
 
     services.cancel(claim.job, by="sam")
     settle_message(sent, sample_laws.job_of(sent))
-    left = (shown(ana), uploaded(laws)), kinds()
-    repeated = accept_message(message())
+    left = (searchable_articles(ana), uploaded_law(laws)), kinds()
+    repeated = accept_message(statute_message())
     again = accept_message(sent)
     run_all_jobs()
 
@@ -123,54 +134,58 @@ def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
         IntakeStatus.ACCEPTED,
         claim.job.pk,
     )
-    assert (articles(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
+    assert (are_searchable(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
 
 
-@pytest.mark.parametrize("file", [b"no law", xml(TAXED) + b"<"], ids=["no law", "cut off"])
+@pytest.mark.parametrize("file", [b"no law", law_xml(TAXED) + b"<"], ids=["no law", "cut off"])
 def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, laws: S3Server, ana: Person) -> None:
-    done(laws, xml(TAXED, RATE))
-    before, files = shown(ana), uploaded(laws)
-    sent = arrived(laws, file, force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    before, files = searchable_articles(ana), uploaded_law(laws)
+    sent = deliver(laws, file, force_reprocess=True)
 
-    seen = [shown(ana) for _ in run_stages()]
+    seen = [searchable_articles(ana) for _ in run_stages()]
     ended = settle_message(sent, sample_laws.job_of(sent))
 
-    assert (ended, [*seen, shown(ana)], uploaded(laws)) == ("delete", [before] * (len(seen) + 1), files)
+    assert (ended, [*seen, searchable_articles(ana)], uploaded_law(laws)) == (
+        "delete",
+        [before] * (len(seen) + 1),
+        files,
+    )
     failed = sample_laws.version_of(sent)
     assert (failed.pk, failed.status, failed.error_code is None) == (SECOND, "failed", False)
-    assert [key for key in objects(laws, "failed/") if key.endswith("error.json")]
+    assert [key for key in bucket_objects(laws, "failed/") if key.endswith("error.json")]
     assert kinds() == set()
 
 
 def test_done_right_after_it_had_failed_the_version_says_nothing_of_its_failure(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    sent = arrived(laws, b"no law", force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    sent = deliver(laws, b"no law", force_reprocess=True)
     run_all_jobs()
     settle_message(sent, sample_laws.job_of(sent))
 
-    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
 
-    found = sample_laws.version_of(sent)
-    assert (found.pk, found.status, found.error_code) == (SECOND, "embedded", None)
-    assert (articles(RATE, LOWER), kinds()) == ([False, True], set())
+    row = sample_laws.version_of(sent)
+    assert (row.pk, row.status, row.error_code) == (SECOND, "embedded", None)
+    assert (are_searchable(RATE, LOWER), kinds()) == ([False, True], set())
 
 
 def test_whoever_has_lost_the_job_writes_nothing(laws: S3Server, ana: Person) -> None:
-    done(laws, xml(TAXED, RATE))
-    before = shown(ana)
-    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    before = searchable_articles(ana)
+    deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim = claim_at_stage("embedded")
 
     services.cancel(claim.job, by="sam")
 
     with pytest.raises(ClaimLost):
         worker.run_stage(claim)
-    assert (shown(ana), kinds()) == (before, set())
+    assert (searchable_articles(ana), kinds()) == (before, set())
 
 
 def test_artifacts_of_what_was_done_anew_are_ingested_like_any(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     before = list(DocumentChunk.objects.order_by("pk").values_list("pk", "text", "vector_sha"))
     delete(Document.objects.get())
     LawVersion.objects.all().delete()
@@ -179,41 +194,41 @@ def test_artifacts_of_what_was_done_anew_are_ingested_like_any(laws: S3Server) -
     import_artifacts(BucketSource(sample_laws.BUCKET), "LIVA")
 
     assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "text", "vector_sha")) == before
-    assert (Law.objects.get().document_id, articles(TAXED, RATE, LOWER)) == (SECOND, [True, False, True])
+    assert (Law.objects.get().document_id, are_searchable(TAXED, RATE, LOWER)) == (SECOND, [True, False, True])
 
 
 # From the same file
 
 
 def test_from_the_same_file_the_law_stays_as_it_is_its_ids_too(laws: S3Server, ana: Person) -> None:
-    job = done(laws, xml(TAXED, RATE))
-    before, files = shown(ana)[:2], objects(laws)
+    job = process(laws, law_xml(TAXED, RATE))
+    before, files = searchable_articles(ana)[:2], bucket_objects(laws)
     rows = list(DocumentChunk.objects.order_by("pk").values())
-    arrived(laws, xml(TAXED, RATE), force_reprocess=True)
+    deliver(laws, law_xml(TAXED, RATE), force_reprocess=True)
 
-    seen = [shown(ana)[:2] for _ in run_stages()]
+    seen = [searchable_articles(ana)[:2] for _ in run_stages()]
 
     again = UploadJob.objects.exclude(pk=job.pk).get()
     assert seen == [before] * len(Stage)
     assert (again.state, again.document_id, again.payload["reused"]) == ("done", FIRST, 0)
     assert list(DocumentChunk.objects.order_by("pk").values()) == rows
     assert (list(LawVersion.objects.values_list("pk", flat=True)), Document.objects.count()) == ([FIRST], 1)
-    assert objects(laws) == files
+    assert bucket_objects(laws) == files
     assert set(again.events.values_list("document_id", flat=True)) == {FIRST}
     assert list(find_violations(deep=True)) == []
 
 
 @pytest.mark.parametrize(
     ("file", "fields"),
-    [(xml(TAXED, RATE, LOWER), {"force_reprocess": True}), (xml(TAXED, LOWER), {"version": "2024-02"})],
+    [(law_xml(TAXED, RATE, LOWER), {"force_reprocess": True}), (law_xml(TAXED, LOWER), {"version": "2024-02"})],
     ids=["with an article more", "as a newer version"],
 )
 def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, Any], laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     before = Law.objects.values().get()
-    arrived(laws, file, **fields)
+    deliver(laws, file, **fields)
 
-    seen = [(Law.objects.values().get(), articles(TAXED, RATE)) for _ in run_stages()]
+    seen = [(Law.objects.values().get(), are_searchable(TAXED, RATE)) for _ in run_stages()]
 
     assert len(seen) == len(Stage)
     assert all(shown == (before, [True, True]) for shown in seen)
@@ -221,20 +236,20 @@ def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, 
 
 @pytest.mark.parametrize("column", ["parsed_path", "raw_path"])
 def test_what_is_found_and_damaged_is_made_anew_beside_it(column: str, laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     bucket, name = storage.locate(Document.objects.values_list(column, flat=True).get())
     bucket.delete(name)
 
-    job = done(laws, xml(TAXED, RATE), force_reprocess=True)
+    job = process(laws, law_xml(TAXED, RATE), force_reprocess=True)
 
-    assert (job.state, job.document_id, articles(TAXED, RATE)) == ("done", SECOND, [True, True])
+    assert (job.state, job.document_id, are_searchable(TAXED, RATE)) == ("done", SECOND, [True, True])
     assert kinds() == set()
 
 
-def begun_at_home(laws: S3Server) -> tuple[Claim, Message]:
+def started_on_live_document(laws: S3Server) -> tuple[Claim, Message]:
     """Return the claim of a job that does again what is found, from the same file."""
-    done(laws, xml(TAXED, RATE))
-    sent = arrived(laws, xml(TAXED, RATE), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    sent = deliver(laws, law_xml(TAXED, RATE), force_reprocess=True)
     claim = claim_at_stage("chunked")
     assert claim.job.document_id == FIRST
     return claim, sent
@@ -242,47 +257,47 @@ def begun_at_home(laws: S3Server) -> tuple[Claim, Message]:
 
 @pytest.mark.parametrize("forced", [False, True])
 def test_what_has_failed_at_home_is_gone_on_with(forced: bool, laws: S3Server) -> None:
-    claim, sent = begun_at_home(laws)
+    claim, sent = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
     settle_message(sent, sample_laws.job_of(sent))
 
-    again = accept_message(message(force_reprocess=forced))
+    again = accept_message(statute_message(force_reprocess=forced))
     run_all_jobs()
 
     assert (again.status, again.job_id) == (IntakeStatus.ACCEPTED, claim.job.pk)
     assert (sample_laws.job_of(sent).state, sample_laws.version_of(sent).status) == ("done", "embedded")
-    assert (Document.objects.get().pk, articles(TAXED, RATE), kinds()) == (FIRST, [True, True], set())
+    assert (Document.objects.get().pk, are_searchable(TAXED, RATE), kinds()) == (FIRST, [True, True], set())
 
 
 def test_what_has_failed_at_home_leaves_it_for_another_file(laws: S3Server, ana: Person) -> None:
-    claim, _ = begun_at_home(laws)
+    claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
-    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
-    before = shown(ana)[:2]
+    deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
+    before = searchable_articles(ana)[:2]
 
     left = stop_before_leaving(claim.job.pk)
     restored = LawVersion.objects.get(pk=FIRST)
-    meanwhile = shown(ana)[:2], kinds()
+    meanwhile = searchable_articles(ana)[:2], kinds()
     run_all_jobs()
 
     assert left == SECOND
     assert (restored.status, restored.job_id == claim.job.pk) == ("embedded", False)
     assert meanwhile == (before, set())
-    assert (articles(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
+    assert (are_searchable(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
 
 
 def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: S3Server) -> None:
-    claim, _ = begun_at_home(laws)
+    claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
-    said = LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST)
-    put(laws, b"no law", key="raw/other.xml")
+    fields = LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST)
+    put_file(laws, b"no law", key="raw/other.xml")
 
-    accept_message(message(force_reprocess=True, raw_key="raw/other.xml"))
+    accept_message(statute_message(force_reprocess=True, raw_key="raw/other.xml"))
     run_all_jobs()
 
-    assert LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST) == said
+    assert LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST) == fields
     assert LawVersion.objects.get(pk=SECOND).raw_key == "raw/other.xml"
-    assert articles(TAXED, RATE) == [True, True]
+    assert are_searchable(TAXED, RATE) == [True, True]
 
 
 def stop_before_leaving(job_id: UUID) -> UUID:
@@ -296,15 +311,15 @@ def stop_before_leaving(job_id: UUID) -> UUID:
 def test_what_was_cut_otherwise_by_an_earlier_release_is_not_taken_out_before_its_heirs_are_found(
     laws: S3Server, ana: Person
 ) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     DocumentChunk.objects.filter(chunk_ord=1).update(chunk_sha="0" * 64)
-    before = shown(ana)[0]
-    arrived(laws, xml(TAXED, RATE), force_reprocess=True)
+    before = searchable_articles(ana)[0]
+    deliver(laws, law_xml(TAXED, RATE), force_reprocess=True)
 
-    seen = [shown(ana)[0] for _ in run_stages()] + [shown(ana)[0] for _ in run_stages()]
+    seen = [searchable_articles(ana)[0] for _ in run_stages()] + [searchable_articles(ana)[0] for _ in run_stages()]
 
     assert seen == [before] * len(seen)
-    assert (Law.objects.get().document_id, articles(TAXED, RATE)) == (SECOND, [True, True])
+    assert (Law.objects.get().document_id, are_searchable(TAXED, RATE)) == (SECOND, [True, True])
     assert kinds() == set()
 
 
@@ -312,12 +327,12 @@ def test_what_was_cut_otherwise_by_an_earlier_release_is_not_taken_out_before_it
 
 
 def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    sent = arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    sent = deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
 
     kinds_ = [
         accept_message(each).status
-        for each in (sent, message(), message(force_reprocess=True, raw_key="raw/other.xml"))
+        for each in (sent, statute_message(), statute_message(force_reprocess=True, raw_key="raw/other.xml"))
     ]
 
     assert kinds_ == [IntakeStatus.IN_PROGRESS] * 3
@@ -325,35 +340,35 @@ def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> 
 
 
 def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim = claim_at_stage("embedded")
-    done(laws, xml(RATE), "2024-02")
+    process(laws, law_xml(RATE), "2024-02")
 
     worker.run_stage(claim)
 
     assert list(Document.objects.values_list("pk", flat=True)) == [versions.document_id("LIVA", "2024-02")]
     assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")
-    assert (articles(RATE, LOWER), list(find_violations(deep=True))) == ([True, False], [])
+    assert (are_searchable(RATE, LOWER), list(find_violations(deep=True))) == ([True, False], [])
 
 
 def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: S3Server) -> None:
-    claim, _ = begun_at_home(laws)
+    claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
-    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
 
-    with after('SELECT "law_versions"."version"', lambda: stop_before_leaving(claim.job.pk)):
+    with after_statement('SELECT "law_versions"."version"', lambda: stop_before_leaving(claim.job.pk)):
         withdraw("LIVA", by=None, reason="repealed")
     run_all_jobs()
 
     assert not Law.objects.exclude(document_id=None).exists()
     assert not Document.objects.exists()
-    assert (UploadJob.objects.count(), articles(TAXED, LOWER)) == (0, [False, False])
+    assert (UploadJob.objects.count(), are_searchable(TAXED, LOWER)) == (0, [False, False])
 
 
 def test_withdrawn_the_law_goes_with_what_is_done_anew(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim_at_stage("chunked")
 
     withdraw("LIVA", by=None, reason="repealed")
@@ -361,4 +376,4 @@ def test_withdrawn_the_law_goes_with_what_is_done_anew(laws: S3Server) -> None:
     assert not Document.objects.exists()
     assert not LawVersion.objects.exists()
     assert not UploadJob.objects.exists()
-    assert list(objects(laws)) == [sample_laws.KEY]
+    assert list(bucket_objects(laws)) == [sample_laws.KEY]

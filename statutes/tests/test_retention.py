@@ -1,4 +1,4 @@
-"""What failed is kept for a while, and then taken out; what is found never is. A file is what its bytes are."""
+"""Retention of failed versions; live versions are never deleted."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from statutes.models import Law, LawVersion
 from statutes.settlement import settle_message
 from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
-from statutes.tests.race_helpers import after
-from statutes.tests.sample_laws import LOWER, TAXED, arrived, articles, done, put, xml
+from statutes.tests.sample_laws import LOWER, TAXED, are_searchable, deliver, law_xml, process, put_file
+from statutes.tests.statement_hooks import after_statement
 from testing.fakes.s3 import S3Server
 from testing.personas import run_all_jobs
 
 pytestmark = pytest.mark.django_db
 
 
-def failed(laws: S3Server, version: str = "2024-01", **fields: Any) -> Message:
+def failed_version(laws: S3Server, version: str = "2024-01", **fields: Any) -> Message:
     """Let a law fail for good, and its message be settled."""
-    sent = arrived(laws, b"no law", version, **fields)
+    sent = deliver(laws, b"no law", version, **fields)
     run_all_jobs()
     settle_message(sent, sample_laws.job_of(sent))
     return sent
 
 
-def days_pass(days: int = 31) -> None:
+def age_versions(days: int = 31) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE law_versions SET updated_at = updated_at - make_interval(days => %s)", [days])
 
 
 def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3Server) -> None:
-    sent = failed(laws)
+    sent = failed_version(laws)
     document = Document.objects.get()
-    days_pass(29)
+    age_versions(29)
     periodic.delete_expired_failures()
     assert Document.objects.exists()
-    days_pass(2)
+    age_versions(2)
 
     periodic.delete_expired_failures()
 
@@ -59,22 +59,22 @@ def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3S
 
 
 def test_a_message_brings_a_version_back_that_was_taken_out(laws: S3Server) -> None:
-    sent = failed(laws)
-    days_pass()
+    sent = failed_version(laws)
+    age_versions()
     periodic.delete_expired_failures()
 
-    put(laws, xml(TAXED))
+    put_file(laws, law_xml(TAXED))
     again = accept_message(sent)
     run_all_jobs()
 
     assert again.status == IntakeStatus.ACCEPTED
-    assert (Law.objects.get().status, articles(TAXED)) == ("embedded", [True])
+    assert (Law.objects.get().status, are_searchable(TAXED)) == ("embedded", [True])
 
 
 def test_what_is_found_is_kept_though_doing_it_anew_has_failed(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
-    failed(laws, force_reprocess=True)
-    days_pass()
+    process(laws, law_xml(TAXED))
+    failed_version(laws, force_reprocess=True)
+    age_versions()
 
     periodic.delete_expired_failures()
 
@@ -82,15 +82,15 @@ def test_what_is_found_is_kept_though_doing_it_anew_has_failed(laws: S3Server) -
 
 
 def test_what_is_tried_again_is_kept_and_so_is_everything_without_an_end_to_it(laws: S3Server, settings: Any) -> None:
-    sent = failed(laws)
-    days_pass()
+    sent = failed_version(laws)
+    age_versions()
     settings.STATUTES_FAILED_DAYS = 0
     periodic.delete_expired_failures()
     assert Document.objects.exists()
     settings.STATUTES_FAILED_DAYS = 30
     accept_message(sent)
     LawVersion.objects.update(status="failed")
-    days_pass()
+    age_versions()
 
     periodic.delete_expired_failures()
 
@@ -98,22 +98,24 @@ def test_what_is_tried_again_is_kept_and_so_is_everything_without_an_end_to_it(l
 
 
 def test_what_a_message_has_just_come_for_is_kept(laws: S3Server) -> None:
-    sent = failed(laws)
-    days_pass()
-    taken: list[bool] = []
+    sent = failed_version(laws)
+    age_versions()
+    erased: list[bool] = []
 
     # Noted, and not yet begun.
-    with after("RELEASE SAVEPOINT", lambda: taken.append(periodic._erase_if_expired(sample_laws.version_of(sent).pk))):
+    with after_statement(
+        "RELEASE SAVEPOINT", lambda: erased.append(periodic._erase_if_expired(sample_laws.version_of(sent).pk))
+    ):
         again = accept_message(sent)
 
-    assert taken == [False]
+    assert erased == [False]
     assert again.job_id == UploadJob.objects.get().pk
     assert (UploadJob.objects.get().state, sample_laws.version_of(sent).status) == ("queued", "processing")
 
 
 def test_what_a_version_that_was_replaced_said_is_not_kept(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
-    done(laws, xml(LOWER), "2024-02")
+    process(laws, law_xml(TAXED))
+    process(laws, law_xml(LOWER), "2024-02")
 
     old, new = LawVersion.objects.order_by("version")
 
@@ -122,7 +124,7 @@ def test_what_a_version_that_was_replaced_said_is_not_kept(laws: S3Server) -> No
 
 
 def test_a_file_whose_name_says_another_format_is_read_as_what_it_is(laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED), raw_key="raw/ley.pdf")
+    sent = deliver(laws, law_xml(TAXED), raw_key="raw/ley.pdf")
 
     worker.drain()
 

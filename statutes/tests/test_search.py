@@ -1,4 +1,4 @@
-"""Searching laws: the shared corpus, found by every tenant, cited by article, version and page."""
+"""Search of statutes: shared by all tenants, cited by article, version and page."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ Section 1. The taxpayer shall keep the records of La Plata county, and of every 
 Section 2. {"The inspector may examine the accounts of the taxpayer at any time of the day. " * 14}"""
 
 
-def asked(person: Person, query: str, sources: Sequence[str] = ("statutes",), **more: Any) -> dict[str, Any]:
-    said = person.post("/search", {"query": query, "sources": list(sources), **more})
-    assert said.status_code == 200, said.content
-    found: dict[str, Any] = said.json()
-    return found
+def search_api(person: Person, query: str, sources: Sequence[str] = ("statutes",), **more: Any) -> dict[str, Any]:
+    response = person.post("/search", {"query": query, "sources": list(sources), **more})
+    assert response.status_code == 200, response.content
+    body: dict[str, Any] = response.json()
+    return body
 
 
-def found(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
-    laws: list[dict[str, Any]] = asked(person, query, **more)["laws"]
+def search_passages(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
+    laws: list[dict[str, Any]] = search_api(person, query, **more)["laws"]
     return laws
 
 
-def cited(person: Person, query: str, **more: Any) -> list[str]:
-    return [law["citation"] for law in found(person, query, **more)]
+def citations(person: Person, query: str, **more: Any) -> list[str]:
+    return [law["citation"] for law in search_passages(person, query, **more)]
 
 
 # The citation
@@ -57,7 +57,7 @@ def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
     row = DocumentChunk.objects.get(chunk_ord=1)
     meta = row.meta or {}
 
-    shown = found(ana, "obligaciones de los contribuyentes", mode="text")[0]
+    shown = search_passages(ana, "obligaciones de los contribuyentes", mode="text")[0]
 
     assert shown | {"score": None, "parts": None, "snippet": None} == {
         "chunk_id": str(row.pk),
@@ -85,17 +85,17 @@ def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
 def test_of_articles_that_share_a_passage_the_one_that_answers_is_cited_with_its_own_page(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
 
-    assert found(ana, "facturas", mode="text")[0]["pages"] == [1, 2]
-    assert cited(ana, "facturas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2"]
-    assert cited(ana, "tasa", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 2, p. 1"]
-    assert cited(ana, "artículo 1", mode="text", k=1) == ["Ley de Ejemplo (2024-01), Artículo 1, p. 1"]
+    assert search_passages(ana, "facturas", mode="text")[0]["pages"] == [1, 2]
+    assert citations(ana, "facturas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 2"]
+    assert citations(ana, "tasa", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 2, p. 1"]
+    assert citations(ana, "artículo 1", mode="text", k=1) == ["Ley de Ejemplo (2024-01), Artículo 1, p. 1"]
 
 
 def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
 
-    pieces = found(ana, "visitas", mode="text")
-    whole = found(ana, "visitas", mode="text", merge=True)
+    pieces = search_passages(ana, "visitas", mode="text")
+    whole = search_passages(ana, "visitas", mode="text", merge=True)
 
     assert [law["article"] for law in pieces] == ["Artículo 14"] * 2
     assert [(law["article"], len(law["chunk_ids"])) for law in whole] == [("Artículo 14", 2)]
@@ -106,12 +106,12 @@ def test_an_article_that_shares_the_last_piece_of_a_longer_one_is_told_from_it(a
     again = f"Artículo 16. {'Los muelles cierran de noche. ' * 200}"
     create_searchable_statute("LIVA", f"LEY DE EJEMPLO\n{LAW}\nArtículo 15. Los faros no pagan.\n{again}")
 
-    assert found(ana, "faros", mode="text")[0]["articles"] == [
+    assert search_passages(ana, "faros", mode="text")[0]["articles"] == [
         {"id": "14", "label": "Artículo 14"}, {"id": "15", "label": "Artículo 15"}
     ]  # fmt: skip
-    assert cited(ana, "faros", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 15, p. 2"]
-    assert cited(ana, "visitas", mode="text", k=2) == ["Ley de Ejemplo (2024-01), Artículo 14, p. 2"] * 2
-    merged = found(ana, "visitas", mode="text", merge=True)
+    assert citations(ana, "faros", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 15, p. 2"]
+    assert citations(ana, "visitas", mode="text", k=2) == ["Ley de Ejemplo (2024-01), Artículo 14, p. 2"] * 2
+    merged = search_passages(ana, "visitas", mode="text", merge=True)
     assert [(law["article"], len(law["chunk_ids"])) for law in merged] == [("Artículo 14", 2)]
 
 
@@ -119,13 +119,13 @@ def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person)
     short = "\n".join(f"Artículo {number}. El párrafo {'cedro' if number == 5 else 'pino'}." for number in range(3, 6))
     create_searchable_statute("LF", f"CAPÍTULO I ÁRBOLES\nArtículo 1. Los abetos.\nCAPÍTULO II MADERAS\n{short}")
 
-    law = found(ana, "cedro", mode="text")[0]
+    law = search_passages(ana, "cedro", mode="text")[0]
 
     assert law["citation"] == "Ley de Ejemplo (2024-01), Artículo 5, p. 1"
     assert law["headings"] == ["CAPÍTULO II MADERAS", "Artículo 5"]
     assert "#" not in law["snippet"]
-    assert found(ana, "maderas", mode="text")[0]["article"] is None
-    assert cited(ana, "maderas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 1 – Artículo 5, p. 1"]  # noqa: RUF001
+    assert search_passages(ana, "maderas", mode="text")[0]["article"] is None
+    assert citations(ana, "maderas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 1 – Artículo 5, p. 1"]  # noqa: RUF001
 
 
 def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: Person) -> None:
@@ -133,7 +133,7 @@ def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: P
         "LIVA", f"TÍTULO I PUERTOS\n{'Este título trata de puertos. ' * 30}\n{LAW}", form="xml", status="partial_failed"
     )
 
-    law = found(ana, "puertos", mode="text", k=1)[0]
+    law = search_passages(ana, "puertos", mode="text", k=1)[0]
 
     assert (law["article"], law["articles"], law["pages"]) == (None, [], [])
     assert law["citation"] == "Ley de Ejemplo (2024-01), TÍTULO I PUERTOS"
@@ -146,7 +146,7 @@ def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana:
     )
 
     for label in ("Section 4(a)", "Section 4(b)"):
-        assert cited(ana, f"What does {label.lower()} say of records?", mode="text") == [
+        assert citations(ana, f"What does {label.lower()} say of records?", mode="text") == [
             f"Ley de Ejemplo (2024-01), {label}, p. 1"
         ]
 
@@ -154,7 +154,7 @@ def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana:
 def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW, version="2026-01-02T03:04:05.000000Z")
 
-    law = found(ana, "facturas", mode="text")[0]
+    law = search_passages(ana, "facturas", mode="text")[0]
 
     assert law["citation"] == "Ley de Ejemplo (2026-01-02), Artículo 12 Bis, p. 2"
     assert law["version"] == "2026-01-02T03:04:05.000000Z"
@@ -170,24 +170,24 @@ def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: 
 def test_spanish_words_are_found_in_any_form_with_accents_or_without(query: str, ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
 
-    assert found(ana, query, mode="text", k=1)[0]["article"] == "Artículo 13"
+    assert search_passages(ana, query, mode="text", k=1)[0]["article"] == "Artículo 13"
 
 
 def test_both_languages_are_searched_at_once_and_marked_in_their_own_way(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
     create_searchable_statute("ACT", ACT, title="Records Act")
 
-    assert cited(ana, "examining accounts", mode="text", k=1) == ["Records Act (2024-01), Section 2, p. 1"]
-    assert "<mark>examine</mark>" in found(ana, "examining", mode="text")[0]["snippet"]
-    assert "<mark>obligaciones</mark>" in found(ana, "la obligación", mode="text")[0]["snippet"]
+    assert citations(ana, "examining accounts", mode="text", k=1) == ["Records Act (2024-01), Section 2, p. 1"]
+    assert "<mark>examine</mark>" in search_passages(ana, "examining", mode="text")[0]["snippet"]
+    assert "<mark>obligaciones</mark>" in search_passages(ana, "la obligación", mode="text")[0]["snippet"]
 
 
 def test_a_stop_word_of_one_language_is_no_rare_word_of_the_other(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
     create_searchable_statute("ACT", ACT, title="Records Act")
 
-    assert {law["law_id"] for law in found(ana, "la tasa que es del dieciséis", mode="text")} == {"LIVA"}
-    assert found(ana, "de la que", mode="text") == []
+    assert {law["law_id"] for law in search_passages(ana, "la tasa que es del dieciséis", mode="text")} == {"LIVA"}
+    assert search_passages(ana, "de la que", mode="text") == []
 
 
 def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
@@ -195,20 +195,20 @@ def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
     create_searchable_statute("ACT", ACT, title="Records Act")
 
     for mode in ("text", "vector", "hybrid"):
-        assert {law["article"] for law in found(ana, '"visita se harán"', mode=mode)} == {"Artículo 14"}, mode
-        assert {law["law_id"] for law in found(ana, "fiscal accounts -artículos", mode=mode)} == {"ACT"}, mode
-        assert {law["law_id"] for law in found(ana, 'contribuyente taxpayer "of the" "de la"', mode=mode)} != set(), (
-            mode
-        )
+        assert {law["article"] for law in search_passages(ana, '"visita se harán"', mode=mode)} == {"Artículo 14"}, mode
+        assert {law["law_id"] for law in search_passages(ana, "fiscal accounts -artículos", mode=mode)} == {"ACT"}, mode
+        assert {
+            law["law_id"] for law in search_passages(ana, 'contribuyente taxpayer "of the" "de la"', mode=mode)
+        } != set(), mode
 
 
 def test_uploads_are_read_as_before(ana: Person) -> None:
     create_searchable_document(ana.id, ["las obligaciones de los contribuyentes", "obligations of taxpayers"])
 
-    assert [one["text"] for one in asked(ana, "obligation", ["documents"], mode="text")["passages"]] == [
+    assert [one["text"] for one in search_api(ana, "obligation", ["documents"], mode="text")["passages"]] == [
         "obligations of taxpayers"
     ]
-    assert asked(ana, "obligación", ["documents"], mode="text")["passages"] == []
+    assert search_api(ana, "obligación", ["documents"], mode="text")["passages"] == []
 
 
 # Whose
@@ -217,7 +217,7 @@ def test_uploads_are_read_as_before(ana: Person) -> None:
 def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> None:
     document = create_searchable_statute("LIVA", LAW)
 
-    assert cited(ana, "facturas") == cited(ben, "facturas") != []
+    assert citations(ana, "facturas") == citations(ben, "facturas") != []
     assert ana.get("/documents").json()["results"] == []
     for path in (f"/documents/{document}", f"/documents/{document}/chunks", f"/documents/{document}/parsed"):
         assert ana.get(path).status_code == 404, path
@@ -228,23 +228,23 @@ def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> 
 def test_uploads_alone_are_searched_unless_laws_are_asked_for(ana: Person) -> None:
     document = create_searchable_statute("LIVA", LAW)
 
-    said = ana.post("/search", {"query": "facturas"}).json()
+    response = ana.post("/search", {"query": "facturas"}).json()
 
-    assert said == {"passages": [], "records": [], "laws": []}
+    assert response == {"passages": [], "records": [], "laws": []}
     for ids in ([str(document)], []):
-        assert asked(ana, "facturas", ["documents"], document_ids=ids)["passages"] == []
-        assert asked(ana, "facturas", ["documents", "statutes"], document_ids=ids)["passages"] == []
+        assert search_api(ana, "facturas", ["documents"], document_ids=ids)["passages"] == []
+        assert search_api(ana, "facturas", ["documents", "statutes"], document_ids=ids)["passages"] == []
 
 
 def test_a_tenants_own_documents_are_not_among_the_laws(ana: Person, ben: Person) -> None:
     create_searchable_document(ana.id, ["facturas"], filename="private.pdf")
     create_searchable_statute("LIVA", LAW)
 
-    both = asked(ana, "facturas", ["documents", "statutes"])
+    both = search_api(ana, "facturas", ["documents", "statutes"])
 
     assert [one["filename"] for one in both["passages"]] == ["private.pdf"]
     assert "private.pdf" not in str(both["laws"])
-    assert "private.pdf" not in str(asked(ben, "facturas", ["documents", "statutes"]))
+    assert "private.pdf" not in str(search_api(ben, "facturas", ["documents", "statutes"]))
 
 
 def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person) -> None:
@@ -252,7 +252,7 @@ def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person
     create_searchable_statute("LISR", LAW.replace("CAPÍTULO II", "CAPÍTULO IV"), title="Ley de Renta")
 
     def titles(**more: Any) -> set[str]:
-        return {law["title"] for law in found(ana, "obligaciones", **more)}
+        return {law["title"] for law in search_passages(ana, "obligaciones", **more)}
 
     assert titles() == {"Ley de Ejemplo", "Ley de Renta"}
     assert titles(law_ids=["LISR", "NONE"]) == {"Ley de Renta"}
@@ -275,12 +275,12 @@ def test_the_asking_tenant_pays_and_has_its_own_rate(
     Purchase.objects.all().delete()
     settings.SEARCHES_PER_MINUTE = 1
 
-    assert found(ana, "facturas")
+    assert search_passages(ana, "facturas")
     again = ana.post("/search", {"query": "tasa", "sources": ["statutes"]})
 
     assert set(Purchase.objects.values_list("user_id", "stage")) == {(ana.id, "search")}
     assert (again.status_code, again.json()["code"]) == (429, "SEARCH_LIMIT_REACHED")
-    assert found(ben, "facturas")
+    assert search_passages(ben, "facturas")
 
 
 class Noted(InstantEmbedder):
@@ -298,12 +298,12 @@ def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(a
     settings.EMBEDDER = f"{__name__}.Noted"
 
     Noted.texts.clear()
-    asked(ana, "visitas", ["statutes"])
+    search_api(ana, "visitas", ["statutes"])
     nothing = list(Noted.texts)
     create_searchable_statute("LIVA", LAW)
     create_searchable_document(ana.id, ["visitas"])
     Noted.texts.clear()
-    asked(ana, "visitas", ["documents", "statutes"])
+    search_api(ana, "visitas", ["documents", "statutes"])
 
     assert (nothing, Noted.texts) == ([], ["visitas"])
 
@@ -326,9 +326,9 @@ def test_the_command_prints_citations_each_with_the_words_around_what_answers(an
     assert not any(mark in own_words + words for mark in ("<mark>", "&amp;", "##"))
 
 
-@pytest.mark.parametrize(("given", "code"), [("laws", "UNKNOWN_SOURCE"), ("corpus", "UNKNOWN_SOURCE")])
-def test_another_name_is_refused_with_those_there_are(given: str, code: str, ana: Person) -> None:
-    said = ana.post("/search", {"query": "tasa", "sources": ["statutes", given]})
+@pytest.mark.parametrize(("source", "code"), [("laws", "UNKNOWN_SOURCE"), ("corpus", "UNKNOWN_SOURCE")])
+def test_another_name_is_refused_with_those_there_are(source: str, code: str, ana: Person) -> None:
+    response = ana.post("/search", {"query": "tasa", "sources": ["statutes", source]})
 
-    assert (said.status_code, said.json()["code"], said.json()["field"]) == (400, code, "sources")
-    assert "statutes" in said.json()["detail"]
+    assert (response.status_code, response.json()["code"], response.json()["field"]) == (400, code, "sources")
+    assert "statutes" in response.json()["detail"]

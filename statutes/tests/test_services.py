@@ -1,4 +1,4 @@
-"""What staff may ask of a law: to be done again, and to be taken out with all that there is of it."""
+"""Staff actions: reprocess a version, withdraw a law."""
 
 from __future__ import annotations
 
@@ -25,8 +25,20 @@ from statutes import periodic, services, versions
 from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
-from statutes.tests.race_helpers import after
-from statutes.tests.sample_laws import KEY, LOWER, RATE, TAXED, arrived, articles, done, message, objects, put, xml
+from statutes.tests.sample_laws import (
+    KEY,
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    put_file,
+    statute_message,
+)
+from statutes.tests.statement_hooks import after_statement
 from testing.fakes.s3 import S3Server
 from testing.personas import claim_at_stage, run_all_jobs
 
@@ -34,21 +46,21 @@ pytestmark = pytest.mark.django_db
 OTHERS = ("chunks/LIVA.2/a.json", "embeddings/LIVA_vectors.jsonl2_vectors.jsonl", "failed/LIVA2/1/error.json", KEY)
 
 
-def refused(act: Any, *args: str) -> str:
+def refusal_code(act: Any, *args: str) -> str:
     with pytest.raises(ApiError) as caught:
         act(*args, by=None, reason="T-1")
     return caught.value.code
 
 
 def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    put(laws, xml(TAXED, LOWER))
+    process(laws, law_xml(TAXED, RATE))
+    put_file(laws, law_xml(TAXED, LOWER))
 
     job = services.reprocess("LIVA", "2024-01", by=None, reason="another file")
 
-    assert articles(RATE, LOWER) == [True, False]
+    assert are_searchable(RATE, LOWER) == [True, False]
     run_all_jobs()
-    assert articles(RATE, LOWER) == [False, True]
+    assert are_searchable(RATE, LOWER) == [False, True]
     first, second = versions.document_ids("LIVA", "2024-01")
     assert (LawVersion.objects.get(pk=second).job_id, Law.objects.get().document_id) == (job.pk, second)
     entry = AuditEntry.objects.get()
@@ -57,9 +69,9 @@ def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) 
 
 
 def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3Server) -> None:
-    dead = done(laws, b"no law")
+    dead = process(laws, b"no law")
     LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
-    put(laws, xml(TAXED))
+    put_file(laws, law_xml(TAXED))
 
     job = services.reprocess("LIVA", "2024-01", by=None, reason="the file is mended")
 
@@ -69,52 +81,52 @@ def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3S
 
 
 def test_what_cannot_be_done_again_is_refused_and_not_written_down(laws: S3Server) -> None:
-    assert refused(services.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
-    arrived(laws, xml(TAXED))
-    assert refused(services.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
+    assert refusal_code(services.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
+    deliver(laws, law_xml(TAXED))
+    assert refusal_code(services.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
     run_all_jobs()
-    done(laws, xml(LOWER), "2024-02")
-    assert refused(services.reprocess, "LIVA", "2024-01") == "LAW_OUTDATED"
+    process(laws, law_xml(LOWER), "2024-02")
+    assert refusal_code(services.reprocess, "LIVA", "2024-01") == "LAW_OUTDATED"
     LawVersion.objects.update(raw_key="")
-    assert refused(services.reprocess, "LIVA", "2024-02") == "LAW_FILE_UNKNOWN"
+    assert refusal_code(services.reprocess, "LIVA", "2024-02") == "LAW_FILE_UNKNOWN"
 
     assert not AuditEntry.objects.exists()
 
 
 def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    done(laws, b"no law", "2024-02")
+    process(laws, law_xml(TAXED, RATE))
+    process(laws, b"no law", "2024-02")
     for key in OTHERS[:3]:
-        put(laws, b"another law's", key=key)
-    put(laws, b"{}", key="failed/LIVA/2024-02/error.json")
+        put_file(laws, b"another law's", key=key)
+    put_file(laws, b"{}", key="failed/LIVA/2024-02/error.json")
 
     services.withdraw("LIVA", by=None, reason="repealed")
 
-    assert articles(TAXED, RATE) == [False, False]
+    assert are_searchable(TAXED, RATE) == [False, False]
     for model in (Law, LawVersion, Document, DocumentChunk, UploadJob):
         assert not model._default_manager.exists(), model
-    assert sorted(objects(laws)) == sorted(OTHERS)
+    assert sorted(bucket_objects(laws)) == sorted(OTHERS)
     assert not list(Path(configured.STORAGE_ROOT, "raw", str(SYSTEM_TENANT_ID)).glob("*"))
     assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
 
 
 def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
+    process(laws, law_xml(TAXED))
     services.withdraw("LIVA", by=None, reason="by mistake")
 
-    accept_message(message())
+    accept_message(statute_message())
     run_all_jobs()
 
-    assert articles(TAXED) == [True]
+    assert are_searchable(TAXED) == [True]
     assert Law.objects.get().status == "embedded"
 
 
 def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3Server) -> None:
-    done(laws, b"no law")
+    process(laws, b"no law")
     LawVersion.objects.update(status="failed")
 
-    with after("RELEASE SAVEPOINT", lambda: services.withdraw("LIVA", by=None, reason="repealed")):
-        again = accept_message(message())
+    with after_statement("RELEASE SAVEPOINT", lambda: services.withdraw("LIVA", by=None, reason="repealed")):
+        again = accept_message(statute_message())
 
     assert (again.status, again.job_id) == ("accepted", UploadJob.objects.get().pk)
     assert (LawVersion.objects.get().job_id, LawVersion.objects.get().status) == (again.job_id, "processing")
@@ -123,8 +135,8 @@ def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3
 def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3Server) -> None:
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
-    with after('INSERT INTO "laws"', Law.objects.all().delete):
-        accept_message(message())
+    with after_statement('INSERT INTO "laws"', Law.objects.all().delete):
+        accept_message(statute_message())
 
     assert Law.objects.get().version == "2024-01"
 
@@ -132,52 +144,52 @@ def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3
 def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(laws: S3Server) -> None:
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
-    with after('DELETE FROM "law_versions"', lambda: accept_message(message())):
+    with after_statement('DELETE FROM "law_versions"', lambda: accept_message(statute_message())):
         services._delete_rows("LIVA")
 
     assert Law.objects.get().version == "2024-01"
 
 
 def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_out_again(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
-    before = objects(laws)
+    process(laws, law_xml(TAXED))
+    before = bucket_objects(laws)
     laws.inject_fault("DELETE *", "status-503", times=100)
 
-    assert refused(services.withdraw, "LIVA") == "UNAVAILABLE"
+    assert refusal_code(services.withdraw, "LIVA") == "UNAVAILABLE"
 
-    assert articles(TAXED) == [False]
+    assert are_searchable(TAXED) == [False]
     assert (Law.objects.get().document_id, LawVersion.objects.get().error_code) == (None, "LAW_WITHDRAWN")
     laws.clear_faults()
-    assert objects(laws) == before
+    assert bucket_objects(laws) == before
     services.withdraw("LIVA", by=None, reason="once more")
-    assert (list(objects(laws)), Law.objects.count()) == ([KEY], 0)
+    assert (list(bucket_objects(laws)), Law.objects.count()) == ([KEY], 0)
 
 
 def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
-    arrived(laws, xml(TAXED))
+    deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
 
     services.withdraw("LIVA", by=None, reason="repealed")
 
     with pytest.raises(ClaimLost):
         worker.run_stage(claim)
-    assert list(objects(laws)) == [KEY]
+    assert list(bucket_objects(laws)) == [KEY]
     assert not Law.objects.exists()
 
 
 def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
+    process(laws, law_xml(TAXED))
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [versions.publish_lock_key("LIVA")])
-        assert refused(services.withdraw, "LIVA") == "LAW_BUSY"
+        assert refusal_code(services.withdraw, "LIVA") == "LAW_BUSY"
 
-    assert articles(TAXED) == [True]
-    assert refused(services.withdraw, "NONE") == "NOT_FOUND"
+    assert are_searchable(TAXED) == [True]
+    assert refusal_code(services.withdraw, "NONE") == "NOT_FOUND"
 
 
 def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(laws: S3Server) -> None:
-    arrived(laws, xml(TAXED))
+    deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("chunked")
     with connection.cursor() as cursor:
         cursor.execute(
@@ -192,7 +204,7 @@ def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(l
     LawVersion.objects.update(updated_at=timezone.now() - timedelta(minutes=2))
     periodic.record_failures()
 
-    found = LawVersion.objects.get()
-    assert (found.status, found.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
+    row = LawVersion.objects.get()
+    assert (row.status, row.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
     assert "statutes.periodic.record_failures" in configured.JOBS_PERIODIC_TASKS
-    assert sample_laws.job_of(message()).state == "deadletter"
+    assert sample_laws.job_of(statute_message()).state == "deadletter"

@@ -1,4 +1,4 @@
-"""What comes from outside is not believed, though all of it agrees: artifacts, and the archive that a DOCX is."""
+"""Untrusted artifacts and archives, consistent but forged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from statutes.readers import docx
 from statutes.s3 import keys
 from statutes.s3.artifact_source import BucketSource
 from statutes.s3.manifests import ManifestRefused
-from statutes.tests.sample_laws import BUCKET, RATE, TAXED, done, message, objects, put, xml
+from statutes.tests.sample_laws import BUCKET, RATE, TAXED, bucket_objects, law_xml, process, put_file, statute_message
 from testing.fakes.s3 import S3Server
 
 LAW = "LIVA"
 
 
-def refused() -> tuple[str, str]:
+def refusal_code() -> tuple[str, str]:
     with pytest.raises(ManifestRefused) as caught:
         artifact_import.import_artifacts(BucketSource(BUCKET), LAW)
     return caught.value.code, caught.value.detail
@@ -39,44 +39,44 @@ def known() -> list[tuple[Any, ...]]:
 
 @pytest.mark.django_db
 def test_vectors_of_which_one_digit_differs_are_not_ingested(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
+    process(laws, law_xml(TAXED))
     before, key = known(), keys.vectors(LAW)
-    lines = objects(laws, key)[key].decode()
+    lines = bucket_objects(laws, key)[key].decode()
     at = lines.index(".") + 1
     changed = lines[:at] + ("1" if lines[at] != "1" else "2") + lines[at + 1 :]
-    put(laws, changed.encode(), key=key)
+    put_file(laws, changed.encode(), key=key)
 
-    assert refused()[0] == "HASH_MISMATCH"
+    assert refusal_code()[0] == "HASH_MISMATCH"
     assert known() == before
 
 
 @pytest.mark.django_db
 def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Server) -> None:
-    done(laws, xml(RATE), law_id="LISR", raw_key="raw/lisr.xml")
-    done(laws, xml(TAXED))
+    process(laws, law_xml(RATE), law_id="LISR", raw_key="raw/lisr.xml")
+    process(laws, law_xml(TAXED))
     before = known()
     other = str(DocumentChunk.objects.get(document_id=versions.document_id("LISR", "2024-01"), chunk_ord=0).pk)
-    manifest = json.loads(objects(laws)[keys.manifest(LAW)])
+    manifest = json.loads(bucket_objects(laws)[keys.manifest(LAW)])
     entry = manifest["chunks"][0]
     own = entry["chunk_id"]
-    for told in (entry, manifest["embeddings"]):
-        content = objects(laws)[told["key"]].replace(own.encode(), other.encode())
-        put(laws, content, key=told["key"])
-        told["sha256"] = hashlib.sha256(content).hexdigest()
+    for fields in (entry, manifest["embeddings"]):
+        content = bucket_objects(laws)[fields["key"]].replace(own.encode(), other.encode())
+        put_file(laws, content, key=fields["key"])
+        fields["sha256"] = hashlib.sha256(content).hexdigest()
     entry["chunk_id"] = other
-    put(laws, canonical_json(manifest).encode(), key=keys.manifest(LAW))
+    put_file(laws, canonical_json(manifest).encode(), key=keys.manifest(LAW))
 
-    assert refused()[0] == "VECTORS_NOT_SOUND"
+    assert refusal_code()[0] == "VECTORS_NOT_SOUND"
     assert known() == before
 
 
 @pytest.mark.django_db
 def test_a_version_that_is_worked_on_is_not_ingested(laws: S3Server) -> None:
-    done(laws, xml(TAXED))
+    process(laws, law_xml(TAXED))
     before = known()
-    assert accept_message(message(force_reprocess=True)).status == IntakeStatus.ACCEPTED
+    assert accept_message(statute_message(force_reprocess=True)).status == IntakeStatus.ACCEPTED
 
-    assert refused() == ("LAW_BUSY", "This version of the law is being worked on.")
+    assert refusal_code() == ("LAW_BUSY", "This version of the law is being worked on.")
     assert known() == before
 
 

@@ -1,4 +1,4 @@
-"""The same queue tells that tenants' uploads have come: by what S3 itself sends, and by nothing that is made up."""
+"""S3 events of tenants' uploads on the same queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs import claims, worker
 from jobs.models import UploadJob
 from statutes.sqs import envelope
 from statutes.sqs.messages import UploadNotification
-from statutes.tests.sqs_helpers import put_event
+from statutes.tests.sqs_messages import s3_record
 from testing.cluster import wait_until
 from testing.factories import JobFactory
 from testing.personas import Person, plan_pdf, upload_request
@@ -47,8 +47,8 @@ def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
     for bucket in (settings.S3_RAW_BUCKET, settings.S3_PARSED_BUCKET):
         s3.create_bucket(Bucket=bucket)
     arn = f"arn:aws:sqs:{REGION}:123456789012:{queue.url.rpartition('/')[2]}"
-    told = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
-    s3.put_bucket_notification_configuration(Bucket=settings.S3_RAW_BUCKET, NotificationConfiguration=told)
+    configuration = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
+    s3.put_bucket_notification_configuration(Bucket=settings.S3_RAW_BUCKET, NotificationConfiguration=configuration)
     s3.close()
     return queue
 
@@ -74,12 +74,12 @@ def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: P
     assert Document.objects.get().stored_at is not None
 
 
-def told(key: str, bucket: str = "") -> list[bool]:
+def message_bodies(key: str, bucket: str = "") -> list[bool]:
     """Tell of an object as the queue would, and return whether somebody waited for it."""
-    record = put_event(key, bucket or configured.S3_RAW_BUCKET)
-    found = envelope.parse_items(json.dumps({"Records": [record]}))
-    uploads = [item for item in found if isinstance(item, UploadNotification)]
-    return [services.upload_arrived(user_id=item.user_id, document_id=item.document_id) for item in uploads]
+    record = s3_record(key, bucket or configured.S3_RAW_BUCKET)
+    items = envelope.parse_items(json.dumps({"Records": [record]}))
+    uploads = [entry for entry in items if isinstance(entry, UploadNotification)]
+    return [services.upload_arrived(user_id=entry.user_id, document_id=entry.document_id) for entry in uploads]
 
 
 ANA, BEN = UUID(int=3), UUID(int=4)
@@ -99,7 +99,7 @@ def test_a_key_that_nobody_was_given_wakes_nobody(name: str, settings: Any) -> N
     job = JobFactory.create(user_id=ANA, pipeline="wait", **WAITS)
     key, expected = FORGED[name]
 
-    answered = told(key.format(job.document_id))
+    answered = message_bodies(key.format(job.document_id))
 
     assert answered == expected
     assert UploadJob.objects.get().wait_reason == "WAITING_FOR_UPLOAD"
@@ -110,8 +110,8 @@ def test_another_bucket_wakes_nobody(settings: Any) -> None:
     settings.STATUTES_BUCKET = "fiscal"
     job = JobFactory.create(user_id=ANA, pipeline="wait", **WAITS)
 
-    assert told(f"{ANA}/{job.document_id}.pdf", "elsewhere") == []
-    assert told(f"{ANA}/{job.document_id}.pdf") == [True]
+    assert message_bodies(f"{ANA}/{job.document_id}.pdf", "elsewhere") == []
+    assert message_bodies(f"{ANA}/{job.document_id}.pdf") == [True]
     assert UploadJob.objects.get().run_after is None
 
 
@@ -126,5 +126,5 @@ def test_what_is_stored_already_and_a_law_of_ours_are_left_alone(
     job = JobFactory.create(user_id=user_id, pipeline="wait", **WAITS)
     Document.objects.update(stored_at=stored)
 
-    assert told(f"{user_id}/{job.document_id}.pdf") == [False]
+    assert message_bodies(f"{user_id}/{job.document_id}.pdf") == [False]
     assert UploadJob.objects.get().run_after is not None

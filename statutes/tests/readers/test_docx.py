@@ -1,4 +1,4 @@
-"""Word documents, sound and hostile."""
+"""Word documents, valid and hostile."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 
 from statutes.errors import Unreadable
 from statutes.readers import docx
-from statutes.tests.laws import articles
+from statutes.tests.law_texts import article_texts
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
 
-def packed(body: str, **parts: str) -> bytes:
+def docx_bytes(body: str, **parts: str) -> bytes:
     document = f'<w:document xmlns:w="{W}"><w:body>{body}</w:body></w:document>'
     named = {f"word/{name}.xml": content for name, content in parts.items()}
-    return zipped({docx.BODY: document, **named})
+    return zip_bytes({docx.BODY: document, **named})
 
 
-def zipped(members: Mapping[str, str | bytes]) -> bytes:
+def zip_bytes(members: Mapping[str, str | bytes]) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -34,9 +34,9 @@ def paragraphs(*texts: str, properties: str = "") -> str:
 
 
 def test_paragraphs_are_lines_and_offsets_count_their_characters() -> None:
-    law = docx.read_docx(packed(paragraphs("LEY", "Artículo 1. Los de la ley.", "Artículo 2. El resto.")))
+    law = docx.read_docx(docx_bytes(paragraphs("LEY", "Artículo 1. Los de la ley.", "Artículo 2. El resto.")))
 
-    assert articles(law) == {"1": "Los de la ley.", "2": "El resto."}
+    assert article_texts(law) == {"1": "Los de la ley.", "2": "El resto."}
     second = [article for _, article in law.articles()][1]
     assert (second.place.start, second.place.end, second.place.page) == (4 + 27, 4 + 27 + 21, None)
 
@@ -45,9 +45,9 @@ def test_a_rows_cells_are_one_line() -> None:
     cell = "<w:tc>{}</w:tc>"
     row = f"<w:tbl><w:tr>{cell.format(paragraphs('Toma', 'de agua'))}{cell.format(paragraphs('25'))}</w:tr></w:tbl>"
 
-    law = docx.read_docx(packed(paragraphs("Artículo 1. Las cuotas de la ley:") + row))
+    law = docx.read_docx(docx_bytes(paragraphs("Artículo 1. Las cuotas de la ley:") + row))
 
-    assert articles(law) == {"1": "Las cuotas de la ley:\nToma de agua | 25"}
+    assert article_texts(law) == {"1": "Las cuotas de la ley:\nToma de agua | 25"}
 
 
 def test_struck_and_moved_text_is_no_law() -> None:
@@ -56,7 +56,7 @@ def test_struck_and_moved_text_is_no_law() -> None:
         "<w:moveFrom><w:r><w:t>movido</w:t></w:r></w:moveFrom><w:ins><w:r><w:t>es de la ley.</w:t></w:r></w:ins></w:p>"
     )
 
-    assert articles(docx.read_docx(packed(change))) == {"1": "El plazo es de la ley."}
+    assert article_texts(docx.read_docx(docx_bytes(change))) == {"1": "El plazo es de la ley."}
 
 
 NUMBERING = (
@@ -67,30 +67,30 @@ NUMBERING = (
 )
 
 
-def numbered(level: int) -> str:
+def numbered_docx(level: int) -> str:
     return f'<w:pPr><w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="3"/></w:numPr></w:pPr>'
 
 
 def test_numbers_that_word_prints_and_does_not_write_are_read() -> None:
     body = (
-        paragraphs("Son de la ley:", properties=numbered(0))
-        + paragraphs("una;", "dos.", properties=numbered(1))
-        + paragraphs("Otras de la ley:", properties=numbered(0))
-        + paragraphs("tres.", properties=numbered(1))
+        paragraphs("Son de la ley:", properties=numbered_docx(0))
+        + paragraphs("una;", "dos.", properties=numbered_docx(1))
+        + paragraphs("Otras de la ley:", properties=numbered_docx(0))
+        + paragraphs("tres.", properties=numbered_docx(1))
     )
 
-    law = docx.read_docx(packed(body, numbering=NUMBERING))
+    law = docx.read_docx(docx_bytes(body, numbering=NUMBERING))
 
-    assert articles(law) == {"1": "Son de la ley:\nI. una;\nII. dos.", "2": "Otras de la ley:\nI. tres."}
+    assert article_texts(law) == {"1": "Son de la ley:\nI. una;\nII. dos.", "2": "Otras de la ley:\nI. tres."}
 
 
 def test_numbers_may_come_from_a_style() -> None:
-    styles = f'<w:styles xmlns:w="{W}"><w:style w:styleId="Art">{numbered(0)}</w:style></w:styles>'
+    styles = f'<w:styles xmlns:w="{W}"><w:style w:styleId="Art">{numbered_docx(0)}</w:style></w:styles>'
     styled = '<w:pPr><w:pStyle w:val="Art"/></w:pPr>'
 
-    law = docx.read_docx(packed(paragraphs("Los.", "Las.", properties=styled), numbering=NUMBERING, styles=styles))
+    law = docx.read_docx(docx_bytes(paragraphs("Los.", "Las.", properties=styled), numbering=NUMBERING, styles=styles))
 
-    assert articles(law) == {"1": "Los.", "2": "Las."}
+    assert article_texts(law) == {"1": "Los.", "2": "Las."}
 
 
 def test_the_body_is_where_the_package_says() -> None:
@@ -98,34 +98,34 @@ def test_the_body_is_where_the_package_says() -> None:
     relations = f'<Relationships><Relationship Type="{kind}" Target="/word/document2.xml"/></Relationships>'
     document = f'<w:document xmlns:w="{W}"><w:body>{paragraphs("Artículo 1. La ley.")}</w:body></w:document>'
 
-    law = docx.read_docx(zipped({docx.RELATIONS: relations, "word/document2.xml": document}))
+    law = docx.read_docx(zip_bytes({docx.RELATIONS: relations, "word/document2.xml": document}))
 
-    assert articles(law) == {"1": "La ley."}
+    assert article_texts(law) == {"1": "La ley."}
 
 
-def encrypted() -> bytes:
+def encrypted_docx() -> bytes:
     """A member's flag says that it needs a password; zipfile asks for it before it reads."""
-    content = bytearray(packed(paragraphs("Artículo 1. La ley.")))
+    content = bytearray(docx_bytes(paragraphs("Artículo 1. La ley.")))
     for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(mark) + place] |= 1
     return bytes(content)
 
 
-SOUND = packed(paragraphs("Artículo 1. La ley."))
+SOUND = docx_bytes(paragraphs("Artículo 1. La ley."))
 LARGEST = 1 << 20  # here: the real one takes a while to write, and is tried in test_read
 BOMB = f'<w:document xmlns:w="{W}"><w:body>' + " " * (LARGEST + 10)
 REFUSED = {
-    "no Word document": (zipped({"xl/workbook.xml": "<workbook/>"}), "NOT_DOCX"),
-    "another kind of body": (zipped({docx.BODY: "<workbook/>"}), "NOT_DOCX"),
+    "no Word document": (zip_bytes({"xl/workbook.xml": "<workbook/>"}), "NOT_DOCX"),
+    "another kind of body": (zip_bytes({docx.BODY: "<workbook/>"}), "NOT_DOCX"),
     "cut short": (SOUND[: len(SOUND) // 2], "DOCX_TRUNCATED"),
     "flipped bytes": (SOUND.replace(SOUND[60:70], b"\xff" * 10), "DOCX_TRUNCATED"),
-    "a body that is no XML": (zipped({docx.BODY: "<w:document"}), "DOCX_TRUNCATED"),
-    "entities": (zipped({docx.BODY: '<!DOCTYPE d [<!ENTITY a "b">]><d>&a;</d>'}), "XML_ENTITY_REFUSED"),
-    "a bomb": (zipped({docx.BODY: BOMB}), "DOCX_TOO_LARGE"),
-    "a bomb beside the body": (packed("", numbering=BOMB), "DOCX_TOO_LARGE"),
-    "many members": (zipped({f"{n}": "" for n in range(docx.MAX_MEMBERS + 1)}), "DOCX_TOO_LARGE"),
-    "a password": (encrypted(), "DOCX_ENCRYPTED"),
-    "deep nesting": (packed("<w:p>" * 200 + "</w:p>" * 200), "XML_TOO_DEEP"),
+    "a body that is no XML": (zip_bytes({docx.BODY: "<w:document"}), "DOCX_TRUNCATED"),
+    "entities": (zip_bytes({docx.BODY: '<!DOCTYPE d [<!ENTITY a "b">]><d>&a;</d>'}), "XML_ENTITY_REFUSED"),
+    "a bomb": (zip_bytes({docx.BODY: BOMB}), "DOCX_TOO_LARGE"),
+    "a bomb beside the body": (docx_bytes("", numbering=BOMB), "DOCX_TOO_LARGE"),
+    "many members": (zip_bytes({f"{n}": "" for n in range(docx.MAX_MEMBERS + 1)}), "DOCX_TOO_LARGE"),
+    "a password": (encrypted_docx(), "DOCX_ENCRYPTED"),
+    "deep nesting": (docx_bytes("<w:p>" * 200 + "</w:p>" * 200), "XML_TOO_DEEP"),
 }
 
 
@@ -141,7 +141,7 @@ def test_what_is_no_word_document_of_a_sane_size_is_refused(kind: str, monkeypat
 
 
 def test_a_bomb_in_a_bomb_is_not_unpacked() -> None:
-    content = zipped({docx.BODY: zipped({docx.BODY: BOMB})})
+    content = zip_bytes({docx.BODY: zip_bytes({docx.BODY: BOMB})})
 
     with pytest.raises(Unreadable) as refused:
         docx.read_docx(content)
@@ -152,7 +152,7 @@ def test_a_bomb_in_a_bomb_is_not_unpacked() -> None:
 def test_subsections_with_headings_of_their_own_are_articles_of_their_own() -> None:
     lines = ("Example Act", "Section 4(a) Of the board.", "Section 4(b) Of the clerk.", "Section 5. (a) Of the act.")
 
-    law = docx.read_docx(packed(paragraphs(*lines)))
+    law = docx.read_docx(docx_bytes(paragraphs(*lines)))
 
-    assert articles(law) == {"4(a)": "Of the board.", "4(b)": "Of the clerk.", "5": "(a) Of the act."}
+    assert article_texts(law) == {"4(a)": "Of the board.", "4(b)": "Of the clerk.", "5": "(a) Of the act."}
     assert [article.label for _, article in law.articles()] == ["Section 4(a)", "Section 4(b)", "Section 5"]

@@ -1,4 +1,4 @@
-"""Laws as states publish them, in a few lines each: what is read of them, and that nothing of them is lost."""
+"""Specimens of official publications: their laws, and no text lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statutes.readers import pdf, xml
 from statutes.structure import json_schema
 from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Article, Division, Law
-from statutes.tests.laws import encoded, shown, told
+from statutes.tests.law_texts import all_texts, encode_law, law_json
 
 HERE = Path(__file__).parent / "specimens"
 NAMES = sorted(path.name for path in HERE.iterdir() if path.suffix in (".xml", ".txt"))
@@ -36,14 +36,14 @@ RUNNING = re.compile(
 )
 
 
-def law_of(name: str) -> Law:
+def read_specimen(name: str) -> Law:
     content = (HERE / name).read_bytes()
     return (
         xml.read_xml(content) if name.endswith(".xml") else pdf.read_pdf(content.decode().rstrip("\n").split("\f"), {})
     )
 
 
-def outlined(law: Law) -> str:
+def outline_text(law: Law) -> str:
     """Return the law as its specimen shows it: a division's or an article's label in brackets, then its heading."""
     lines = [f"{law.language} {law.title}"]
     lines += [f"contents: {paragraph.text}" for paragraph in law.contents]
@@ -65,22 +65,22 @@ def _outlined(child: Division | Article, depth: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_law_is_read_as_it_is_published(name: str) -> None:
-    law = law_of(name)
+    law = read_specimen(name)
 
-    json_schema.check_schema(told(law))
-    assert outlined(law) == (HERE / name).with_suffix(f"{Path(name).suffix}.law").read_text()
+    json_schema.check_schema(law_json(law))
+    assert outline_text(law) == (HERE / name).with_suffix(f"{Path(name).suffix}.law").read_text()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_letter_of_a_law_is_in_what_is_read_of_it(name: str) -> None:
-    source = visible(_seen(name))
+    source = visible_text(_seen(name))
 
-    assert not source - visible(shown(law_of(name)))
+    assert not source - visible_text(all_texts(read_specimen(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_article_can_be_cited_by_its_chunk(name: str) -> None:
-    law = law_of(name)
+    law = read_specimen(name)
 
     chunks = CHUNKER.split(render_markdown(law).text)
 
@@ -92,19 +92,19 @@ READ = """
 import hashlib, sys
 from pathlib import Path
 from statutes.readers import pdf, xml
-from statutes.tests.laws import encoded
+from statutes.tests.law_texts import encode_law
 found = hashlib.sha256()
 for path in map(Path, sys.argv[1:]):
     content = path.read_bytes()
     pages = content.decode("utf-8", "replace").rstrip("\\n").split("\\f")
     law = xml.read_xml(content) if path.suffix == ".xml" else pdf.read_pdf(pages, {})
-    found.update(encoded(law))
+    found.update(encode_law(law))
 print(found.hexdigest())
 """
 
 
 def test_another_process_reads_the_same() -> None:
-    here = hashlib.sha256(b"".join(encoded(law_of(name)) for name in NAMES)).hexdigest()
+    here = hashlib.sha256(b"".join(encode_law(read_specimen(name)) for name in NAMES)).hexdigest()
     environment, paths = {**os.environ, "PYTHONHASHSEED": "7"}, [str(HERE / name) for name in NAMES]
 
     run = subprocess.run(
@@ -114,7 +114,7 @@ def test_another_process_reads_the_same() -> None:
     assert run.stdout.strip() == here
 
 
-def visible(texts: Iterator[str]) -> Counter[str]:
+def visible_text(texts: Iterator[str]) -> Counter[str]:
     return Counter(sign for text in texts for sign in text if sign.isalnum())
 
 

@@ -9,7 +9,7 @@ from statutes.errors import Unreadable
 from statutes.readers import xml
 from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Article, Division
-from statutes.tests.laws import articles, paths, shown
+from statutes.tests.law_texts import all_texts, article_paths, article_texts
 
 AKN = """<?xml version="1.0" encoding="UTF-8"?>
 <akomaNtoso xmlns="http://docs.oasis-open.org/legaldocml/ns/akn/3.0"><act>
@@ -43,11 +43,11 @@ LEY = """<ley><titulo>Ley de aguas</titulo><fecha>2027</fecha>
 def test_akoma_ntoso_gives_sections_with_their_clauses() -> None:
     law = xml.read_xml(AKN.encode())
 
-    assert articles(law) == {
+    assert article_texts(law) == {
         "1": "In this Act waters means H2O.",
         "2": "(1) The board shall:\n(a) meet;\n(b) (i) vote.\nand keep minutes.",
     }
-    assert paths(law) == {"1": "part 1", "2": "part 1"}
+    assert article_paths(law) == {"1": "part 1", "2": "part 1"}
     first = next(article for _, article in law.articles())
     assert (first.label, first.heading) == ("Section 1", "Definitions")
     assert law.title == "Act of the board"
@@ -74,12 +74,12 @@ def test_an_attachment_is_an_annex() -> None:
 def test_a_subsection_that_a_label_says_is_in_the_number(section: str, number: str, text: str) -> None:
     law = xml.read_xml(f"<act><title>Act of the people</title><section>{section}</section></act>".encode())
 
-    assert articles(law) == {number: text}
+    assert article_texts(law) == {number: text}
     assert [unit.article for unit in iter_units(render_markdown(law).text) if unit.article] == [number]
 
 
 def test_data_about_the_law_and_editors_notes_are_no_law() -> None:
-    text = " ".join(shown(xml.read_xml(AKN.encode())))
+    text = " ".join(all_texts(xml.read_xml(AKN.encode())))
 
     assert "secret" not in text
     assert "editor" not in text
@@ -88,12 +88,12 @@ def test_data_about_the_law_and_editors_notes_are_no_law() -> None:
 def test_plain_spanish_xml_is_read_by_its_elements_names() -> None:
     law = xml.read_xml(LEY.encode())
 
-    assert articles(law) == {
+    assert article_texts(law) == {
         "12-bis": "Los que en la ley deben.\nI. Uno",
         "13": "El agua.",
         "transitorio-primero": "Entra en vigor.",
     }
-    assert paths(law)["12-bis"] == "chapter i > section primera"
+    assert article_paths(law)["12-bis"] == "chapter i > section primera"
     assert [article.label for _, article in law.articles()] == ["Artículo 12 Bis", "Artículo 13", "Artículo Primero"]
     assert law.title == "Ley de aguas"
 
@@ -103,14 +103,14 @@ def test_articles_that_hold_sections_are_divisions() -> None:
         b"<act><article><num>I</num><section><num>1</num><p>The board of the act.</p></section></article></act>"
     )
 
-    assert paths(law) == {"1": "chapter i"}
-    assert articles(law) == {"1": "The board of the act."}
+    assert article_paths(law) == {"1": "chapter i"}
+    assert article_texts(law) == {"1": "The board of the act."}
 
 
 def test_a_file_that_names_no_articles_is_read_by_its_lines() -> None:
     law = xml.read_xml(b"<act><p>THE ACT</p><p>Section 1. The board of the act.</p><p>Section 2. The rest.</p></act>")
 
-    assert articles(law) == {"1": "The board of the act.", "2": "The rest."}
+    assert article_texts(law) == {"1": "The board of the act.", "2": "The rest."}
 
 
 def test_places_are_bytes_of_the_source() -> None:
@@ -127,7 +127,7 @@ def test_places_are_bytes_of_the_source() -> None:
 def test_any_usual_encoding_is_read(encoding: str) -> None:
     declared = f'<?xml version="1.0" encoding="{encoding}"?>' + LEY
 
-    assert "12-bis" in articles(xml.read_xml(declared.encode(encoding)))
+    assert "12-bis" in article_texts(xml.read_xml(declared.encode(encoding)))
 
 
 @pytest.mark.parametrize("name", ["title", "titulo"])
@@ -155,7 +155,7 @@ def test_text_between_elements_is_kept() -> None:
 
     law = xml.read_xml(f"<act>before<chapter><num>1</num>within{section}after</chapter></act>".encode())
 
-    assert "".join(" ".join(shown(law)).split()) == "beforeChapter1withinSection1baretextofitafter"
+    assert "".join(" ".join(all_texts(law)).split()) == "beforeChapter1withinSection1baretextofitafter"
 
 
 BILLION = '<!DOCTYPE l [<!ENTITY a "aaaaaaaaaa">' + "".join(
@@ -191,4 +191,4 @@ def test_a_doctype_that_declares_nothing_is_accepted_and_not_fetched() -> None:
         b'<!DOCTYPE act SYSTEM "http://127.0.0.1:1/act.dtd"><act><section><num>1</num>The act.</section></act>'
     )
 
-    assert articles(law) == {"1": "The act."}
+    assert article_texts(law) == {"1": "The act."}

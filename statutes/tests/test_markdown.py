@@ -1,4 +1,4 @@
-"""A rendered law: markdown in its one form, from which articles and divisions can be read again."""
+"""Rendered laws: normalized markdown from which articles and divisions are read back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statutes.structure.builder import build_law
 from statutes.structure.labels import strip_anchor
 from statutes.structure.markdown import DEEPEST, render_markdown
 from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
-from statutes.tests.law_builders import article, chapter, law, made, plans
+from statutes.tests.law_builders import article, chapter, law, law_from_plan, plans
 
 
 def at(start: int, end: int, page: int | None = None) -> Place:
@@ -37,25 +37,25 @@ def test_the_published_example() -> None:
     title = Division(
         "title", "i", "TÍTULO I", at(11, 90, 1), "General", [Paragraph("Se aplica.", at(30, 39, 1))], [first]
     )
-    found = render_markdown(Law("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title]))
+    rendered = render_markdown(Law("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title]))
 
-    assert found.text == (
+    assert rendered.text == (
         "Ley de prueba\n\n# TÍTULO I General\n\nSe aplica.\n\n###### Artículo 12 Bis — Plazos\n\nDiez días.\n"
     )
-    assert found.page_starts == (0, 47)
+    assert rendered.page_starts == (0, 47)
 
 
 @settings(max_examples=50, deadline=None)
 @given(plans)
 def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any) -> None:
-    given_law = made(plan)
+    given_law = law_from_plan(plan)
 
-    found = render_markdown(given_law)
+    rendered = render_markdown(given_law)
 
-    assert normalize(found.text) == found.text
-    assert not list(code_fences.find_code_fences(found.text))
-    assert found == render_markdown(given_law)
-    read = [unit for unit in iter_units(found.text) if unit.article or unit.headings != unit.path]
+    assert normalize(rendered.text) == rendered.text
+    assert not list(code_fences.find_code_fences(rendered.text))
+    assert rendered == render_markdown(given_law)
+    read = [unit for unit in iter_units(rendered.text) if unit.article or unit.headings != unit.path]
     assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]
     if depth(given_law.children) <= DEEPEST:
         assert [unit.path for unit in read] == [titles(path) for path, _ in given_law.articles()]
@@ -63,9 +63,11 @@ def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any
 
 def test_an_article_behind_a_chapter_is_not_in_it() -> None:
     inner = chapter("II", article(2, "Dos."))
-    found = list(iter_units(render_markdown(law(chapter("I", inner, article(3, "Tres.")), article(4, "Cuatro."))).text))
+    rendered = list(
+        iter_units(render_markdown(law(chapter("I", inner, article(3, "Tres.")), article(4, "Cuatro."))).text)
+    )
 
-    assert [(unit.article, unit.path) for unit in found] == [
+    assert [(unit.article, unit.path) for unit in rendered] == [
         ("2", ("CAPÍTULO I", "CAPÍTULO II")), ("3", ("CAPÍTULO I",)), ("4", ())
     ]  # fmt: skip
 
@@ -103,11 +105,11 @@ def test_the_labels_of_a_file_that_was_read_say_their_ids(language: str) -> None
 
 
 def test_pages_without_text_begin_where_the_next_one_does() -> None:
-    found = render_markdown(
+    rendered = render_markdown(
         Law("", "es", "characters", [Paragraph("Tres.", at(0, 5, 3)), Paragraph("Cinco.", at(6, 9, 5))]), pages=7
     )
 
-    assert found.page_starts == (0, 0, 0, 7, 7, 14, 14)
+    assert rendered.page_starts == (0, 0, 0, 7, 7, 14, 14)
     assert render_markdown(Law("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
 
 

@@ -1,4 +1,4 @@
-"""Messages for work that another message has begun: none is lost, and none becomes a dead letter."""
+"""Messages for jobs that another message has started: none is lost or becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -20,8 +20,18 @@ from statutes.consumer.status import Status
 from statutes.intake import accept_message
 from statutes.sqs import client
 from statutes.sqs.messages import Message
-from statutes.tests import failure_helpers, sample_laws
-from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, put, xml
+from statutes.tests import failure_injection, sample_laws
+from statutes.tests.sample_laws import (
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    deliver,
+    law_xml,
+    process,
+    put_file,
+    statute_message,
+)
 from testing.error_codes import error_code
 from testing.fakes.s3 import S3Server
 from testing.personas import make_parked_jobs_due, run_all_jobs
@@ -32,7 +42,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def queue(queue: Queue, settings: Any) -> Queue:
-    settings.JOBS_PIPELINES = "statutes.tests.failure_helpers.PIPELINES"
+    settings.JOBS_PIPELINES = "statutes.tests.failure_injection.PIPELINES"
     return queue
 
 
@@ -58,7 +68,7 @@ def hand(queue: Queue) -> Hand:
     return Hand(queue)
 
 
-def waits(claim: Claim) -> Outcome:
+def waiting_job(claim: Claim) -> Outcome:
     raise Wait(600.0, error_code("VENDOR_RATE_LIMITED"))
 
 
@@ -70,11 +80,11 @@ def again(held: InFlightMessage) -> None:
 def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_being_worked_on(
     laws: S3Server, hand: Hand
 ) -> None:
-    with failure_helpers.at(Stage.EMBEDDING, waits):
-        arrived(laws, xml(TAXED, RATE))
+    with failure_injection.replace_stage(Stage.EMBEDDING, waiting_job):
+        deliver(laws, law_xml(TAXED, RATE))
         worker.drain()
-    forced = message(force_reprocess=True)
-    put(laws, xml(TAXED, LOWER))
+    forced = statute_message(force_reprocess=True)
+    put_file(laws, law_xml(TAXED, LOWER))
 
     skipped = hand.take(forced)
     make_parked_jobs_due()
@@ -82,12 +92,12 @@ def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_b
     hand.work.settle_ended()
 
     assert (list(skipped.jobs), hand.queue.message_counts()) == ([], (0, 1))
-    assert articles(TAXED, RATE, LOWER) == [True, True, False]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, True, False]
     again(skipped)
     hand.take(forced)
     run_all_jobs()
     hand.work.settle_ended()
-    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, False, True]
     assert hand.queue.is_empty
 
 
@@ -99,21 +109,21 @@ def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_b
 def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
     laws: S3Server, fields: dict[str, Any], is_anothers: bool
 ) -> None:
-    sent = arrived(laws, xml(TAXED))
+    sent = deliver(laws, law_xml(TAXED))
 
-    found = dispatcher.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
+    is_anothers = dispatcher.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
-    assert found is is_anothers
+    assert is_anothers is is_anothers
 
 
 @pytest.mark.parametrize("is_dead", [False, True], ids=["new", "tried again"])
 def test_the_message_that_has_begun_a_job_waits_for_it_whoever_works_on_it(
     laws: S3Server, hand: Hand, is_dead: bool
 ) -> None:
-    sent = message(force_reprocess=True)
+    sent = statute_message(force_reprocess=True)
     if is_dead:
-        done(laws, b"no law")
-    put(laws, xml(TAXED))
+        process(laws, b"no law")
+    put_file(laws, law_xml(TAXED))
     first = hand.take(sent)
     assert claims.claim_next("another:1:1") is not None
     again(first)
@@ -128,22 +138,22 @@ def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
     laws: S3Server, hand: Hand, settings: Any, receives: int, pause: float
 ) -> None:
     settings.SQS_VISIBILITY_SECONDS = 300
-    arrived(laws, xml(TAXED))
+    deliver(laws, law_xml(TAXED))
     assert claims.claim_next("another:1:1") is not None
     for _ in range(receives - 1):
         [received] = client.receive_messages(hand.queue.url, wait=0)
         client.change_visibility(received, 0)
 
-    skipped = hand.take(message())
+    skipped = hand.take(statute_message())
 
     assert (skipped.received.receives, skipped.pause) == (receives, pause)
     assert hand.queue.message_counts() == (0, 1)
 
 
 def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: Any) -> None:
-    settings.JOBS_PIPELINES = "statutes.tests.failure_helpers.PIPELINES"
-    with failure_helpers.at(Stage.EMBEDDING, waits):
-        sent = arrived(laws, xml(TAXED))
+    settings.JOBS_PIPELINES = "statutes.tests.failure_injection.PIPELINES"
+    with failure_injection.replace_stage(Stage.EMBEDDING, waiting_job):
+        sent = deliver(laws, law_xml(TAXED))
         worker.drain()
 
     left = dispatcher.time_left(sample_laws.job_of(sent).pk)
@@ -152,14 +162,14 @@ def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: A
 
 
 def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(laws: S3Server, hand: Hand) -> None:
-    put(laws, xml(TAXED))
-    lost = hand.take(message())
+    put_file(laws, law_xml(TAXED))
+    lost = hand.take(statute_message())
     UploadJob.objects.all().delete()
     hand.work.settle_ended()
     assert (len(hand.in_flight), hand.queue.message_counts()) == (0, (0, 1))
 
     again(lost)
-    hand.take(message())
+    hand.take(statute_message())
     services.withdraw("LIVA", by=None, reason="repealed")
     hand.work.settle_ended()
 
@@ -167,25 +177,25 @@ def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(la
 
 
 def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand: Hand) -> None:
-    put(laws, xml(TAXED))
-    hand.take(message())
-    done(laws, xml(LOWER), "2024-02")
+    put_file(laws, law_xml(TAXED))
+    hand.take(statute_message())
+    process(laws, law_xml(LOWER), "2024-02")
     run_all_jobs()
 
     hand.work.settle_ended()
 
-    assert not UploadJob.objects.filter(document_id=sample_laws.version_of(message()).pk).exists()
+    assert not UploadJob.objects.filter(document_id=sample_laws.version_of(statute_message()).pk).exists()
     assert hand.queue.is_empty
 
 
-@pytest.mark.parametrize(("second", "counts"), [(xml(RATE), (1, 0)), (b"no law", (0, 1))], ids=["sound", "bad"])
+@pytest.mark.parametrize(("second", "counts"), [(law_xml(RATE), (1, 0)), (b"no law", (0, 1))], ids=["sound", "bad"])
 def test_a_message_is_counted_once_whatever_it_asks_for(
     laws: S3Server, hand: Hand, second: bytes, counts: tuple[int, int]
 ) -> None:
-    put(laws, xml(TAXED))
-    put(laws, second, key="raw/second.xml")
+    put_file(laws, law_xml(TAXED))
+    put_file(laws, second, key="raw/second.xml")
 
-    hand.take(message(), message(law_id="SECOND", raw_key="raw/second.xml"))
+    hand.take(statute_message(), statute_message(law_id="SECOND", raw_key="raw/second.xml"))
     run_all_jobs()
     hand.work.settle_ended()
 
@@ -194,9 +204,9 @@ def test_a_message_is_counted_once_whatever_it_asks_for(
 
 
 def test_a_message_that_was_done_before_has_ended_well(laws: S3Server, hand: Hand) -> None:
-    done(laws, xml(TAXED))
+    process(laws, law_xml(TAXED))
 
-    hand.take(message())
+    hand.take(statute_message())
 
-    assert accept_message(message()).status == "duplicate"
+    assert accept_message(statute_message()).status == "duplicate"
     assert (hand.status.ended, hand.status.failed) == (1, 0)

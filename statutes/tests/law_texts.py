@@ -1,4 +1,4 @@
-"""Laws of a few lines, and what is in them."""
+"""Laws of a few lines, and their contents as text."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from statutes.structure.builder import build_law
 from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
 
 
-def built(text: str, *, is_whole: bool = False) -> Law:
+def build_from_text(text: str, *, is_whole: bool = False) -> Law:
     """Return the law of some lines, one character apart, on one page."""
-    return build_law(list(lines(text, is_whole=is_whole)))
+    return build_law(list(text_lines(text, is_whole=is_whole)))
 
 
-def lines(text: str, *, is_whole: bool = False) -> Iterator[Line]:
+def text_lines(text: str, *, is_whole: bool = False) -> Iterator[Line]:
     at = 0
     for line in text.split("\n"):
         yield Line(line, Place(at, at + len(line), 1), is_whole=is_whole)
         at += len(line) + 1
 
 
-def told(law: Law) -> dict[str, Any]:
+def law_json(law: Law) -> dict[str, Any]:
     return law.as_json(law_id="law", version="1", source={})
 
 
-def encoded(law: Law) -> bytes:
+def encode_law(law: Law) -> bytes:
     """Return JSON whose bytes depend on the law alone."""
-    return json.dumps(told(law), ensure_ascii=False, sort_keys=True).encode()
+    return json.dumps(law_json(law), ensure_ascii=False, sort_keys=True).encode()
 
 
-def unscanned(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
+def reject_scan(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
     """Read no page: for files whose pages all have text."""
     raise AssertionError(f"pages {pages} have no text")
 
 
-def articles(law: Law) -> dict[str, str]:
+def article_texts(law: Law) -> dict[str, str]:
     """Return each article's text by its id, a line for each paragraph."""
     return {article.id: "\n".join(p.text for p in article.paragraphs) for _, article in law.articles()}
 
 
-def paths(law: Law) -> dict[str, str]:
+def article_paths(law: Law) -> dict[str, str]:
     """Return where each article stands: "book 1 > chapter 2"."""
     return {article.id: " > ".join(f"{one.kind} {one.number}" for one in path) for path, article in law.articles()}
 
 
-def shown(law: Law) -> Iterator[str]:
+def all_texts(law: Law) -> Iterator[str]:
     """Yield all text of a law, labels and headings among it."""
     yield from _texts([*law.preamble, *law.contents])
     for child in law.children:

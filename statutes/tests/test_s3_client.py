@@ -1,4 +1,4 @@
-"""The bucket of laws: what is not there, what is too large, and a store that is away."""
+"""S3 client: missing objects and buckets, size limits, and a store that is away."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from statutes.s3 import client as objects
-from statutes.tests.s3_helpers import BUCKET, Mortal
+from statutes.tests.artifact_factories import BUCKET, InterruptibleS3Server
 from testing.fakes.faults import FAULTS, http_error
 
 pytestmark = pytest.mark.usefixtures("s3")
 RAW = "raw/federal/2024/ley del IVA ñ+%.pdf"
 
 
-def test_a_raw_file_is_looked_at_and_fetched(s3: Mortal, tmp_path: Path) -> None:
+def test_a_raw_file_is_looked_at_and_fetched(s3: InterruptibleS3Server, tmp_path: Path) -> None:
     client = s3.client()
     client.put_object(Bucket=BUCKET, Key=RAW, Body=b"%PDF-", Tagging="document_id=IVA&scan=clean")
     client.close()
@@ -28,7 +28,7 @@ def test_a_raw_file_is_looked_at_and_fetched(s3: Mortal, tmp_path: Path) -> None
     assert head.tags == {"document_id": "IVA", "scan": "clean"}
 
 
-def test_a_store_without_tags_is_no_reason_to_fail(s3: Mortal) -> None:
+def test_a_store_without_tags_is_no_reason_to_fail(s3: InterruptibleS3Server) -> None:
     objects.put_object(BUCKET, RAW, b"x")
     s3.inject_fault("GET /laws/*", http_error(501, code="NotImplemented"), times=5)
 
@@ -74,7 +74,7 @@ def test_a_file_past_the_limit_is_not_taken(settings: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["reset", "html-200", "status-403"])
 def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
-    kind: str, s3: Mortal, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    kind: str, s3: InterruptibleS3Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     objects.put_object(BUCKET, RAW, b"x")
     s3.inject_fault("GET *", FAULTS[kind], times=5)
@@ -86,7 +86,7 @@ def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
     assert "raw/federal" not in f"{caught.value}{caplog.text}"
 
 
-def test_all_pages_of_a_long_list_are_read(s3: Mortal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_pages_of_a_long_list_are_read(s3: InterruptibleS3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         objects.put_object(BUCKET, f"chunks/A/{number}", b"")
     objects.put_object(BUCKET, "chunks/AB/0", b"")
@@ -96,7 +96,7 @@ def test_all_pages_of_a_long_list_are_read(s3: Mortal, monkeypatch: pytest.Monke
 
 
 def test_the_documents_keys_serve_where_both_lie_in_one_store(
-    s3: Mortal, settings: Any, monkeypatch: pytest.MonkeyPatch
+    s3: InterruptibleS3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

@@ -1,4 +1,4 @@
-"""The corpus among the tenants: no campaign and no caller takes it for one, and the audit knows what must hold."""
+"""The system tenant of statutes: campaigns, sign-in and integrity checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,17 @@ from statutes.artifact_import import import_artifacts
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_source, client, keys, manifests
-from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, xml
+from statutes.tests.sample_laws import (
+    BUCKET,
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    deliver,
+    law_xml,
+    process,
+    statute_message,
+)
 from testing.factories.pending_documents import create_chunked_job, passage_texts
 from testing.fakes.s3 import S3Server
 from testing.personas import claim_at_stage
@@ -49,24 +59,24 @@ SECRET = "a-secret-of-the-project-that-is-long-enough-for-HS256"
 
 
 @pytest.fixture
-def searchable(laws: S3Server, settings: Any) -> None:
+def searchable_law(laws: S3Server, settings: Any) -> None:
     """A law and a tenant's document, both found with one model; there is another."""
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     create_chunked_job(passage_texts(2), user_id=TENANT)
     worker.drain()
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
 
-@pytest.mark.parametrize("asked", [TARGET, RECHUNK], ids=["reembed", "rechunk"])
-def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable: None, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [TARGET, RECHUNK], ids=["reembed", "rechunk"])
+def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable_law: None, options: dict[str, Any]) -> None:
     Document.objects.filter(user_id=TENANT).update(parsed_path="storage://parsed/x.md")
 
-    campaign = campaigns.start(**asked, by="sam")
+    campaign = campaigns.start(**options, by="sam")
 
     assert list(campaign.tenants.values_list("user_id", flat=True)) == [TENANT]
 
 
-def test_a_pinned_corpus_is_not_even_skipped(searchable: None) -> None:
+def test_a_pinned_corpus_is_not_even_skipped(searchable_law: None) -> None:
     LiveModel.objects.filter(pk=SYSTEM_TENANT_ID).update(pinned=True)
 
     campaigns.start(**TARGET, by="sam")
@@ -82,7 +92,7 @@ def test_commands_and_forms_name_the_corpus_as_laws() -> None:
     assert form.target_options["user_ids"] == [SYSTEM_TENANT_ID, TENANT]
 
 
-def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:
+def test_laws_are_never_cut_by_another_chunker(searchable_law: None) -> None:
     with pytest.raises(ApiError) as refused:
         campaigns.start(**RECHUNK, user_ids=[TENANT, SYSTEM_TENANT_ID], by="sam")
 
@@ -90,7 +100,7 @@ def test_laws_are_never_cut_by_another_chunker(searchable: None) -> None:
 
 
 def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S3Server, settings: Any) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
     campaigns.start(**TARGET, user_ids=[SYSTEM_TENANT_ID], by="sam")
@@ -99,13 +109,13 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
         periodic.advance_campaigns()
 
     change("UPDATE upload_jobs SET state = 'deadletter' WHERE campaign_id IS NOT NULL")()
-    again = accept_message(message())
-    done(laws, xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
+    again = accept_message(statute_message())
+    process(laws, law_xml(LOWER), law_id="LISR", raw_key="raw/lisr.xml")
 
     assert active_model.active_model(SYSTEM_TENANT_ID).model == "instant"
-    assert articles(TAXED, RATE, LOWER) == [True, True, True]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, True, True]
     assert again.status == IntakeStatus.DUPLICATE
-    assert [found for found in find_violations() if found.kind != "vector"] == []
+    assert [violation for violation in find_violations() if violation.kind != "vector"] == []
 
 
 # Callers
@@ -175,27 +185,31 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_audit_names_what_is_wrong_with_a_law(name: str, laws: S3Server) -> None:
-    assert done(laws, xml(TAXED, RATE)).state == "done"
+    assert process(laws, law_xml(TAXED, RATE)).state == "done"
     kind, break_it = BROKEN[name]
     assert list(find_violations()) == []
 
     break_it()
 
-    assert kind in {found.kind for found in find_violations()}
+    assert kind in {violation.kind for violation in find_violations()}
 
 
 def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    arrived(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim_at_stage("embedding")
-    arrived(laws, b"no law", law_id="LISR", raw_key="raw/lisr.xml")
+    deliver(laws, b"no law", law_id="LISR", raw_key="raw/lisr.xml")
     worker.drain()
 
-    assert {found.kind for found in find_violations()} <= {"vector"}
+    assert {violation.kind for violation in find_violations()} <= {"vector"}
 
 
 def wrong_artifacts() -> list[tuple[str, str]]:
-    return [(found.subject, found.reason) for found in find_violations(deep=True) if found.kind == "artifact"]
+    return [
+        (violation.subject, violation.reason)
+        for violation in find_violations(deep=True)
+        if violation.kind == "artifact"
+    ]
 
 
 def artifacts(law_id: str = "LIVA") -> list[str]:
@@ -205,7 +219,7 @@ def artifacts(law_id: str = "LIVA") -> list[str]:
 
 @pytest.mark.parametrize("which", range(4), ids=["manifest", "law", "vectors", "passage"])
 def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     key = artifacts()[which]
     assert wrong_artifacts() == []
     content = client.read_object(BUCKET, key)
@@ -222,8 +236,8 @@ def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, la
 def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
     laws: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done(laws, xml(TAXED, RATE))
-    arrived(laws, xml(TAXED, LOWER), "2024-02")
+    process(laws, law_xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, LOWER), "2024-02")
 
     assert kill_worker_at(monkeypatch, "uploading:vectors")
 
@@ -232,11 +246,11 @@ def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
 
 
 def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
     services.delete(Document.objects.get())
     Law.objects.all().delete(), LawVersion.objects.all().delete()
 
     import_artifacts(artifact_source.BucketSource(BUCKET), "LIVA")
 
-    assert articles(TAXED, RATE) == [True, True]
+    assert are_searchable(TAXED, RATE) == [True, True]
     assert list(find_violations(deep=True)) == []

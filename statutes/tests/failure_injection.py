@@ -1,4 +1,4 @@
-"""The plan of laws with a stage that fails: which, and how, a test says."""
+"""Replacement of a stage of the statute pipeline by one that fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIPELINES = dict(pipelines.PIPELINES)
 
 
 @contextmanager
-def at(stage: Stage, handler: Handler) -> Iterator[None]:
+def replace_stage(stage: Stage, handler: Handler) -> Iterator[None]:
     """Let a stage have another handler until the end of the block."""
     steps = tuple(
         replace(step, handler=handler, skippable=False) if step.stage == stage else step

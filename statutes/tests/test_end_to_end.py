@@ -1,4 +1,4 @@
-"""A law from its message to what is found of it, and the versions that come after."""
+"""A law from its message to search, and its later versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,18 @@ from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.stages import SCANS
 from statutes.tests import sample_laws
-from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, found, message, objects, xml
+from statutes.tests.sample_laws import (
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    search_texts,
+    statute_message,
+)
 from testing.fakes.s3 import S3Server
 from testing.pdfs import text_pdf
 from testing.personas import claim_at_stage, run_all_jobs, run_stages
@@ -30,12 +41,12 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) -> None:
-    job = done(laws, xml(TAXED, RATE))
+    job = process(laws, law_xml(TAXED, RATE))
 
-    law, version = Law.objects.get(), sample_laws.version_of(message())
-    manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
+    law, version = Law.objects.get(), sample_laws.version_of(statute_message())
+    manifest = json.loads(bucket_objects(laws)["normalized/LIVA/manifest.json"])
     assert (job.state, job.last_error, job.user_id) == ("done", None, SYSTEM_TENANT_ID)
-    assert articles(TAXED, RATE) == [True, True]
+    assert are_searchable(TAXED, RATE) == [True, True]
     assert (law.status, law.version, law.chunk_count, law.language) == ("embedded", "2024-01", 2, "es")
     assert (law.title, law.document_id) == ("Ley del Impuesto al Valor Agregado", job.document_id)
     assert (version.status, version.format, version.job_id) == ("embedded", "xml", job.pk)
@@ -44,29 +55,29 @@ def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) 
 
 
 def test_the_same_message_twice_is_one_result(laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED))
+    sent = deliver(laws, law_xml(TAXED))
     again = accept_message(sent)
     run_all_jobs()
-    before = objects(laws)
+    before = bucket_objects(laws)
     once_more = accept_message(sent)
     run_all_jobs()
 
     assert (again.status, once_more.status) == (IntakeStatus.IN_PROGRESS, IntakeStatus.DUPLICATE)
     assert again.job_id == once_more.job_id == UploadJob.objects.get().pk
-    assert objects(laws) == before
-    assert len(found()) == len(set(found()))
+    assert bucket_objects(laws) == before
+    assert len(search_texts()) == len(set(search_texts()))
 
 
 def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) -> None:
-    old = done(laws, xml(TAXED, RATE))
-    arrived(laws, xml(TAXED, LOWER), "2024-02")
+    old = process(laws, law_xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, LOWER), "2024-02")
 
-    seen = [(claim.job.stage, articles(RATE, LOWER)) for claim in run_stages()]
+    seen = [(claim.job.stage, are_searchable(RATE, LOWER)) for claim in run_stages()]
 
     assert {stage for stage, _ in seen} == set(Stage.values)
     assert all(shown == [True, False] for _, shown in seen)
-    assert articles(TAXED, RATE, LOWER) == [True, False, True]
-    assert len(found("enajenación de bienes")) == len(set(found("enajenación de bienes")))
+    assert are_searchable(TAXED, RATE, LOWER) == [True, False, True]
+    assert len(search_texts("enajenación de bienes")) == len(set(search_texts("enajenación de bienes")))
     assert Law.objects.get().version == "2024-02"
     assert not Document.objects.filter(pk=old.document_id).exists()
     assert not UploadJob.objects.filter(pk=old.pk).exists()
@@ -74,8 +85,8 @@ def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) ->
 
 
 def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
-    arrived(laws, xml(TAXED, LOWER), "2024-02")
+    process(laws, law_xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, LOWER), "2024-02")
     claim = claim_at_stage("embedded")
     with connection.cursor() as cursor:
         cursor.execute("""
@@ -86,62 +97,62 @@ def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> 
         ending = worker.run_stage(claim)
 
     assert isinstance(ending, Retryable)
-    assert articles(TAXED, RATE, LOWER) == [True, True, False]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, True, False]
     assert Law.objects.get().version == "2024-01"
 
 
 def test_an_older_version_never_takes_the_place_of_a_newer(laws: S3Server) -> None:
-    done(laws, xml(LOWER), "2024-10")
+    process(laws, law_xml(LOWER), "2024-10")
 
-    late = accept_message(message("2024-9", force_reprocess=True))
+    late = accept_message(statute_message("2024-9", force_reprocess=True))
 
     assert (late.status, late.job_id) == (IntakeStatus.OUTDATED, None)
     assert not LawVersion.objects.filter(version="2024-9").exists()
 
 
 def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> None:
-    slow = arrived(laws, xml(RATE), "2024-01")
+    slow = deliver(laws, law_xml(RATE), "2024-01")
     claim = claim_at_stage("embedded")
-    newer = done(laws, xml(LOWER), "2024-02")
-    before = objects(laws)
+    newer = process(laws, law_xml(LOWER), "2024-02")
+    before = bucket_objects(laws)
 
     ending = worker.run_stage(claim)
 
     assert isinstance(ending, Moved)
     assert ending.ended
     assert newer.state == "done"
-    assert articles(RATE, LOWER) == [False, True]
-    assert objects(laws) == before
+    assert are_searchable(RATE, LOWER) == [False, True]
+    assert bucket_objects(laws) == before
     assert list(Document.objects.values_list("pk", flat=True)) == [newer.document_id]
     assert sample_laws.version_of(slow).error_code == "LAW_OUTDATED"
 
 
 def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server) -> None:
-    first = done(laws, xml(TAXED, RATE))
-    before = objects(laws)
+    first = process(laws, law_xml(TAXED, RATE))
+    before = bucket_objects(laws)
 
-    again = accept_message(message(force_reprocess=True))
-    seen = [articles(TAXED, RATE) for _ in run_stages()]
+    again = accept_message(statute_message(force_reprocess=True))
+    seen = [are_searchable(TAXED, RATE) for _ in run_stages()]
 
     assert again.status == IntakeStatus.ACCEPTED
     assert again.job_id != first.pk
     assert all(shown == [True, True] for shown in seen)
-    assert objects(laws) == before
-    assert sample_laws.job_of(message()).state == "done"
+    assert bucket_objects(laws) == before
+    assert sample_laws.job_of(statute_message()).state == "done"
 
 
 def test_forced_another_file_of_the_same_version_replaces_it(laws: S3Server) -> None:
-    done(laws, xml(TAXED, RATE))
+    process(laws, law_xml(TAXED, RATE))
 
-    done(laws, xml(TAXED, LOWER), force_reprocess=True)
+    process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
 
-    assert articles(TAXED, RATE, LOWER) == [True, False, True]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, False, True]
     assert Document.objects.count() == 1
     assert Law.objects.get().status == "embedded"
 
 
 def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
-    arrived(laws, xml(TAXED))
+    deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
@@ -150,11 +161,11 @@ def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
 
     assert isinstance(ending, Wait)
     assert (ending.seconds, ending.reason) == (2.0, "LAW_BUSY")
-    assert list(objects(laws)) == [sample_laws.KEY]
+    assert list(bucket_objects(laws)) == [sample_laws.KEY]
 
 
 def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
-    arrived(laws, xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, RATE))
 
     for claim in run_stages():
         assert claim.step.invariant([claim.job.pk]) == {}
@@ -163,7 +174,7 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
 
 
 def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> None:
-    sent = arrived(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
+    sent = deliver(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
     document = Document.objects.get()
     read = {"document": document, "user_id": SYSTEM_TENANT_ID, "page": 2, "parser_version": SCANS}
     ScannedPage.objects.create(**read, text="Artículo 2. De otro archivo.")

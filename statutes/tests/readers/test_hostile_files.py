@@ -1,4 +1,4 @@
-"""Files made to hurt: each comes out as a law or as a code for good, and nothing that they name is fetched."""
+"""Hostile files: each gives a law or a permanent error code, and reads no other file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from statutes.errors import Unreadable
 from statutes.readers import Format, docx, xml, xml_tree
 from statutes.readers.file_type import sniff_format
 from statutes.structure.model import Law
-from statutes.tests.laws import articles, shown
-from statutes.tests.readers.test_docx import NUMBERING, W, numbered, packed, paragraphs, zipped
+from statutes.tests.law_texts import all_texts, article_texts
+from statutes.tests.readers.test_docx import NUMBERING, W, docx_bytes, numbered_docx, paragraphs, zip_bytes
 from testing.pdfs import text_pdf
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "statutes"
@@ -38,23 +38,23 @@ def outcome(path: Path, content: bytes, format: Format) -> Law | str:
         return failure.code
 
 
-def damaged(content: bytes, chance: random.Random) -> bytes:
+def damaged_files(content: bytes, chance: random.Random) -> bytes:
     """Return the content with bytes changed, taken out and repeated."""
-    found = bytearray(content)
+    damaged = bytearray(content)
     for _ in range(chance.choice((1, 3, 9))):
-        at, length = chance.randrange(len(found)), chance.randrange(1, 200)
+        at, length = chance.randrange(len(damaged)), chance.randrange(1, 200)
         change = chance.randrange(3)
-        found[at : at + length * (change == 1)] = (
-            chance.randbytes(4) if change == 0 else found[at : at + length] * 2 if change == 2 else b""
+        damaged[at : at + length * (change == 1)] = (
+            chance.randbytes(4) if change == 0 else damaged[at : at + length] * 2 if change == 2 else b""
         )
-    return bytes(found)
+    return bytes(damaged)
 
 
 @pytest.mark.parametrize("format", WHOLE)
 def test_a_damaged_file_is_a_law_or_is_refused_for_good(tmp_path: Path, format: Format) -> None:
     chance = random.Random(f"{format} 7")
 
-    outcomes = [outcome(tmp_path / "law", damaged(WHOLE[format], chance), format) for _ in range(15)]
+    outcomes = [outcome(tmp_path / "law", damaged_files(WHOLE[format], chance), format) for _ in range(15)]
 
     assert {code for code in outcomes if isinstance(code, str)} <= {
         "NOT_XML", "XML_ENTITY_REFUSED", "NO_ARTICLES", "NO_TEXT", "NOT_DOCX", "DOCX_TRUNCATED", "DOCX_TOO_LARGE",
@@ -85,7 +85,7 @@ def test_an_older_encoding_of_a_law_is_read_in_the_child_too(tmp_path: Path, enc
     law = outcome(tmp_path / "law", content.encode(encoding), "xml")
 
     assert isinstance(law, Law)
-    assert articles(law) == {"1": "Él."}
+    assert article_texts(law) == {"1": "Él."}
 
 
 HARMLESS = {
@@ -104,8 +104,8 @@ HARMLESS = {
 def test_what_says_nothing_of_the_law_does_no_harm(kind: str) -> None:
     law = xml.read_xml(HARMLESS[kind].format(ONE).encode())
 
-    assert articles(law) == LAW
-    assert "root:" not in " ".join(shown(law))
+    assert article_texts(law) == LAW
+    assert "root:" not in " ".join(all_texts(law))
 
 
 REFUSED = {
@@ -137,10 +137,10 @@ def test_elements_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_that_lead_out_of_the_archive_lead_nowhere() -> None:
     law = docx.read_docx(
-        zipped({"../../../tmp/evil": "x", "/etc/passwd": "x", "word/vbaProject.bin": "x", docx.BODY: BODY})
+        zip_bytes({"../../../tmp/evil": "x", "/etc/passwd": "x", "word/vbaProject.bin": "x", docx.BODY: BODY})
     )
 
-    assert articles(law) == {"1": "La ley."}
+    assert article_texts(law) == {"1": "La ley."}
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1:1/x", "../../../../etc/passwd", "file:///etc/passwd"])
@@ -148,17 +148,17 @@ def test_a_body_elsewhere_is_not_fetched(target: str) -> None:
     relation = f'<Relationship Type="x/officeDocument" TargetMode="External" Target="{target}"/>'
 
     with pytest.raises(Unreadable) as refused:
-        docx.read_docx(zipped({docx.RELATIONS: f"<Relationships>{relation}</Relationships>"}))
+        docx.read_docx(zip_bytes({docx.RELATIONS: f"<Relationships>{relation}</Relationships>"}))
 
     assert refused.value.code == "NOT_DOCX"
 
 
 def test_a_size_that_lies_is_not_believed() -> None:
-    content = bytearray(zipped({docx.BODY: BODY}))
+    content = bytearray(zip_bytes({docx.BODY: BODY}))
     place = content.index(b"PK\x01\x02") + 24
 
     content[place : place + 4] = (0xFFFFFFF0).to_bytes(4, "little")
-    assert articles(docx.read_docx(bytes(content))) == {"1": "La ley."}
+    assert article_texts(docx.read_docx(bytes(content))) == {"1": "La ley."}
 
     content[place : place + 4] = (5).to_bytes(4, "little")
     with pytest.raises(Unreadable) as refused:
@@ -178,16 +178,16 @@ def test_members_that_overlap_are_read_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     law = docx.read_docx(content[:start] + entries + bytes(tail))
 
-    assert articles(law) == {"1": "La ley ."}
+    assert article_texts(law) == {"1": "La ley ."}
 
 
 def test_a_number_that_repeats_itself_without_end_is_cut() -> None:
     lists = NUMBERING.replace("Artículo %1.", "Artículo 1. " + "%1" * 100_000)
     lists = lists.replace("decimal", "upperRoman").replace('start w:val="1"', 'start w:val="99999"')
 
-    law = docx.read_docx(packed(paragraphs("La ley.", properties=numbered(0)), numbering=lists))
+    law = docx.read_docx(docx_bytes(paragraphs("La ley.", properties=numbered_docx(0)), numbering=lists))
 
-    assert sum(map(len, shown(law))) < 300
+    assert sum(map(len, all_texts(law))) < 300
 
 
 def test_styles_that_are_based_on_each_other_end() -> None:
@@ -195,9 +195,9 @@ def test_styles_that_are_based_on_each_other_end() -> None:
     styles = f'<w:styles xmlns:w="{W}">{style.format("A", "B")}{style.format("B", "A")}</w:styles>'
     styled = '<w:pPr><w:pStyle w:val="A"/></w:pPr>'
 
-    assert articles(docx.read_docx(packed(paragraphs("Artículo 1. La ley.", properties=styled), styles=styles))) == {
-        "1": "La ley."
-    }
+    assert article_texts(
+        docx.read_docx(docx_bytes(paragraphs("Artículo 1. La ley.", properties=styled), styles=styles))
+    ) == {"1": "La ley."}
 
 
 OTHERS = {

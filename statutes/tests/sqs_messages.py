@@ -10,7 +10,7 @@ from statutes.models import LawVersion
 BUCKET = "fiscal"
 
 
-def told(law_id: str = "ISR_2024", what: str = "ok", **fields: Any) -> dict[str, Any]:
+def message_body(law_id: str = "ISR_2024", what: str = "ok", **fields: Any) -> dict[str, Any]:
     """Return a message of spec 004 §3.4. ``what`` becomes of it: see testing.statute_pipelines."""
     return {
         "document_id": law_id,
@@ -23,7 +23,7 @@ def told(law_id: str = "ISR_2024", what: str = "ok", **fields: Any) -> dict[str,
     }
 
 
-def put_event(key: str, bucket: str = BUCKET, *, name: str = "ObjectCreated:Put") -> dict[str, Any]:
+def s3_record(key: str, bucket: str = BUCKET, *, name: str = "ObjectCreated:Put") -> dict[str, Any]:
     """Return a record of S3's notifications."""
     return {
         "eventVersion": "2.1",
@@ -36,7 +36,7 @@ def put_event(key: str, bucket: str = BUCKET, *, name: str = "ObjectCreated:Put"
     }
 
 
-def results(law_id: str = "ISR_2024", version: str = "2024-01") -> int:
+def published_count(law_id: str = "ISR_2024", version: str = "2024-01") -> int:
     """Return how often a version was published."""
     row = LawVersion.objects.filter(pk=versions.document_id(law_id, version)).first()
     return row.reprocessed if row else 0

@@ -1,4 +1,4 @@
-"""Headings are told from what only looks like them."""
+"""Headings are told from lines that only look like them."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ REFERENCES = [
 def test_a_heading_is_parted_into_label_and_rest(
     outline: Outline, line: str, kind: str, number: str, label: str, rest: str
 ) -> None:
-    found = outline.heading(line)
+    heading = outline.heading(line)
 
-    assert found is not None
-    assert (found.kind, found.number, found.label, found.rest) == (kind, number, label, rest)
+    assert heading is not None
+    assert (heading.kind, heading.number, heading.label, heading.rest) == (kind, number, label, rest)
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,13 @@ def test_a_heading_is_parted_into_label_and_rest(
 def test_a_section_whose_label_shares_the_line_of_its_first_subsection_is_one(more: list[str], number: str) -> None:
     line = "Section 4(a) The board shall keep the records:"
 
-    found = Outline([line, *more]).heading(line)
+    heading = Outline([line, *more]).heading(line)
 
-    assert found is not None
-    assert (found.number, found.rest) == (number, f"{'(a) ' if number == '4' else ''}The board shall keep the records:")
+    assert heading is not None
+    assert (heading.number, heading.rest) == (
+        number,
+        f"{'(a) ' if number == '4' else ''}The board shall keep the records:",
+    )
 
 
 @pytest.mark.parametrize(("outline", "line"), REFERENCES)
@@ -135,18 +138,18 @@ def test_who_shouts_refers_to_nothing() -> None:
 
 
 def test_the_quotation_mark_of_a_bill_is_no_part_of_its_first_label() -> None:
-    found = SPANISH.heading("“Artículo 1°.- Esta", "al siguiente Proyecto de ley:")
+    heading = SPANISH.heading("“Artículo 1°.- Esta", "al siguiente Proyecto de ley:")
 
-    assert found is not None
-    assert (found.number, found.label, found.rest) == ("1", "Artículo 1°", "Esta")
+    assert heading is not None
+    assert (heading.number, heading.label, heading.rest) == ("1", "Artículo 1°", "Esta")
     assert SPANISH.heading("“Artículo 1°.- Esta", "el artículo 1° por el siguiente:") is None
 
 
 def test_among_transitory_articles_an_ordinal_is_one() -> None:
-    found = SPANISH.heading("Décimo Primero.- Se abroga", in_transitory=True)
+    heading = SPANISH.heading("Décimo Primero.- Se abroga", in_transitory=True)
 
-    assert found is not None
-    assert (found.number, found.rest) == ("decimo-primero", "Se abroga")
+    assert heading is not None
+    assert (heading.number, heading.rest) == ("decimo-primero", "Se abroga")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The published schema holds of what is made, and of nothing else."""
+"""The published JSON Schema accepts canonical laws and nothing else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 
 from statutes.structure import json_schema
 from statutes.structure.model import RANKS, RANKS_OF_INNER_PARTS
-from statutes.tests.laws import built, told
+from statutes.tests.law_texts import build_from_text, law_json
 
-LAW = told(built("LEY\nCAPÍTULO I\nDe la ley\nArtículo 1. La ley es de los que la hacen."))
+LAW = law_json(build_from_text("LEY\nCAPÍTULO I\nDe la ley\nArtículo 1. La ley es de los que la hacen."))
 
 
 def broken(change: str) -> tuple[dict[str, Any], str]:

@@ -1,4 +1,4 @@
-"""What happens to laws during a search: another version takes a law's place, a model is away."""
+"""Concurrent changes during a search: a new version, a withdrawal, a model that is away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs import worker
 from portal.tests.conftest import signed_in
 from statutes import search
 from statutes.models import Law
-from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, done, xml
+from statutes.tests.sample_laws import LOWER, RATE, TAXED, deliver, law_xml, process
 from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
 from testing.factories.searchable_statutes import create_searchable_statute
@@ -52,21 +52,22 @@ def before_the_first(marker: str, do: Callable[[], object]) -> Iterator[list[str
 
 @pytest.mark.django_db(transaction=True)
 def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(laws: S3Server, ana: Person) -> None:
-    done(laws, xml(TAXED, RATE), "2024-00")
+    process(laws, law_xml(TAXED, RATE), "2024-00")
 
     for at, (point, law_ids) in enumerate([*((point, None) for point in POINTS), (POINTS[1], ["LIVA"])]):
         before, after = f"2024-{at:02}", f"2024-{at + 1:02}"
-        arrived(laws, xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
+        deliver(laws, law_xml(TAXED, LOWER if at % 2 == 0 else RATE), after)
         claim = claim_at_stage("embedded")
         with before_the_first(point, partial(worker.run_stage, claim)) as seen:
-            found = search.search_statutes(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
+            passages = search.search_statutes(user_id=ana.id, query="tasa del impuesto", law_ids=law_ids)
 
         assert seen, point
         assert Law.objects.get().version == after
-        assert ({law.version for law in found}, len(found)) in (({before}, 2), ({after}, 2)), point
-        assert all(law.citation.startswith(f"{law.title} ({law.version})") for law in found)
+        assert ({law.version for law in passages}, len(passages)) in (({before}, 2), ({after}, 2)), point
+        assert all(law.citation.startswith(f"{law.title} ({law.version})") for law in passages)
         assert len(
-            {law.text for law in found} & {law.text for law in search.search_statutes(user_id=ana.id, query="impuesto")}
+            {law.text for law in passages}
+            & {law.text for law in search.search_statutes(user_id=ana.id, query="impuesto")}
         )
 
 
@@ -77,10 +78,10 @@ class Slow(InstantEmbedder):
     meanwhile: ClassVar[list[Callable[[], object]]] = []
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        found = super().embed(texts)
+        passages = super().embed(texts)
         while self.meanwhile:
             self.meanwhile.pop()()
-        return found
+        return passages
 
 
 @pytest.mark.django_db
@@ -96,10 +97,10 @@ def test_a_law_that_is_replaced_while_the_question_is_embedded_is_found(
         taken_out(old)
 
     Slow.meanwhile.append(replaced)
-    found = search.search_statutes(user_id=ana.id, query="tasa", **narrowed)
+    passages = search.search_statutes(user_id=ana.id, query="tasa", **narrowed)
 
     assert not Slow.meanwhile
-    assert [law.version for law in found] == ["2024-02"]
+    assert [law.version for law in passages] == ["2024-02"]
 
 
 def taken_out(document_id: Any) -> None:

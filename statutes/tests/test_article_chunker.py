@@ -1,4 +1,4 @@
-"""The chunker of laws: which articles share a chunk, where a long one is cut, and what no cut may lose."""
+"""Article chunker: which articles share a chunk, where a long one is split, and which invariants hold."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from statutes.chunking.articles import CHUNKER, ArticleChunk
 from statutes.chunking.sections import iter_units
 from statutes.structure.markdown import Rendered, render_markdown
 from statutes.structure.model import Law
-from statutes.tests.law_builders import SENTENCE, article, chapter, law, made, plans
+from statutes.tests.law_builders import SENTENCE, article, chapter, law, law_from_plan, plans
 
 LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest
 
 
-def cut(given_law: Law) -> list[Chunk]:
-    found = render_markdown(given_law)
-    return CHUNKER.split(found.text, found.page_starts)
+def split(given_law: Law) -> list[Chunk]:
+    rendered = render_markdown(given_law)
+    return CHUNKER.split(rendered.text, rendered.page_starts)
 
 
 def articles(chunks: list[Chunk]) -> list[tuple[str, ...]]:
     return [chunk.articles for chunk in chunks if isinstance(chunk, ArticleChunk)]
 
 
-def of(many: int) -> str:
+def text_of(many: int) -> str:
     """A text of about so many tokens."""
     return SENTENCE * (many // tokenizer.count_tokens(SENTENCE))
 
@@ -49,24 +49,24 @@ def test_the_pipeline_finds_it_by_its_label() -> None:
 @settings(max_examples=20, deadline=None)
 @given(plans)
 def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: Any) -> None:
-    given_law = made(plan)
-    found = render_markdown(given_law)
+    given_law = law_from_plan(plan)
+    rendered = render_markdown(given_law)
 
-    chunks = CHUNKER.split(found.text, found.page_starts)
+    chunks = CHUNKER.split(rendered.text, rendered.page_starts)
 
-    assert_sound(found.text, chunks, MOST)
+    assert_sound(rendered.text, chunks, MOST)
     assert all(one.end <= two.start for one, two in pairwise(chunks))
-    assert chunks == CHUNKER.split(found.text, found.page_starts)
-    assert_told(found, chunks)
+    assert chunks == CHUNKER.split(rendered.text, rendered.page_starts)
+    assert_complete(rendered, chunks)
     pieces = [chunk for chunk in chunks if isinstance(chunk, ArticleChunk) and chunk.piece]
     assert all(chunk.tokens >= LEAST for chunk in pieces if chunk.piece and chunk.piece[0] < chunk.piece[1])
 
 
-def assert_told(found: Rendered, chunks: list[Chunk]) -> None:
+def assert_complete(rendered: Rendered, chunks: list[Chunk]) -> None:
     """Check that a chunk names the articles that it holds text of, and no others."""
-    told = list(iter_units(found.text))
+    units = list(iter_units(rendered.text))
     for chunk in chunks:
-        inside = [one.article for one in told if one.article and one.start < chunk.end and chunk.start < one.end]
+        inside = [one.article for one in units if one.article and one.start < chunk.end and chunk.start < one.end]
         assert chunk.meta["articles"] == inside
         assert chunk.meta["article"] == (inside[0] if inside else None)
 
@@ -81,44 +81,51 @@ def test_any_text_is_cut_soundly(raw: str) -> None:
 
 @pytest.mark.parametrize("many", [220, 700, 1150])
 def test_an_article_of_200_to_1200_tokens_is_one_chunk(many: int) -> None:
-    chunks = cut(law(*(article(number, of(many)) for number in range(1, 5))))
+    chunks = split(law(*(article(number, text_of(many)) for number in range(1, 5))))
 
     assert articles(chunks) == [("1",), ("2",), ("3",), ("4",)]
     assert chunks[1].headings == ("Artículo 2",)
 
 
 def test_short_neighbours_of_a_division_are_joined_in_order_until_they_have_200() -> None:
-    chunks = cut(law(chapter("I", *(article(number, of(80)) for number in range(1, 8)))))
+    chunks = split(law(chapter("I", *(article(number, text_of(80)) for number in range(1, 8)))))
 
     assert articles(chunks) == [("1", "2", "3"), ("4", "5", "6", "7")]
     assert chunks[1].headings == ("CAPÍTULO I", "Artículo 4")
 
 
 def test_a_rest_stays_in_its_chapter_while_there_is_room() -> None:
-    first = chapter("I", article(1, of(400)), article(2, of(60)))
+    first = chapter("I", article(1, text_of(400)), article(2, text_of(60)))
 
-    chunks = cut(law(first, chapter("II", article(3, of(60)), article(4, of(400)))))
+    chunks = split(law(first, chapter("II", article(3, text_of(60)), article(4, text_of(400)))))
 
     assert articles(chunks) == [("1", "2"), ("3", "4")]
 
 
 def test_a_short_chapter_prefers_the_next_to_the_one_before() -> None:
-    short, last = chapter("II", article(2, of(60))), chapter("III", article(3, of(400)))
+    short, last = chapter("II", article(2, text_of(60))), chapter("III", article(3, text_of(400)))
 
-    assert articles(cut(law(chapter("I", article(1, of(400))), short, last))) == [("1",), ("2", "3")]
+    assert articles(split(law(chapter("I", article(1, text_of(400))), short, last))) == [("1",), ("2", "3")]
 
 
 def test_a_chapter_that_is_too_short_joins_the_next_and_the_last_the_one_before() -> None:
-    first, last = chapter("I", article(1, of(40))), chapter("III", article(3, of(40)))
+    first, last = chapter("I", article(1, text_of(40))), chapter("III", article(3, text_of(40)))
 
-    chunks = cut(law(first, chapter("II", article(2, of(400))), last))
+    chunks = split(law(first, chapter("II", article(2, text_of(400))), last))
 
     assert articles(chunks) == [("1", "2", "3")]
     assert chunks[0].headings == ("CAPÍTULO I", "Artículo 1")
 
 
 def test_what_is_short_between_longer_articles_joins_the_last_piece_before_it_else_the_first_after_it() -> None:
-    chunks = cut(law(article(1, of(40)), article(2, of(2000)), article(3, of(40)), article(4, of(2000))))
+    chunks = split(
+        law(
+            article(1, text_of(40)),
+            article(2, text_of(2000)),
+            article(3, text_of(40)),
+            article(4, text_of(2000)),
+        )
+    )
 
     assert articles(chunks) == [("1", "2"), ("2",), ("2", "3"), ("4",), ("4",), ("4",)]
     assert [chunk.meta.get("piece") for chunk in chunks] == [[at, 3] for at in (1, 2, 3)] * 2
@@ -127,17 +134,17 @@ def test_what_is_short_between_longer_articles_joins_the_last_piece_before_it_el
 
 
 def test_what_is_short_prefers_a_whole_article_to_a_piece_and_its_own_division_to_another() -> None:
-    first = chapter("I", article(1, of(300)), article(2, of(40)), article(3, of(2000)))
+    first = chapter("I", article(1, text_of(300)), article(2, text_of(40)), article(3, text_of(2000)))
 
-    chunks = cut(law(first, chapter("II", article(4, of(40)), article(5, of(2000)))))
+    chunks = split(law(first, chapter("II", article(4, text_of(40)), article(5, text_of(2000)))))
 
     assert articles(chunks) == [("1", "2"), ("3",), ("3",), ("3",), ("4", "5"), ("5",), ("5",)]
 
 
 def test_a_preamble_and_a_divisions_own_words_begin_the_passage_of_the_article_that_follows() -> None:
-    first = chapter("I", article(1, of(300)), text="Se aplica.")
+    first = chapter("I", article(1, text_of(300)), text="Se aplica.")
 
-    chunks = cut(law(first, article(2, of(300)), preamble="Ley de prueba"))
+    chunks = split(law(first, article(2, text_of(300)), preamble="Ley de prueba"))
 
     assert chunks[0].text.startswith("Ley de prueba\n\n# CAPÍTULO I\n\nSe aplica.\n\n###### Artículo 1\n\n")
     assert [chunk.meta["article"] for chunk in chunks] == ["1", "2"]
@@ -146,7 +153,7 @@ def test_a_preamble_and_a_divisions_own_words_begin_the_passage_of_the_article_t
 
 
 def test_a_preamble_begins_the_first_piece_of_a_long_article() -> None:
-    chunks = cut(law(article(1, of(2000)), preamble="Ley de prueba"))
+    chunks = split(law(article(1, text_of(2000)), preamble="Ley de prueba"))
 
     assert articles(chunks) == [("1",)] * 3
     assert chunks[0].text.startswith("Ley de prueba\n\n###### Artículo 1\n\n")
@@ -155,7 +162,7 @@ def test_a_preamble_begins_the_first_piece_of_a_long_article() -> None:
 def test_words_of_no_article_stay_by_themselves_where_they_are_long_or_follow_one() -> None:
     annex = chapter("II", text="Cuotas de agua.")
 
-    chunks = cut(law(article(1, of(300)), annex, preamble=of(260)))
+    chunks = split(law(article(1, text_of(300)), annex, preamble=text_of(260)))
 
     assert [chunk.meta["article"] for chunk in chunks] == [None, "1", None]
     assert chunks[2].headings == ("CAPÍTULO II",)
@@ -170,31 +177,31 @@ CHAPTERS = st.lists(st.lists(SIZES, min_size=1, max_size=6), min_size=1, max_siz
 def test_no_passage_is_over_1200_nor_under_200_where_a_neighbour_has_room(sizes: Any, preamble: int) -> None:
     numbers = count(1)
     made_of = [
-        chapter(str(at), *(article(next(numbers), "Uno. " + of(size)) for size in each))
+        chapter(str(at), *(article(next(numbers), "Uno. " + text_of(size)) for size in each))
         for at, each in enumerate(sizes)
     ]
-    found = render_markdown(law(*made_of, preamble=of(preamble)))
+    rendered = render_markdown(law(*made_of, preamble=text_of(preamble)))
 
-    chunks = CHUNKER.split(found.text, found.page_starts)
+    chunks = CHUNKER.split(rendered.text, rendered.page_starts)
 
-    assert_sound(found.text, chunks, MOST)
-    assert_told(found, chunks)
+    assert_sound(rendered.text, chunks, MOST)
+    assert_complete(rendered, chunks)
     for one, two in pairwise(chunks):
         is_short = min(one.tokens, two.tokens) < LEAST
-        assert not is_short or tokenizer.count_tokens(found.text[one.start : two.end]) > MOST
+        assert not is_short or tokenizer.count_tokens(rendered.text[one.start : two.end]) > MOST
 
 
 def test_headings_without_text_stand_above_what_follows_them() -> None:
-    chunks = cut(law(chapter("I", chapter("II", article(1, of(300)))), chapter("III")))
+    chunks = split(law(chapter("I", chapter("II", article(1, text_of(300)))), chapter("III")))
 
     assert chunks[0].text.startswith("# CAPÍTULO I\n\n## CAPÍTULO II\n\n###### Artículo 1\n\n")
     assert chunks[1].text == "# CAPÍTULO III"
 
 
 def test_a_long_article_is_cut_between_its_fractions() -> None:
-    fractions = [f"{number}. {of(250)}" for number in ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")]
+    fractions = [f"{number}. {text_of(250)}" for number in ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")]
 
-    chunks = cut(law(article(1, "Son ingresos:", *fractions)))
+    chunks = split(law(article(1, "Son ingresos:", *fractions)))
 
     assert [chunk.text.split(". ")[0].split("\n")[-1] for chunk in chunks] == ["I", "V"]
     assert all(LEAST <= chunk.tokens <= MOST for chunk in chunks)
@@ -210,7 +217,7 @@ LONG_SENTENCES = {
 def test_a_long_paragraph_is_cut_between_sentences_not_after_an_abbreviation(language: str) -> None:
     sentence = LONG_SENTENCES[language]
 
-    chunks = cut(law(article(1, sentence * 100)))
+    chunks = split(law(article(1, sentence * 100)))
 
     assert len(chunks) > 2
     assert {chunk.text[-8:] for chunk in chunks} == {sentence.strip()[-8:]}
@@ -218,20 +225,20 @@ def test_a_long_paragraph_is_cut_between_sentences_not_after_an_abbreviation(lan
 
 
 def test_fractions_within_a_line_are_cut_before_their_numbers() -> None:
-    chunks = cut(law(article(1, "Son: " + "I. Los ingresos netos por rentas; II. Las otras cantidades, " * 120)))
+    chunks = split(law(article(1, "Son: " + "I. Los ingresos netos por rentas; II. Las otras cantidades, " * 120)))
 
     assert len(chunks) > 2
     assert {chunk.text.split(" ")[0] for chunk in chunks[1:]} <= {"I.", "II."}
 
 
 def test_a_changed_article_changes_its_own_chunks_and_no_others() -> None:
-    before = law(*(chapter(str(at), *(article(at * 9 + n, of(90 * n)) for n in range(1, 9))) for at in range(5)))
-    after = law(*(chapter(str(at), *(article(at * 9 + n, of(90 * n)) for n in range(1, 9))) for at in range(5)))
+    before = law(*(chapter(str(at), *(article(at * 9 + n, text_of(90 * n)) for n in range(1, 9))) for at in range(5)))
+    after = law(*(chapter(str(at), *(article(at * 9 + n, text_of(90 * n)) for n in range(1, 9))) for at in range(5)))
     changed = next(one for _, one in after.articles() if one.id == "21")
     changed.paragraphs[0].text += "Se añade. " * 40
 
-    known = {chunk.text for chunk in cut(before)}
-    new = [chunk for chunk in cut(after) if chunk.text not in known]
+    known = {chunk.text for chunk in split(before)}
+    new = [chunk for chunk in split(after) if chunk.text not in known]
 
     assert articles(new) in ([("21",)], [("20", "21")], [("19", "20", "21")], [("21", "22")])
 
@@ -240,12 +247,14 @@ def test_the_cut_of_version_1_does_not_move() -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
     chapters = [
         chapter(
-            str(at), *(article(at * 20 + n, of(37 * n * (at + 1)), f"I. {of(50)}") for n in range(20)), text="Nota."
+            str(at),
+            *(article(at * 20 + n, text_of(37 * n * (at + 1)), f"I. {text_of(50)}") for n in range(20)),
+            text="Nota.",
         )
         for at in range(4)
     ]
 
-    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in cut(law(*chapters, preamble=of(1500)))])
+    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in split(law(*chapters, preamble=text_of(1500)))])
 
     assert (
         hashlib.sha256(cuts.encode()).hexdigest() == "34b139d9698a560ddf22bc6ef870a3e17cd1f5f7cacc13bf73f6b3c66682f6d7"
@@ -253,7 +262,7 @@ def test_the_cut_of_version_1_does_not_move() -> None:
 
 
 def test_pages_are_those_of_the_chunk_and_unknown_ones_may_be_any() -> None:
-    text = render_markdown(law(article(1, of(300)), article(2, of(300)))).text
+    text = render_markdown(law(article(1, text_of(300)), article(2, text_of(300)))).text
     second = text.index("###### Artículo 2")
 
     assert [chunk.pages for chunk in CHUNKER.split(text, (0, 0, second))] == [(2, 2), (3, 3)]

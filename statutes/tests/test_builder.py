@@ -1,4 +1,4 @@
-"""Lines become divisions, articles and paragraphs, and nothing of them is lost."""
+"""Lines become divisions, articles and paragraphs, and no text is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from statutes.structure.model import Article, Division, law_from_json
 from statutes.structure.patterns import DASHES
-from statutes.tests.laws import articles, built, encoded, paths, shown, told
+from statutes.tests.law_texts import all_texts, article_paths, article_texts, build_from_text, encode_law, law_json
 
 SPANISH = """LEY DE PRUEBA
 TÍTULO PRIMERO
@@ -31,9 +31,9 @@ ARTÍCULO SEGUNDO. Se abroga la anterior."""
 
 
 def test_divisions_stand_within_each_other_by_rank() -> None:
-    law = built(SPANISH)
+    law = build_from_text(SPANISH)
 
-    assert paths(law) == {
+    assert article_paths(law) == {
         "1": "title primero > chapter i",
         "2": "title primero > chapter i",
         "12-bis": "title primero > chapter ii",
@@ -45,29 +45,29 @@ def test_divisions_stand_within_each_other_by_rank() -> None:
 
 
 def test_lines_of_a_paragraph_are_joined_and_clauses_are_paragraphs() -> None:
-    found = articles(built(SPANISH))
+    texts = article_texts(build_from_text(SPANISH))
 
-    assert found["1"].startswith("Los bienes son de la nación, y los ingresos que")
-    assert found["1"].endswith("lo dispuesto en el Artículo 5. Los demás casos se resuelven por la ley.")
-    assert found["2"] == "Se entiende por:\nI. Bien: una cosa;\nII.- Nación: todos."
+    assert texts["1"].startswith("Los bienes son de la nación, y los ingresos que")
+    assert texts["1"].endswith("lo dispuesto en el Artículo 5. Los demás casos se resuelven por la ley.")
+    assert texts["2"] == "Se entiende por:\nI. Bien: una cosa;\nII.- Nación: todos."
 
 
 def test_the_line_below_a_division_is_its_heading() -> None:
-    title = built(SPANISH).children[0]
+    title = build_from_text(SPANISH).children[0]
 
     assert isinstance(title, Division)
     assert title.title == "TÍTULO PRIMERO DE LAS COSAS"
 
 
 def test_a_heading_in_capitals_may_take_two_lines() -> None:
-    chapter = built("CAPÍTULO I\nDE LAS COSAS\nDE TODOS\nArtículo 1. La ley.").children[0]
+    chapter = build_from_text("CAPÍTULO I\nDE LAS COSAS\nDE TODOS\nArtículo 1. La ley.").children[0]
 
     assert isinstance(chapter, Division)
     assert chapter.heading == "DE LAS COSAS DE TODOS"
 
 
 def test_a_place_reaches_from_the_label_to_the_last_line() -> None:
-    law = built(SPANISH)
+    law = build_from_text(SPANISH)
 
     title = law.children[0]
     assert isinstance(title, Division)
@@ -78,13 +78,15 @@ def test_a_place_reaches_from_the_label_to_the_last_line() -> None:
 
 
 def test_a_number_that_comes_again_has_another_id() -> None:
-    law = built("Artículo 1. Los unos.\nArtículo 1. Los otros.", is_whole=True)
+    law = build_from_text("Artículo 1. Los unos.\nArtículo 1. Los otros.", is_whole=True)
 
     assert [(article.id, article.number) for _, article in law.articles()] == [("1", "1"), ("1~2", "1")]
 
 
 def test_a_short_line_with_the_label_is_the_articles_heading_when_more_follows() -> None:
-    law = built("Section 1. Definitions.\nIn this act, the board is the board.\nSection 2. The board shall meet.")
+    law = build_from_text(
+        "Section 1. Definitions.\nIn this act, the board is the board.\nSection 2. The board shall meet."
+    )
 
     first, second = (article for _, article in law.articles())
     assert (first.heading, first.text) == ("Definitions.", "In this act, the board is the board.")
@@ -93,9 +95,9 @@ def test_a_short_line_with_the_label_is_the_articles_heading_when_more_follows()
 
 @pytest.mark.parametrize("line", ["Comuníquese, publíquese y archívese.", "Publíquese y cúmplase."])
 def test_a_formula_below_a_label_alone_in_its_line_is_the_articles_text(line: str) -> None:
-    law = built(f"Artículo 1.\nLa ley es ley.\nArtículo 2.\n{line}\nDado en Lima.")
+    law = build_from_text(f"Artículo 1.\nLa ley es ley.\nArtículo 2.\n{line}\nDado en Lima.")
 
-    assert articles(law) == {"1": "La ley es ley.", "2": line}
+    assert article_texts(law) == {"1": "La ley es ley.", "2": line}
     assert [child.kind for child in law.children if isinstance(child, Division)] == ["text"]
 
 
@@ -111,7 +113,7 @@ HEADINGS = ["Objeto.", "Ámbito de aplicación.", "Derecho al agua.", "Entrada e
 
 @pytest.mark.parametrize(("first", "heading"), [(one, "") for one in NOT_HEADINGS] + [(one, one) for one in HEADINGS])
 def test_a_short_first_sentence_is_no_heading(first: str, heading: str) -> None:
-    law = built(f"Artículo 1. {first}\nDe ella se sigue lo demás.\nArtículo 2. La ley.\nArtículo 3. La otra.")
+    law = build_from_text(f"Artículo 1. {first}\nDe ella se sigue lo demás.\nArtículo 2. La ley.\nArtículo 3. La otra.")
 
     article = next(article for _, article in law.articles())
 
@@ -120,7 +122,9 @@ def test_a_short_first_sentence_is_no_heading(first: str, heading: str) -> None:
 
 
 def test_where_articles_have_headings_one_may_begin_with_the() -> None:
-    law = built("Artículo 1. Objeto.\nLa ley es de todos.\nArtículo 2. El Congreso de la Unión.\nLo forman dos.")
+    law = build_from_text(
+        "Artículo 1. Objeto.\nLa ley es de todos.\nArtículo 2. El Congreso de la Unión.\nLo forman dos."
+    )
 
     assert [article.heading for _, article in law.articles()] == ["Objeto.", "El Congreso de la Unión."]
 
@@ -136,18 +140,18 @@ def test_where_articles_have_headings_one_may_begin_with_the() -> None:
     ],
 )
 def test_a_heading_may_share_the_line_of_its_text(line: str, heading: str) -> None:
-    law = built(line)
+    law = build_from_text(line)
 
     assert [article.heading for _, article in law.articles()] == [heading]
 
 
 def test_in_american_codes_chapters_hold_parts() -> None:
-    law = built(
+    law = build_from_text(
         "Title I The state\nChapter 1 The board\nPart A Of the board\nSection 1. The board.\n"
         "Part B Of others\nSection 2. The others.\nChapter 2 Of the rest\nSection 3. The rest."
     )
 
-    assert paths(law) == {
+    assert article_paths(law) == {
         "1": "title i > chapter 1 > part a",
         "2": "title i > chapter 1 > part b",
         "3": "title i > chapter 2",
@@ -155,9 +159,11 @@ def test_in_american_codes_chapters_hold_parts() -> None:
 
 
 def test_an_annex_is_no_part_of_the_last_article() -> None:
-    law = built("Artículo 1. La ley es ley.\nANEXO 1\nTarifas de la ley\nTres cuotas por la toma.", is_whole=True)
+    law = build_from_text(
+        "Artículo 1. La ley es ley.\nANEXO 1\nTarifas de la ley\nTres cuotas por la toma.", is_whole=True
+    )
 
-    assert articles(law) == {"1": "La ley es ley."}
+    assert article_texts(law) == {"1": "La ley es ley."}
     annex = law.children[1]
     assert isinstance(annex, Division)
     assert (annex.kind, annex.heading) == ("annex", "Tarifas de la ley")
@@ -175,18 +181,20 @@ BODY = "Capítulo I De la ley\nArtículo 1. La ley es de los que la hacen.\nArt�
 
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_a_table_of_contents_makes_no_articles(kind: str) -> None:
-    law = built(f"LEY DE PRUEBA\n{CONTENTS[kind]}{BODY}")
+    law = build_from_text(f"LEY DE PRUEBA\n{CONTENTS[kind]}{BODY}")
 
-    assert articles(law) == {"1": "La ley es de los que la hacen.", "2": "Los otros también."}
+    assert article_texts(law) == {"1": "La ley es de los que la hacen.", "2": "Los otros también."}
     assert len(law.children) == 1
     assert [paragraph.text for paragraph in law.preamble] == ["LEY DE PRUEBA"]
     assert [" ".join(line.split()) for line in CONTENTS[kind].strip().split("\n")] == [p.text for p in law.contents]
 
 
 def test_a_tariff_with_leaders_in_an_article_stays_there() -> None:
-    law = built("Artículo 1. Las cuotas de la ley son:\nToma de vivienda ........ 25\nToma de taller ........ 50")
+    law = build_from_text(
+        "Artículo 1. Las cuotas de la ley son:\nToma de vivienda ........ 25\nToma de taller ........ 50"
+    )
 
-    assert "Toma de taller ........ 50" in articles(law)["1"]
+    assert "Toma de taller ........ 50" in article_texts(law)["1"]
     assert not law.contents
 
 
@@ -194,16 +202,16 @@ def test_a_tariff_with_leaders_in_an_article_stays_there() -> None:
 def test_long_lines_of_one_kind_are_read_in_time(piece: str) -> None:
     text = "Artículo 1. La ley.\n" + piece * (100_000 // len(piece))
 
-    law = built(text)
+    law = build_from_text(text)
 
-    assert visible("".join(shown(law))) == visible(text)
+    assert visible_text("".join(all_texts(law))) == visible_text(text)
 
 
 def test_a_law_is_the_same_after_json() -> None:
-    law = built(SPANISH)
+    law = build_from_text(SPANISH)
 
-    assert law_from_json(told(law)) == law
-    assert encoded(law_from_json(told(law))) == encoded(law)
+    assert law_from_json(law_json(law)) == law
+    assert encode_law(law_from_json(law_json(law))) == encode_law(law)
 
 
 WORDS = st.sampled_from([
@@ -221,17 +229,17 @@ JOINTS = {*DASHES, *".:;"}  # what parts a label from its text, and the hyphen o
 def test_no_visible_character_is_lost(texts: list[str], is_whole: bool) -> None:
     text = "\n".join(" ".join(line.split("\n")) for line in texts)
 
-    law = built(text, is_whole=is_whole)
+    law = build_from_text(text, is_whole=is_whole)
 
-    assert visible("".join(shown(law))) == visible(text)
+    assert visible_text("".join(all_texts(law))) == visible_text(text)
 
 
-def visible(text: str) -> Counter[str]:
+def visible_text(text: str) -> Counter[str]:
     return Counter(sign for sign in text if not sign.isspace() and sign not in JOINTS)
 
 
 def test_articles_are_found_by_their_divisions_in_reading_order() -> None:
-    law = built(SPANISH)
+    law = build_from_text(SPANISH)
 
     assert [article.id for _, article in law.articles()][:3] == ["1", "2", "12-bis"]
     assert all(isinstance(article, Article) for _, article in law.articles())

@@ -1,4 +1,4 @@
-"""A law on its way into the bucket: whoever has lost its turn writes no manifest, and nothing goes up twice in vain."""
+"""Publish lock: a worker that has lost it writes no manifest, and destroys nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ from statutes import queries, versions
 from statutes.intake import accept_message
 from statutes.models import Law
 from statutes.tests import sample_laws
-from statutes.tests.sample_laws import BUCKET, LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
+from statutes.tests.sample_laws import (
+    BUCKET,
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    statute_message,
+)
 from statutes.tests.test_lambda import ARN, Lambda
 from testing.fakes.faults import http_error
 from testing.fakes.s3 import S3Server
@@ -29,7 +40,7 @@ ELSEWHERE = ARN.replace("eu-west-1", "eu-central-1")  # clients are kept by thei
 
 
 def standing(s3: S3Server) -> str:
-    return str(json.loads(objects(s3)["normalized/LIVA/manifest.json"])["version"])
+    return str(json.loads(bucket_objects(s3)["normalized/LIVA/manifest.json"])["version"])
 
 
 # The turn
@@ -45,19 +56,19 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
         if sql == queries.PASSAGES_WITH_VECTORS and not seen:
             seen.append(sql)
             unlock_session(versions.publish_lock_key("LIVA"))
-            done(s3, xml(TAXED, LOWER), "2024-03")
+            process(s3, law_xml(TAXED, LOWER), "2024-03")
         return answer
 
     with connection.execute_wrapper(watch):
         yield seen
 
 
-@pytest.mark.parametrize("found", [None, "2024-02"], ids=["publishing", "mending what is found"])
-def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(found: str | None, laws: S3Server) -> None:
-    arrived(laws, xml(TAXED))
+@pytest.mark.parametrize("newer", [None, "2024-02"], ids=["publishing", "mending what is found"])
+def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(newer: str | None, laws: S3Server) -> None:
+    deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
-    if found:
-        done(laws, xml(TAXED, RATE), found)
+    if newer:
+        process(laws, law_xml(TAXED, RATE), newer)
 
     with overtaken(laws) as seen:
         ending = worker.run_stage(claim)
@@ -112,7 +123,7 @@ def writes(s3: S3Server) -> int:
 def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_told(
     refusing: Lambda, laws: S3Server
 ) -> None:
-    sent = arrived(laws, xml(TAXED, RATE, LOWER))
+    sent = deliver(laws, law_xml(TAXED, RATE, LOWER))
     run_all_jobs(1)
     uploaded = writes(laws)
     run_all_jobs(3)
@@ -124,7 +135,7 @@ def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_
     assert uploaded > 3
     assert (waiting, writes(laws)) == ("LAMBDA_REFUSED", uploaded)
     assert len(refusing.told_) == 1
-    assert articles(TAXED, RATE, LOWER) == [True, True, True]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, True, True]
     assert list(statutes.find_changed_artifacts()) == []
 
 
@@ -135,28 +146,28 @@ def spoil(s3: S3Server, name: str) -> None:
 
 
 def test_what_waits_is_uploaded_anew_where_another_manifest_stands(refusing: Lambda, laws: S3Server) -> None:
-    arrived(laws, xml(TAXED, RATE))
+    deliver(laws, law_xml(TAXED, RATE))
     run_all_jobs(1)
-    whole = objects(laws)
+    whole = bucket_objects(laws)
 
     spoil(laws, "manifest")
     refusing.clear_faults()
     run_all_jobs()
 
-    assert objects(laws) == whole
+    assert bucket_objects(laws) == whole
     assert Law.objects.get().status == "embedded"
 
 
 def test_begun_again_a_law_is_uploaded_whatever_the_manifest_says(refusing: Lambda, laws: S3Server) -> None:
-    sent = arrived(laws, xml(TAXED, RATE))
+    sent = deliver(laws, law_xml(TAXED, RATE))
     run_all_jobs(1)
-    whole = objects(laws)
+    whole = bucket_objects(laws)
     services.cancel(sample_laws.job_of(sent), by="sam")
 
     spoil(laws, "law")
     refusing.clear_faults()
-    accept_message(message(force_reprocess=True))
+    accept_message(statute_message(force_reprocess=True))
     run_all_jobs()
 
     assert sample_laws.job_of(sent).state == "done"
-    assert objects(laws) == whole
+    assert bucket_objects(laws) == whole

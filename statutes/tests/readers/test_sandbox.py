@@ -1,4 +1,4 @@
-"""A file is read in a capped child, whatever it is: a law or a typed refusal comes out."""
+"""Reading in a sandboxed child: a file gives a law or a typed error."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from statutes.errors import SANDBOX_FAILURES, UNREADABLE, Unreadable
 from statutes.readers import Format, docx, sniff_format
 from statutes.structure import json_schema
 from statutes.structure.model import Law
-from statutes.tests.laws import articles, encoded, told, unscanned
-from statutes.tests.readers.test_docx import packed, paragraphs, zipped
+from statutes.tests.law_texts import article_texts, encode_law, law_json, reject_scan
+from statutes.tests.readers.test_docx import docx_bytes, paragraphs, zip_bytes
 from testing import pdf_bombs
 from testing.pdfs import content_stream, encrypted_pdf, text_pdf
 
@@ -37,19 +37,19 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, content: bytes) -> Law:
     path.write_bytes(content)
-    return readers.read_statute(path, format=sniff_format(path, most=MOST), scan=unscanned)
+    return readers.read_statute(path, format=sniff_format(path, most=MOST), scan=reject_scan)
 
 
-def refused(path: Path, content: bytes, format: Format) -> StageFailure:
+def refusal_code(path: Path, content: bytes, format: Format) -> StageFailure:
     path.write_bytes(content)
     with pytest.raises(StageFailure) as failure:
-        readers.read_statute(path, format=format, scan=unscanned)
+        readers.read_statute(path, format=format, scan=reject_scan)
     return failure.value
 
 
 FORMATS: dict[Format, bytes] = {
     "pdf": text_pdf(f"{FIRST}\n{SECOND}"),
-    "docx": packed(paragraphs(FIRST, SECOND)),
+    "docx": docx_bytes(paragraphs(FIRST, SECOND)),
     "xml": ACT,
 }
 
@@ -58,12 +58,12 @@ FORMATS: dict[Format, bytes] = {
 def test_each_format_is_told_by_its_content_and_read(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
 
-    found = sniff_format(path, most=MOST)
+    detected = sniff_format(path, most=MOST)
 
-    assert found == format
-    law = readers.read_statute(path, format=found, scan=unscanned)
-    json_schema.check_schema(told(law))
-    assert encoded(law) == encoded(readers.read_statute(path, format=found, scan=unscanned))
+    assert detected == format
+    law = readers.read_statute(path, format=detected, scan=reject_scan)
+    json_schema.check_schema(law_json(law))
+    assert encode_law(law) == encode_law(readers.read_statute(path, format=detected, scan=reject_scan))
 
 
 # Which format it is
@@ -119,7 +119,7 @@ def test_running_heads_and_page_numbers_are_in_no_article(path: Path) -> None:
 
     law = read(path, text_pdf("LEY DE PRUEBA", *pages))
 
-    assert articles(law) == {str(day): f"La ley {word} y acaba {word}." for day, word in enumerate(WORDS, 1)}
+    assert article_texts(law) == {str(day): f"La ley {word} y acaba {word}." for day, word in enumerate(WORDS, 1)}
     assert [paragraph.text for paragraph in law.preamble] == ["LEY DE PRUEBA"]
     assert [article.place.page for _, article in law.articles()] == [2, 3, 4, 5, 6, 7]
 
@@ -138,7 +138,7 @@ def test_what_a_gazette_prints_on_both_pages_of_a_short_law_is_in_no_article(pat
 
     law = read(path, text_pdf(*pages))
 
-    assert articles(law) == {"1": "La ley de los que la hacen es la ley de todos.", "2": "La otra."}
+    assert article_texts(law) == {"1": "La ley de los que la hacen es la ley de todos.", "2": "La otra."}
 
 
 def test_an_article_may_run_over_a_page(path: Path) -> None:
@@ -183,7 +183,7 @@ def two_columns(*, row_by_row: bool, x: int = 320) -> bytes:
 def test_two_columns_are_read_one_after_the_other(path: Path, row_by_row: bool, x: int) -> None:
     law = read(path, two_columns(row_by_row=row_by_row, x=x))
 
-    assert articles(law) == {
+    assert article_texts(law) == {
         "1": "La ley de los que la hacen es la ley de todos ellos, y a todos obliga por igual.",
         "2": "Los demás también quedan obligados por la ley.",
         "3": "En lo no previsto se aplicará el código de la materia y los usos de cada comunidad.",
@@ -207,23 +207,23 @@ def test_heads_that_the_left_and_the_right_pages_turn_round_are_in_no_article(pa
 
     law = read(path, file.getvalue())
 
-    assert list(articles(law).values()) == [
+    assert list(article_texts(law).values()) == [
         f"La ley de los que la hacen {word} a todos, y a cada uno lo {word}." for word in WORDS[:4] for _ in range(2)
     ]
 
 
 def test_only_pages_without_text_are_scanned(path: Path) -> None:
-    asked: list[Sequence[int]] = []
+    scanned_pages: list[Sequence[int]] = []
 
     def scan(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
-        asked.append(pages)
+        scanned_pages.append(pages)
         return {2: SECOND}
 
     path.write_bytes(text_pdf(FIRST, "", "Artículo 3. Lo demás.", ""))
 
     law = readers.read_statute(path, format="pdf", scan=scan)
 
-    assert asked == [[2, 4]]
+    assert scanned_pages == [[2, 4]]
     assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
 
 
@@ -239,7 +239,7 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
         scan=lambda path, pages: {page: ocr.recognize_pages(path, [page - 1])[page - 1] for page in pages},
     )
 
-    assert articles(law) == {"1": "The board of the act", "2": "The rest of the act"}
+    assert article_texts(law) == {"1": "The board of the act", "2": "The rest of the act"}
 
 
 # What is refused
@@ -257,7 +257,7 @@ REFUSED: dict[str, tuple[bytes, Format, str]] = {
     "XML without text": (b"<act><p/></act>", "xml", "NO_TEXT"),
     "XML without articles": (b"<act><p>Just words.</p></act>", "xml", "NO_ARTICLES"),
     "XML as DOCX": (ACT, "docx", "DOCX_TRUNCATED"),
-    "DOCX as XML": (packed(""), "xml", "NOT_XML"),
+    "DOCX as XML": (docx_bytes(""), "xml", "NOT_XML"),
     "entities": (b'<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "xml", "XML_ENTITY_REFUSED"),
 }  # fmt: skip
 
@@ -266,7 +266,7 @@ REFUSED: dict[str, tuple[bytes, Format, str]] = {
 def test_a_file_that_cannot_be_read_has_a_code_for_good(path: Path, kind: str) -> None:
     content, format, code = REFUSED[kind]
 
-    failure = refused(path, content, format)
+    failure = refusal_code(path, content, format)
 
     assert isinstance(failure, Permanent)
     assert failure.code == code
@@ -274,28 +274,28 @@ def test_a_file_that_cannot_be_read_has_a_code_for_good(path: Path, kind: str) -
 
 
 def test_a_zip_bomb_is_not_unpacked_beyond_its_limit(path: Path) -> None:
-    content = zipped({docx.BODY: b"<a>" + b" " * docx.LARGEST})
+    content = zip_bytes({docx.BODY: b"<a>" + b" " * docx.LARGEST})
 
-    assert refused(path, content, "docx").code == "DOCX_TOO_LARGE"
+    assert refusal_code(path, content, "docx").code == "DOCX_TOO_LARGE"
 
 
 def test_a_pdf_that_only_restricts_its_use_is_read(path: Path) -> None:
-    assert articles(read(path, encrypted_pdf(FIRST))) == {"1": "Los de la ley."}
+    assert article_texts(read(path, encrypted_pdf(FIRST))) == {"1": "Los de la ley."}
 
 
 def test_a_pdf_bomb_is_no_law(path: Path) -> None:
-    assert refused(path, bomb(), "pdf").code in SANDBOX_FAILURES.keys() | {"NO_TEXT", "NO_TEXT_FOUND"}
+    assert refusal_code(path, bomb(), "pdf").code in SANDBOX_FAILURES.keys() | {"NO_TEXT", "NO_TEXT_FOUND"}
 
 
 def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers.statute_zygote, "memory_mb", 200)
 
-    failure = refused(path, b"<a>" + b"<b/>" * 600_000, "xml")
+    failure = refusal_code(path, b"<a>" + b"<b/>" * 600_000, "xml")
 
     assert isinstance(failure, Permanent)
     assert (failure.code, failure.detail) == ("PARSER_OUT_OF_MEMORY", SANDBOX_FAILURES["PARSER_OUT_OF_MEMORY"])
     monkeypatch.undo()
-    assert articles(read(path, ACT)) == {"1": "The board of the act."}
+    assert article_texts(read(path, ACT)) == {"1": "The board of the act."}
 
 
 @pytest.mark.parametrize("format", FORMATS)

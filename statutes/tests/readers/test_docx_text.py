@@ -1,10 +1,10 @@
-"""What Word shows of a document is what is read of it: no word is lost, and none that nobody sees is found."""
+"""Text of Word documents: all visible words, and none that Word does not show."""
 
 from __future__ import annotations
 
 from statutes.readers import docx
-from statutes.tests.laws import articles
-from statutes.tests.readers.test_docx import NUMBERING, W, numbered, packed, paragraphs
+from statutes.tests.law_texts import article_texts
+from statutes.tests.readers.test_docx import NUMBERING, W, docx_bytes, numbered_docx, paragraphs
 
 FIRST = "Artículo 1. Los de la ley."
 
@@ -24,16 +24,16 @@ def test_a_note_stands_below_the_paragraph_that_refers_to_it() -> None:
     )
     body = paragraph(run(FIRST), '<w:r><w:footnoteReference w:id="2"/></w:r>') + paragraphs("Artículo 2. El resto.")
 
-    law = docx.read_docx(packed(body, footnotes=notes))
+    law = docx.read_docx(docx_bytes(body, footnotes=notes))
 
-    assert articles(law) == {"1": "Los de la ley.\n[Reformado en 2027.]", "2": "El resto."}
+    assert article_texts(law) == {"1": "Los de la ley.\n[Reformado en 2027.]", "2": "El resto."}
 
 
 def test_a_note_of_struck_text_is_struck_with_it() -> None:
     notes = f'<w:footnotes xmlns:w="{W}"><w:footnote w:id="2">{paragraphs("Vieja.")}</w:footnote></w:footnotes>'
     body = paragraph(run(FIRST), '<w:del><w:r><w:footnoteReference w:id="2"/></w:r></w:del>')
 
-    assert articles(docx.read_docx(packed(body, footnotes=notes))) == {"1": "Los de la ley."}
+    assert article_texts(docx.read_docx(docx_bytes(body, footnotes=notes))) == {"1": "Los de la ley."}
 
 
 def test_hidden_text_is_not_read_and_a_word_is_whole_without_its_soft_hyphens() -> None:
@@ -42,21 +42,21 @@ def test_hidden_text_is_not_read_and_a_word_is_whole_without_its_soft_hyphens() 
         run(" ocultos", "<w:rPr><w:vanish/></w:rPr>"), run(" pagan.", '<w:rPr><w:vanish w:val="0"/></w:rPr>'),
     )  # fmt: skip
 
-    assert articles(docx.read_docx(packed(body))) == {"1": "Los contribuyentes pagan."}
+    assert article_texts(docx.read_docx(docx_bytes(body))) == {"1": "Los contribuyentes pagan."}
 
 
 def test_a_fields_result_is_read_and_not_what_computes_it() -> None:
     field = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>REF art_5</w:instrText></w:r>'
     body = paragraph(run("Artículo 1. Véase el "), field, run("artículo 5"), run(" de la ley."))
 
-    assert articles(docx.read_docx(packed(body))) == {"1": "Véase el artículo 5 de la ley."}
+    assert article_texts(docx.read_docx(docx_bytes(body))) == {"1": "Véase el artículo 5 de la ley."}
 
 
 def test_an_article_after_a_lines_break_in_one_paragraph_is_found() -> None:
     body = paragraph(run(FIRST), "<w:r><w:br/></w:r>", run("Artículo 2. El resto, que sigue en"), "<w:r><w:br/></w:r>")
     body = body.replace("</w:p>", run("la línea de abajo.") + "</w:p>")
 
-    assert articles(docx.read_docx(packed(body))) == {
+    assert article_texts(docx.read_docx(docx_bytes(body))) == {
         "1": "Los de la ley.", "2": "El resto, que sigue en la línea de abajo."
     }  # fmt: skip
 
@@ -65,27 +65,27 @@ def test_a_table_that_only_frames_the_law_hides_no_article() -> None:
     law = f"<w:tc>{paragraphs(FIRST, 'Artículo 2. El resto.')}</w:tc>"
     frame = f"<w:tbl><w:tr>{law}<w:tc>{paragraphs('')}</w:tc></w:tr></w:tbl>"
 
-    assert articles(docx.read_docx(packed(frame))) == {"1": "Los de la ley.", "2": "El resto."}
+    assert article_texts(docx.read_docx(docx_bytes(frame))) == {"1": "Los de la ley.", "2": "El resto."}
 
 
 def test_text_in_a_box_is_kept_apart_from_what_it_floats_beside() -> None:
     box = f"<w:r><w:pict><w:txbxContent>{paragraphs('Al margen')}</w:txbxContent></w:pict></w:r>"
 
-    law = docx.read_docx(packed(paragraph(run("Artículo 1. Los de la"), box, run("ley."))))
+    law = docx.read_docx(docx_bytes(paragraph(run("Artículo 1. Los de la"), box, run("ley."))))
 
-    assert articles(law)["1"].split() == ["Los", "de", "la", "Al", "margen", "ley."]
+    assert article_texts(law)["1"].split() == ["Los", "de", "la", "Al", "margen", "ley."]
 
 
 def test_a_style_numbers_as_the_one_that_it_is_based_on() -> None:
     styles = (
-        f'<w:styles xmlns:w="{W}"><w:style w:styleId="Art">{numbered(0)}</w:style>'
+        f'<w:styles xmlns:w="{W}"><w:style w:styleId="Art">{numbered_docx(0)}</w:style>'
         '<w:style w:styleId="Art2"><w:basedOn w:val="Art"/></w:style></w:styles>'
     )
     styled = '<w:pPr><w:pStyle w:val="Art2"/></w:pPr>'
 
-    law = docx.read_docx(packed(paragraphs("Los.", "Las.", properties=styled), numbering=NUMBERING, styles=styles))
+    law = docx.read_docx(docx_bytes(paragraphs("Los.", "Las.", properties=styled), numbering=NUMBERING, styles=styles))
 
-    assert articles(law) == {"1": "Los.", "2": "Las."}
+    assert article_texts(law) == {"1": "Los.", "2": "Las."}
 
 
 def test_another_list_of_the_same_make_goes_on_counting_unless_it_begins_anew() -> None:
@@ -93,11 +93,11 @@ def test_another_list_of_the_same_make_goes_on_counting_unless_it_begins_anew() 
     lists = '<w:num w:numId="4"><w:abstractNumId w:val="7"/></w:num>' + begun + "</w:lvlOverride></w:num></w:numbering>"
     body = "".join(
         paragraphs(
-            f"De la lista {number}.", properties=numbered(0).replace('numId w:val="3"', f'numId w:val="{number}"')
+            f"De la lista {number}.", properties=numbered_docx(0).replace('numId w:val="3"', f'numId w:val="{number}"')
         )
         for number in (3, 4, 5, 5)
     )
 
-    law = docx.read_docx(packed(body, numbering=NUMBERING.replace("</w:numbering>", lists)))
+    law = docx.read_docx(docx_bytes(body, numbering=NUMBERING.replace("</w:numbering>", lists)))
 
-    assert list(articles(law)) == ["1", "2", "9", "10"]
+    assert list(article_texts(law)) == ["1", "2", "9", "10"]

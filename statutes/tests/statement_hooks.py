@@ -1,4 +1,4 @@
-"""What happens between two statements of another's work: a race whose order the test says."""
+"""Hooks on SQL statements, for races whose order the test decides."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from django.db import connection
 
 
 @contextmanager
-def after(sql: str, act: Callable[[], object]) -> Iterator[None]:
+def after_statement(sql: str, act: Callable[[], object]) -> Iterator[None]:
     """Let ``act`` happen right after the first statement that begins so."""
     waiting = [act]
 
     def executed(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
-        result = execute(statement, params, many, context)
+        outcome = execute(statement, params, many, context)
         if waiting and statement.startswith(sql):
             waiting.pop()()
-        return result
+        return outcome
 
     with connection.execute_wrapper(executed):
         yield

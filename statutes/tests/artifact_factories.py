@@ -1,4 +1,4 @@
-"""Laws that are cut and embedded, and a bucket for their artifacts."""
+"""Chunked and embedded versions, and a bucket for their artifacts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXTS = (
 )
 
 
-class Mortal(S3Server):
+class InterruptibleS3Server(S3Server):
     """An S3 that from some write on takes no more: what a worker that died at that point leaves."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Mortal(S3Server):
         return super().respond(request)
 
 
-def law(
+def create_version(
     law_id: str = "ISR_2024",
     version: str = "2024-01",
     *,
@@ -77,8 +77,8 @@ def law(
         embed_model=model.model,
         embed_version=model.version,
     )
-    cut(document_id, texts, refused)
-    made, _ = LawVersion.objects.update_or_create(
+    create_chunks(document_id, texts, refused)
+    row, _ = LawVersion.objects.update_or_create(
         pk=document_id,
         defaults={
             "law_id": law_id,
@@ -91,10 +91,10 @@ def law(
             "canonical": {"title": f"Ley {version}", "language": "es", "children": list(texts)},
         },
     )
-    return made
+    return row
 
 
-def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
+def create_chunks(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
     model = embedders.get_embedder("testing.embedders.InstantEmbedder")
     passages = [Chunk(at, text, at, at + 1, (1, 1), ("Título I",), 9) for at, text in enumerate(texts)]
     chunk_store.buffer_chunks(
@@ -102,33 +102,33 @@ def cut(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
     )
     chunk_store.commit_chunks(document_id, chunks_version=CHUNKER)
     vector_store.empty_buffers(document_id)
-    taken = [at for at in range(len(texts)) if at not in refused]
+    embedded = [at for at in range(len(texts)) if at not in refused]
     vector_store.buffer_vectors(
         user_id=SYSTEM_TENANT_ID,
         document_id=document_id,
         model=model.model,
         version=model.version,
-        chunk_ids=[chunk_id(document_id, "legal-articles", "1", at) for at in taken],
-        vectors=model.embed([texts[at] for at in taken]),
+        chunk_ids=[chunk_id(document_id, "legal-articles", "1", at) for at in embedded],
+        vectors=model.embed([texts[at] for at in embedded]),
     )
 
 
-def stored(prefix: str = "") -> dict[str, bytes]:
+def stored_objects(prefix: str = "") -> dict[str, bytes]:
     return {key: client.read_object(BUCKET, key) for key in client.list_keys(BUCKET, prefix)}
 
 
-def empty() -> None:
+def empty_buckets() -> None:
     for bucket in (BUCKET, "elsewhere"):
         for key in list(client.list_keys(bucket, "")):
             client.delete_object(bucket, key)
 
 
-def whole(law_id: str) -> str:
+def read_whole_law(law_id: str) -> str:
     """Read a law as its readers do; return its version, once every object is what the manifest says."""
-    found = manifests.parse_manifest(client.read_object(BUCKET, keys.manifest(law_id)))
-    for entry in found.entries():
+    manifest = manifests.parse_manifest(client.read_object(BUCKET, keys.manifest(law_id)))
+    for entry in manifest.entries():
         content = client.read_object(BUCKET, entry.key)
         assert (len(content), hashlib.sha256(content).hexdigest()) == (entry.size, entry.sha256), entry.key
-    told = json.loads(client.read_object(BUCKET, found.law.key))
-    assert told["title"] == f"Ley {found.version}"
-    return found.version
+    body = json.loads(client.read_object(BUCKET, manifest.law.key))
+    assert body["title"] == f"Ley {manifest.version}"
+    return manifest.version

@@ -1,4 +1,4 @@
-"""A law of which the model refuses a passage: the rest is found, and what is missing is asked for again."""
+"""Partially embedded laws: the rest is searchable, and missing passages are requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,17 @@ from statutes.sqs import client, envelope
 from statutes.sqs.envelope import Item
 from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
-from statutes.tests.sample_laws import LOWER, RATE, TAXED, arrived, articles, done, message, objects, xml
+from statutes.tests.sample_laws import (
+    LOWER,
+    RATE,
+    TAXED,
+    are_searchable,
+    bucket_objects,
+    deliver,
+    law_xml,
+    process,
+    statute_message,
+)
 from testing.fakes.s3 import S3Server
 from testing.personas import run_all_jobs
 from testing.sqs import Queue
@@ -46,88 +56,88 @@ def model(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer
     return vendor
 
 
-def asked_for(queue: Queue) -> list[Item]:
+def requested_items(queue: Queue) -> list[Item]:
     return [
-        item
+        entry
         for received in client.receive_messages(queue.url, most=10, wait=0)
-        for item in envelope.parse_items(received.body)
+        for entry in envelope.parse_items(received.body)
     ]
 
 
 def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
-    sent = arrived(laws, xml(TAXED, RATE, LOWER))
+    sent = deliver(laws, law_xml(TAXED, RATE, LOWER))
     run_all_jobs()
     job, version = sample_laws.job_of(sent), sample_laws.version_of(sent)
 
     outcome = settle_message(sent, job)
 
     refused = DocumentChunk.objects.get(text__contains="fronteriza")
-    manifest = json.loads(objects(laws)["normalized/LIVA/manifest.json"])
+    manifest = json.loads(bucket_objects(laws)["normalized/LIVA/manifest.json"])
     assert (job.state, Law.objects.get().status, version.status) == ("done", "partial_failed", "partial_failed")
     assert version.refused == [str(refused.pk)] == manifest["missing"]
-    assert articles(TAXED, RATE, LOWER) == [True, True, False]
+    assert are_searchable(TAXED, RATE, LOWER) == [True, True, False]
     assert job.embed_model == "text-embedding-3-small"
     assert outcome == "delete"
     assert sample_laws.version_of(sent).reprocessed == 1
-    assert asked_for(queue) == [replace(sent, force_reprocess=True, rest=True)]
+    assert requested_items(queue) == [replace(sent, force_reprocess=True, rest=True)]
     assert list(find_violations(deep=True)) == []
 
 
 def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(
     model: RecordingOpenAIServer, laws: S3Server
 ) -> None:
-    done(laws, xml(TAXED, RATE, LOWER))
+    process(laws, law_xml(TAXED, RATE, LOWER))
     model.poison = ""
 
-    again = accept_message(message(force_reprocess=True))
+    again = accept_message(statute_message(force_reprocess=True))
     run_all_jobs()
 
     texts = list(DocumentChunk.objects.values_list("text", flat=True))
     assert again.status == IntakeStatus.ACCEPTED
-    assert articles(TAXED, RATE, LOWER) == [True, True, True]
-    assert (Law.objects.get().status, sample_laws.version_of(message()).refused) == ("embedded", [])
+    assert are_searchable(TAXED, RATE, LOWER) == [True, True, True]
+    assert (Law.objects.get().status, sample_laws.version_of(statute_message()).refused) == ("embedded", [])
     assert [model.ledger.counts[hashlib.sha256(text.encode()).hexdigest()] for text in texts] == [1] * len(texts)
-    assert json.loads(objects(laws)["normalized/LIVA/manifest.json"])["missing"] == []
+    assert json.loads(bucket_objects(laws)["normalized/LIVA/manifest.json"])["missing"] == []
 
 
 def test_what_is_refused_for_ever_is_asked_for_a_few_times(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
 ) -> None:
     settings.STATUTES_REPROCESS_MOST = 2
-    sent = message()
-    done(laws, xml(TAXED, LOWER))
+    sent = statute_message()
+    process(laws, law_xml(TAXED, LOWER))
 
     for _ in range(4):
         assert settle_message(sent, sample_laws.job_of(sent)) == "delete"
-        accept_message(message(force_reprocess=True))
+        accept_message(statute_message(force_reprocess=True))
         run_all_jobs()
 
-    assert len(asked_for(queue)) == 2
+    assert len(requested_items(queue)) == 2
     assert Law.objects.get().status == "partial_failed"
 
 
 def test_two_messages_of_one_job_ask_for_the_rest_once(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
-    job = done(laws, xml(TAXED, LOWER))
+    job = process(laws, law_xml(TAXED, LOWER))
 
-    outcomes = [settle_message(message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
+    outcomes = [settle_message(statute_message(), UploadJob.objects.get(pk=job.pk)) for _ in range(2)]
 
     assert outcomes == ["delete", "delete"]
-    assert (len(asked_for(queue)), sample_laws.version_of(message()).reprocessed) == (1, 1)
+    assert (len(requested_items(queue)), sample_laws.version_of(statute_message()).reprocessed) == (1, 1)
 
 
 def test_another_file_has_all_its_tries(model: RecordingOpenAIServer, laws: S3Server) -> None:
-    done(laws, xml(TAXED, LOWER))
+    process(laws, law_xml(TAXED, LOWER))
     LawVersion.objects.update(reprocessed=3)
-    done(laws, xml(TAXED, LOWER), force_reprocess=True)
-    same = sample_laws.version_of(message())
+    process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
+    same = sample_laws.version_of(statute_message())
 
-    done(laws, xml(RATE, LOWER), force_reprocess=True)
+    process(laws, law_xml(RATE, LOWER), force_reprocess=True)
 
-    other = sample_laws.version_of(message())
+    other = sample_laws.version_of(statute_message())
     assert (same.status, same.reprocessed) == (other.status, 3) == ("partial_failed", 3)
     assert other.reprocessed == 0
 
@@ -135,8 +145,8 @@ def test_another_file_has_all_its_tries(model: RecordingOpenAIServer, laws: S3Se
 def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
-    settle_message(message(), done(laws, xml(TAXED, LOWER)))
-    [rest] = asked_for(queue)
+    settle_message(statute_message(), process(laws, law_xml(TAXED, LOWER)))
+    [rest] = requested_items(queue)
     assert isinstance(rest, Message)
     laws.inject_fault("DELETE *", "status-503", times=100)
     with pytest.raises(ApiError):
@@ -154,7 +164,7 @@ def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
 
 def test_a_law_of_which_everything_is_refused_has_failed(model: RecordingOpenAIServer, laws: S3Server) -> None:
     model.poison = " "
-    job = done(laws, xml(TAXED))
+    job = process(laws, law_xml(TAXED))
 
     assert (job.state, (job.last_error or {})["code"]) == ("deadletter", "TEXT_REFUSED")
 
@@ -162,10 +172,10 @@ def test_a_law_of_which_everything_is_refused_has_failed(model: RecordingOpenAIS
 def test_a_queue_that_is_away_is_asked_again(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
 ) -> None:
-    done(laws, xml(TAXED, LOWER))
+    process(laws, law_xml(TAXED, LOWER))
     settings.SQS_QUEUE_URL = queue.url + "-gone"
 
     with pytest.raises(Wait):
-        settle_message(message(), sample_laws.job_of(message()))
+        settle_message(statute_message(), sample_laws.job_of(statute_message()))
 
-    assert sample_laws.version_of(message()).reprocessed == 0
+    assert sample_laws.version_of(statute_message()).reprocessed == 0
