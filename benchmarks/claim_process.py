@@ -14,7 +14,7 @@ from jobs import claims, queries, worker  # noqa: E402
 
 
 def claim_and_finish(count: int) -> list[float]:
-    """Raises ``RuntimeError`` when nothing is left to claim."""
+    """Claim and finish ``count`` jobs. Raises ``RuntimeError`` when nothing is left to claim."""
     worker.configure_connection()
     last = queries.NIL_UUID
     took: list[float] = []

@@ -19,14 +19,14 @@ STOP_SECONDS = 40  # the cluster promises 30
 
 @contextmanager
 def running_cluster(**environment: str) -> Iterator[psutil.Process]:
-    """A cluster from here to the end of the block; its log is in the scratch folder."""
+    """Run a cluster until the end of the block; its log is in the scratch folder."""
     with running_program([sys.executable, "manage.py", "qcluster"], **environment) as process:
         yield process
 
 
 @contextmanager
 def running_program(command: list[str], **environment: str) -> Iterator[psutil.Process]:
-    """A program of the repository, stopped by SIGTERM at the end of the block."""
+    """Run a program of the repository; SIGTERM stops it at the end of the block."""
     log = Path(os.environ["ACCESSA_VAR"]).parent / "programs.log"
     with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stdout=output, stderr=output)

@@ -46,13 +46,13 @@ class StoredPdf:
 
 
 def readable_pdfs(extra: Sequence[Path] = ()) -> list[Path]:
-    """The PDFs that a tenant would expect to become searchable."""
+    """Return the PDFs that a tenant would expect to become searchable."""
     folders = [SAMPLES, *(COLLECTION / name for name in READABLE if COLLECTION.is_dir()), *extra]
     return [path for folder in folders for path in pdf_paths(folder)]
 
 
 def textless_pdfs() -> set[Path]:
-    """The files in which the collection's own index counts no character: honest scans and blank pages."""
+    """Return the files without a character in the collection's index: scans and blank pages."""
     index = COLLECTION / "INDEX.tsv"
     if not index.exists():
         return set()
@@ -86,7 +86,7 @@ def _store(path: Path, user_id: UUID) -> StoredPdf:
 
 
 def create_jobs(stored: Sequence[StoredPdf]) -> None:
-    """A job for each, in one statement, so that none is begun before all are there."""
+    """Create a job for each in one statement, so that none starts before all exist."""
     UploadJob.objects.bulk_create(
         UploadJob(
             pipeline=PIPELINE, user_id=each.user_id, document_id=each.document_id, stage="queued", raw_path=each.path,

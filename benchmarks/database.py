@@ -62,7 +62,7 @@ def running_server() -> Iterator[ScratchServer]:
 
 
 def connect(database: str = "accessa", *, user: str = "") -> psycopg.Connection[Any]:
-    """An autocommitting connection to the benchmark's server; ``user="postgres"`` is the superuser."""
+    """Return an autocommitting connection to the benchmark's server; ``user="postgres"`` is the superuser."""
     params: dict[str, Any] = dict(EmbeddedServer().params(database))
     return psycopg.connect(**params | ({"user": user} if user else {}), autocommit=True)
 

@@ -141,7 +141,7 @@ def _all_embedded() -> bool:
 
 @contextmanager
 def _recorded_memory(process: psutil.Process) -> Iterator[dict[int, list[float]]]:
-    """What each descendant holds, in MB, four times a second while anything is being bought."""
+    """Record the memory of each descendant, in MB, four times a second until the end of the block."""
     samples: dict[int, list[float]] = {}
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(process, samples, over))

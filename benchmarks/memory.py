@@ -71,7 +71,7 @@ def _peaks(path: Path, embedder: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def recorded_peaks(process: psutil.Process) -> Iterator[dict[str, float]]:
-    """The largest VmHWM, in MB, among the process's descendants, by what they are."""
+    """Record the largest VmHWM, in MB, of the process's descendants, by their role."""
     peaks: dict[str, float] = {}
     over = threading.Event()
     watcher = threading.Thread(target=_watch, args=(process, peaks, over))

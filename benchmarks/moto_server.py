@@ -49,7 +49,7 @@ class Aws:
 
 @contextmanager
 def running_aws() -> Iterator[Aws]:
-    """The server, from here to the end of the block."""
+    """Run the server until the end of the block."""
     os.environ.update(AWS_ACCESS_KEY_ID="benchmark", AWS_SECRET_ACCESS_KEY="benchmark", AWS_DEFAULT_REGION=REGION)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -26,7 +26,7 @@ def measure_latencies(samples: int) -> list[float]:
 
 
 def _enqueued(user_id: UUID) -> tuple[UUID, float]:
-    """The job, and the moment between its commit and its ring."""
+    """Enqueue a job; return it with the moment between its commit and its notification."""
     at: list[float] = []
     document = jobs.create_document(user_id)
     with transaction.atomic():

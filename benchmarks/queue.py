@@ -76,7 +76,7 @@ def _rates(options: Namespace) -> dict[str, list[float]]:
 
 
 def _ratio(rates: dict[str, list[float]], name: str) -> float:
-    """The median of the rounds' ratios: what ran at nearly the same time is compared."""
+    """Return the median of the rounds' ratios: each compares runs of nearly the same time."""
     if not rates:
         return 0.0
     return median(ours / its for ours, its in zip(rates[name], rates["procrastinate"], strict=True))

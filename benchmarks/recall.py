@@ -102,7 +102,7 @@ def _tenants(sizes: tuple[tuple[int, int], ...]) -> dict[UUID, tuple[int, Stored
 
 
 def _rows(base: Vectors, user_id: UUID) -> Vectors:
-    """The same every time: not kept, 100 tenants' vectors are half a gigabyte."""
+    """Generate a tenant's vectors, the same every time: keeping those of 100 tenants takes half a gigabyte."""
     rows = base.copy()
     changed = np.random.default_rng(user_id.int).random(len(rows)) < CHANGED_SHARE
     rows[changed] = vectors.perturb_vectors(rows[changed], seed=user_id.int, noise=0.005)
@@ -120,7 +120,7 @@ def _store_tenant(user_id: UUID, rows: Vectors) -> StoredVectors:
 
 
 def _search_tenants(tenants: dict[UUID, tuple[int, StoredVectors]], queries: int, ask: Search) -> dict[int, SizeScores]:
-    """The queries, evenly among the sizes."""
+    """Run the queries, spread evenly over the sizes."""
     base = vectors.generate_vectors(max(size for size, _ in tenants.values()))
     scores: dict[int, SizeScores] = {size: SizeScores() for size, _ in tenants.values()}
     for size, each in scores.items():

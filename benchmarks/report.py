@@ -33,7 +33,7 @@ def print_progress(*words: object) -> None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of the values do not exceed (nearest rank)."""
+    """Return the value that ``share`` of the values do not exceed (nearest rank)."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
 

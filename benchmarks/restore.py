@@ -87,7 +87,7 @@ def _seed(tenants: int) -> list[Person]:
 
 
 def _snapshot(server: EmbeddedServer) -> dict[str, Any]:
-    """What is in the database: the rows of each table, and everything that guards them."""
+    """Return the database's content: row counts of each table, and its triggers, policies and constraints."""
     with psycopg.connect(**server.params(), autocommit=True) as connection:  # type: ignore[arg-type]
         tables = [name for (name,) in connection.execute(TABLES)]
         rows = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone() for name in tables}
@@ -108,7 +108,7 @@ def _program(name: str, server: EmbeddedServer, *args: object) -> None:
 
 
 def _back_up(server: EmbeddedServer, folder: Path) -> None:
-    """The database first, then the files: what is stored between the two is only a file that no row names."""
+    """Back up the database first, then the files: a file stored between the two is only an unreferenced file."""
     folder.mkdir()
     _program("pg_dump", server, "-Fc", "--exclude-extension=*", "-f", folder / "accessa.dump", "accessa")
     shutil.copytree(settings.STORAGE_ROOT, folder / "storage")

@@ -82,7 +82,7 @@ def measure(options: Namespace) -> Result:
 
 @contextmanager
 def _open_questions(options: Namespace) -> Iterator[list[Question]]:
-    """The questions given, or the samples' own, whose PDFs are there as long as the block."""
+    """Yield the questions given, or those of the samples, whose PDFs exist until the end of the block."""
     if options.path:
         yield options.path
         return
@@ -142,7 +142,7 @@ def _plain_bm25() -> bm25.Okapi:
 
 
 def _stemmed_bm25() -> bm25.Okapi:
-    """The rival on the words that our own text arm sees: PostgreSQL's, headings included."""
+    """Return BM25 over the lexemes of our own text retriever: PostgreSQL's, headings included."""
     bags: dict[UUID, dict[str, int]] = defaultdict(dict)
     with as_tenant(TENANT), connection.cursor() as cursor:
         cursor.execute(SELECT_LEXEMES + " ORDER BY 1", [TENANT])

@@ -94,7 +94,7 @@ def measure(options: Namespace) -> Result:
 
 
 def _extrapolated(grown: dict[int, dict[str, list[float]]]) -> dict[str, Any]:
-    """A power law through three sizes or more, for each tenant: extrapolated, not measured."""
+    """Extrapolate, per tenant, a power law through three sizes or more."""
     if len(grown) < 3:
         return {}
     estimates = {}

@@ -47,7 +47,7 @@ def shared_index() -> Iterator[None]:
 def search_vectors(
     user_id: UUID, live: Any, vector: Any, n: int, *, scan: str = ITERATIVE, ef: int = 100
 ) -> list[tuple[UUID, float]]:
-    """What the shared index finds of one tenant: with pgvector's iterative scan, or as it was without it."""
+    """Search one tenant in the shared index, with pgvector's iterative scan or without it."""
     values = {"user": user_id, "model": live.model, "version": live.version, "n": n, "most": max(40, 2 * n)}
     values["vector"] = "[" + ",".join([f"{number:.9g}" for number in map(float, vector)]) + "]"
     settings = {"enable_sort": "off", "enable_seqscan": "off", "hnsw.iterative_scan": scan, "hnsw.ef_search": str(ef)}

@@ -42,7 +42,7 @@ def measure_loss(questions: Sequence[Question], passages: dict[Path, list[tuple[
 
 
 def _best_page_share(question: Question, passages: dict[Path, list[tuple[range, str]]]) -> float | None:
-    """The share of the words of the gold page that is best preserved."""
+    """Return the share of preserved words of the best preserved gold page."""
     shares = []
     for document, pages in question.gold.items():
         for page in pages:
@@ -65,7 +65,7 @@ def _texts(question: Question, passages: dict[Path, list[tuple[range, str]]]) ->
 
 
 def _letters(text: str) -> str:
-    """A text without what a table's ruling and a line's end put between its words."""
+    """Return only the letters and digits of a text: table rules and line ends separate words differently."""
     return re.sub(r"[\W_]+", "", text.lower())
 
 

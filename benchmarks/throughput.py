@@ -77,7 +77,7 @@ def run_procrastinate(count: int) -> float:
 
 
 def _create_procrastinate_database() -> None:
-    """A fresh one each round, as ours is emptied each round."""
+    """Create an empty database for each round, as our own tables are truncated each round."""
     with database.connect() as connection:
         connection.execute("DROP DATABASE IF EXISTS procrastinate")
         connection.execute("CREATE DATABASE procrastinate")

@@ -20,7 +20,7 @@ def chapters() -> list[str]:
 
 
 def chapter(name: str) -> list[Flowable]:
-    """A chapter of the Evidence of Coverage; its number begins the file's name."""
+    """Return a chapter of the Evidence of Coverage; its number begins the file's name."""
     number, content = int(name[:2]), _content(name)
     start = [Paragraph(f"Chapter {number}: {content['chapter']}", HEADINGS[1]), Paragraph(content["intro"], BODY)]
     sections = [_section(f"{number}.{order}", benefit) for order, benefit in enumerate(content["benefit"], start=1)]
@@ -28,7 +28,7 @@ def chapter(name: str) -> list[Flowable]:
 
 
 def summary(name: str) -> Table:
-    """What a chapter's benefits cost, one row a benefit."""
+    """Return the costs of a chapter's benefits, one row a benefit."""
     head = ["Service", "In network, you pay", "Out of network, you pay", "Limits", "Prior authorization"]
     fields = ("name", "network", "outside", "limit", "approval")
     return ruled([head] + [[benefit[field] for field in fields] for benefit in _content(name)["benefit"]])

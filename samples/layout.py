@@ -70,7 +70,7 @@ class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
         self.addPageTemplates(PageTemplate(frames=[frame], onPage=self.furnish))
 
     def furnish(self, canvas: Canvas, _: BaseDocTemplate) -> None:
-        """The running head and foot of a page."""
+        """Draw the running head and foot of a page."""
         canvas.setFont("Helvetica", 8)
         canvas.setFillColor(RULE)
         canvas.drawString(MARGIN, LETTER[1] - 0.62 * inch, f"Harbor Mutual Health  |  {self.product}")
@@ -91,14 +91,14 @@ class Booklet(BaseDocTemplate):  # type: ignore[misc]  # reportlab has no types
 
 
 def contents() -> TableOfContents:
-    """A table of contents of chapters and sections."""
+    """Return a table of contents of chapters and sections."""
     table = TableOfContents()
     table.levelStyles = CONTENTS
     return table
 
 
 def ruled(rows: list[list[str]], widths: list[float] | None = None) -> Table:
-    """A ruled table whose first row is its head, repeated on every page; `widths` are shares of the text's width."""
+    """Return a ruled table with a repeated header row; `widths` are shares of the text's width."""
     shares = widths or [1.0] * len(rows[0])
     cells = [[Paragraph(text, CELL if row else CELL_HEAD) for text in line] for row, line in enumerate(rows)]
     columns = [WIDTH * share / sum(shares) for share in shares]

@@ -17,7 +17,7 @@ NOTICE = "{product} is not a real product. This booklet was written to try out A
 
 
 def make(folder: Path) -> Path:
-    """The same bytes each time. Returns the path of the questions."""
+    """Write the set, the same bytes each time. Return the path of the questions."""
     folder.mkdir(parents=True, exist_ok=True)
     for source in (*HERE.glob("*.pdf"), SET / QUESTIONS):
         shutil.copyfile(source, folder / source.name)
@@ -27,7 +27,7 @@ def make(folder: Path) -> Path:
 
 
 def _booklet(source: Path, target: Path) -> None:
-    """A cover with the contents, then each chapter on a new page; the source begins with lines of `name: value`."""
+    """Write a cover with the contents, then each chapter on a new page; the source begins with `name: value` lines."""
     head, _, text = source.read_text(encoding="utf-8").partition("\n\n")
     fields = dict(line.split(": ", 1) for line in head.splitlines())
     story: list[Flowable] = [Paragraph(fields["title"], TITLE)]

@@ -14,7 +14,7 @@ TEXT = HERE / "text"
 
 
 def make(folder: Path = HERE) -> None:
-    """The same bytes each time, whatever the day."""
+    """Write the PDFs, the same bytes on every day."""
     summary = Booklet(folder / "summary_of_benefits.pdf", title="Summary of Benefits", form="Form HMH-SBC-2027-01")
     summary.build(flowables(_read("summary.md")))
 

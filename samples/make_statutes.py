@@ -46,7 +46,7 @@ class Block:
 
 
 def make(folder: Path = HERE / "statutes") -> None:
-    """The same bytes each time, whatever the day."""
+    """Write the statutes, the same bytes on every day."""
     folder.mkdir(exist_ok=True)
     (folder / "ley-de-ejemplo.docx").unlink(missing_ok=True)
     _write_docx(folder / "ley-de-ejemplo.docx", blocks("ley"))

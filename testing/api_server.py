@@ -54,7 +54,7 @@ class ApiServer:
 def running_api_server(
     *, application: str = "accessa.wsgi:application", port: int = 0, **environment: object
 ) -> Iterator[ApiServer]:
-    """An API that answers, until the end of the block."""
+    """Run an API server that answers, until the end of the block."""
     port = port or free_port()
     defaults = {
         "DATABASE_URL": database_url(database_params()),

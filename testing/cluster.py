@@ -46,7 +46,7 @@ def create_jobs(
 
 
 def database_params() -> dict[str, str]:
-    """What libpq needs to reach the database that this test uses."""
+    """Return libpq's parameters of the database that this test uses."""
     settings_dict = connection.settings_dict
     setting_names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "NAME"}
     return {name: str(settings_dict[key]) for name, key in setting_names.items() if settings_dict.get(key)}
@@ -120,7 +120,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(*, workers: int = 2, **environment: object) -> Iterator[Cluster]:
-    """A cluster that is up, until the end of the block."""
+    """Run a cluster, ready to work, until the end of the block."""
     defaults = {
         "DATABASE_URL": database_url(database_params()),
         "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",

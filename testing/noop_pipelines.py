@@ -90,7 +90,9 @@ def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
     return Pipeline(name, (Step(Stage.EMBEDDED, handler, always_holds, time_limit=limit),))
 
 
-_SINGLES = [_single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)]
+_ONE_STAGE_PIPELINES = [
+    _single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)
+]
 _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, always_holds, total_pct=index * 9.0) for index, stage in enumerate(Stage))
 )
@@ -100,4 +102,7 @@ _UNPROVEN = Pipeline(
 )
 _HANGS = _single("hangs", sleep, limit=1.0)
 _DEAF = _single("deaf", deaf, limit=1.0)
-PIPELINES = {**pipelines.PIPELINES, **{plan.name: plan for plan in [*_SINGLES, _STAGES, _UNPROVEN, _HANGS, _DEAF]}}
+PIPELINES = {
+    **pipelines.PIPELINES,
+    **{plan.name: plan for plan in [*_ONE_STAGE_PIPELINES, _STAGES, _UNPROVEN, _HANGS, _DEAF]},
+}

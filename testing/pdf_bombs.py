@@ -167,7 +167,7 @@ def own_form() -> bytes:
 
 
 def giant_cmap() -> bytes:
-    """A million ranges that each map every code."""
+    """Return a PDF with a million ranges that each map every code."""
     ranges = b"begincmap 1 begincodespacerange <0000> <ffff> endcodespacerange 1000000 beginbfrange\n"
     cmap = zlib.compress(ranges + b"<0000> <ffff> <0000>\n" * 1_000_000 + b"endbfrange endcmap", 9)
     font = (

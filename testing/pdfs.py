@@ -15,7 +15,7 @@ SavePdf = Callable[[bytes], Path]  # puts bytes into a file
 
 
 def build_pdf(objects: Sequence[bytes], *, trailer: bytes = b"") -> bytes:
-    """A whole file; the first object is the catalog and has number 1."""
+    """Return a whole file; the first object is the catalog and has number 1."""
     out, offsets = bytearray(b"%PDF-1.7\n"), []
     for number, body in enumerate(objects, start=1):
         offsets.append(len(out))
@@ -32,7 +32,7 @@ def content_stream(content: bytes, entries: bytes = b"") -> bytes:
 
 
 def text_operators(text: str) -> bytes:
-    """A content stream that shows each line of ``text``, which must be Latin."""
+    """Return the operators of a content stream that shows each line of ``text``, which must be Latin."""
     escaped = text.encode("cp1252").replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
     lines = b" T* ".join(b"(%s) Tj" % line for line in escaped.split(b"\n"))
     return b"BT /F1 12 Tf 14 TL 72 720 Td %s ET" % lines

@@ -84,7 +84,7 @@ def upload_request(content: bytes) -> dict[str, Any]:
 
 
 def plan_pdf(*subjects: str, lines: int = 45) -> bytes:
-    """A page for each subject, long enough for a few passages each."""
+    """Return a PDF with a page for each subject, long enough for a few passages each."""
     sentence = "The plan pays {} percent of {} after deductible number {} in your network."
     return text_pdf(*("\n".join(sentence.format(n, subject, n * 7) for n in range(lines)) for subject in subjects))
 

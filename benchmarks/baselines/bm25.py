@@ -13,7 +13,7 @@ WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, neither stemmed nor stopped."""
+    """Return the words of a text in lower case, without stemming or stop words."""
     return WORD.findall(text.lower())
 
 

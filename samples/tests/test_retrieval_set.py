@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def texts(folder: Path) -> dict[str, list[str]]:
-    """The words of each page, set apart by single spaces, by the file's name."""
+    """Return the words of each page, separated by single spaces, by file name."""
     texts_by_name = {}
     for path in folder.glob("*.pdf"):
         with pypdfium2.PdfDocument(path) as pdf:

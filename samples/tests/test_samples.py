@@ -17,7 +17,7 @@ QUESTIONS: list[dict[str, Any]] = json.loads((HERE / "questions.json").read_text
 
 @cache
 def texts(document: str) -> list[str]:
-    """The words of each page, set apart by single spaces."""
+    """Return the words of each page, separated by single spaces."""
     with pypdfium2.PdfDocument(HERE / document) as pdf:
         return [" ".join(page.get_textpage().get_text_range().split()) for page in pdf]
 

@@ -172,8 +172,9 @@ def run(
     seed: int = 1,
     seconds: float = 300.0,
 ) -> RunResult:
-    """Let a cluster do the waiting sync on a copy of the database; die ``rounds`` times at each point and ``extra``
-    times at random.
+    """Run the queued sync in a cluster on a copy of the database.
+
+    Workers are killed ``rounds`` times at each failpoint and ``extra`` times at random.
     """
     dice = random.Random(seed)
     with _world(params, folder, name, environment) as here:

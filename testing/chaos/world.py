@@ -103,7 +103,7 @@ class SampleDocument:
 
 
 def sample_documents(seed: int) -> Iterator[SampleDocument]:
-    """An endless pile, the same for the same seed: real plans first, then small ones of many words."""
+    """Yield documents without end, the same for the same seed: real plans first, then small generated ones."""
     plans = sorted((ROOT / "samples").glob("*.pdf"))
     plans += sorted(path for path in (ROOT.parent / "shared/pdfs/plans").glob("*.pdf") if path.stat().st_size < 200_000)
     contents = [path.read_bytes() for path in plans]
@@ -152,7 +152,7 @@ class World:
         self.parses = self.folder / "parses"
         self.parses.touch()
         self.points = POINTS + VENDOR_POINTS if vendors else POINTS
-        self.stand_ins = self._start_fakes() if vendors else None
+        self.fakes = self._start_fakes() if vendors else None
         with self.connect("postgres") as connection:
             copy_database(connection, self.name, template=params["dbname"])
         self.port = free_port()
@@ -182,9 +182,9 @@ class World:
 
     @property
     def _vendors(self) -> dict[str, str]:
-        if self.stand_ins is None:
+        if self.fakes is None:
             return {}
-        _, fakes = self.stand_ins
+        _, fakes = self.fakes
         return VENDORS | {
             "LLAMAPARSE_API_KEY": fakes["llamaparse"]["key"],
             "LLAMAPARSE_BASE_URL": fakes["llamaparse"]["url"],
@@ -268,17 +268,15 @@ class World:
         )
 
     def _callbacks(self) -> Mapping[str, int]:
-        if self.stand_ins is None:
+        if self.fakes is None:
             return {}
-        callbacks: dict[str, int] = requests.get(self.stand_ins[1]["llamaparse"]["control"], timeout=10).json()[
-            "callbacks"
-        ]
+        callbacks: dict[str, int] = requests.get(self.fakes[1]["llamaparse"]["control"], timeout=10).json()["callbacks"]
         return callbacks
 
     def close(self) -> None:
-        if self.stand_ins is not None:
-            self.stand_ins[0].terminate()
-            self.stand_ins[0].communicate()
+        if self.fakes is not None:
+            self.fakes[0].terminate()
+            self.fakes[0].communicate()
         for child in (self.web, self.cluster):
             with suppress(ProcessLookupError):
                 child.kill()
@@ -291,7 +289,7 @@ class World:
 
 @contextmanager
 def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> Iterator[World]:
-    """The product on a copy of the migrated, empty database that ``params`` name, until the end of the block."""
+    """Run the product on a copy of the migrated, empty database of ``params``, until the end of the block."""
     started = World(params, folder, name, vendors=vendors)
     try:
         yield started

@@ -19,7 +19,7 @@ def passage_texts(count: int, *, words: int = 0, about: object = "nobody") -> li
 
 
 def create_chunked_job(passages: Sequence[str], *, user_id: UUID, counts: Sequence[int] | None = None) -> UploadJob:
-    """A job that stands at ``chunked``, with its document and its passages. ``counts`` are their tokens, if known."""
+    """Create a job at stage ``chunked`` with its document and passages. ``counts`` are their tokens, if known."""
     token_counts = counts or tokenizer.count_many(passages)
     total = len(passages)
     job: UploadJob = JobFactory.create(

@@ -48,7 +48,7 @@ class StoredVectors:
 
 
 def generate_vectors(count: int, *, seed: int = 0, latent: int = 96) -> Vectors:
-    """Unit vectors of subjects that passages share, about forty to a subject, as those of a model are."""
+    """Generate unit vectors around shared subjects, about forty passages each, as an embedding model does."""
     generator = np.random.default_rng(seed)
     axes = np.random.default_rng(99).normal(size=(latent, DIMENSIONS)).astype("f4")
     subjects = generator.normal(size=(max(1, count // 40), latent)).astype("f4")
@@ -59,7 +59,7 @@ def generate_vectors(count: int, *, seed: int = 0, latent: int = 96) -> Vectors:
 
 
 def perturb_vectors(rows: Vectors, *, seed: int = 0, noise: float = 0.015) -> Vectors:
-    """The same vectors a little moved: of documents that differ in a few words, or of questions."""
+    """Return the vectors with a little noise: documents that differ in a few words, or questions."""
     moved = np.random.default_rng(seed).normal(size=rows.shape)
     return normalize_vectors(rows + noise * moved)
 

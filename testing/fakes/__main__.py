@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    """A port of 0 is any free one; a vendor without its port is not started."""
+    """Parse the options. Port 0 is any free port; a vendor without a port is not started."""
     parser = argparse.ArgumentParser(prog="python -m testing.fakes", description=__doc__)
     parser.add_argument("--state", type=Path, help="write the addresses into this file too")
     parser.add_argument("--openai-port", type=int)

@@ -47,7 +47,7 @@ class AccountServer(Server):
                 change()
 
     def respond_authorized(self, request: Request) -> Response:
-        """What the vendor answers to whoever may ask."""
+        """Return the response to an authorized request."""
         raise NotImplementedError
 
     def control_fields(self) -> dict[str, Any]:

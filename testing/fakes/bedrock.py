@@ -120,7 +120,7 @@ class BedrockServer(Server):
 
     def _admit(self) -> None:
         with self._budget:
-            if self._left.short_of(1):
+            if self._left.seconds_until(1):
                 raise ErrorResponse(_error(429, "ThrottlingException", "Too many requests, please wait."))
             self._left.left -= 1
 

@@ -40,13 +40,13 @@ def standard_headers(secret: str, body: bytes, *, id: str, at: datetime | None =
 
 
 def event(job_id: str, kind: str) -> dict[str, Any]:
-    """The vendor's real payload: it names the job and brings no content."""
+    """Return the vendor's real payload: it names the job and has no content."""
     data = {"id": job_id, "job_id": job_id}
     return {"event_id": str(uuid.uuid4()), "event_type": kind, "timestamp": time.time(), "data": data}
 
 
 def contract_payload(metadata: Mapping[str, str], pages: Sequence[str], version: str, *, ok: bool) -> dict[str, Any]:
-    """The payload of context 002 §4, with the document's content in it."""
+    """Return the payload of context 002 §4, with the document's content."""
     content = PAGE_BREAK.join(pages)
     encoded = content.encode()
     sha256 = hashlib.sha256(encoded).hexdigest()
@@ -81,7 +81,7 @@ class Delivery:
 
 
 def build_callback(job_id: str, to: Mapping[str, Any], payload: Mapping[str, Any]) -> Callback:
-    """The real delivery to one of the submit's webhook_configurations."""
+    """Build the real callback to one of the submit's webhook_configurations."""
     text = json.dumps(payload, separators=(",", ":"))
     body = (text if to.get("webhook_output_format") == "json" else json.dumps(text)).encode()
     secret = to.get("webhook_signing_secret")
@@ -99,7 +99,7 @@ def build_callback(job_id: str, to: Mapping[str, Any], payload: Mapping[str, Any
 def build_contract_callback(
     job_id: str, kind: str, to: Mapping[str, Any], payload: Mapping[str, Any], secret: str
 ) -> Callback:
-    """The same by the contract of context 002 §4."""
+    """Build the callback of the contract in context 002 §4."""
     body = json.dumps(payload, separators=(",", ":")).encode()
     headers = standard_headers(secret, body, id=f"msg_{uuid.uuid4().hex}") if secret else {}
     return Callback(job_id, kind, to["webhook_url"], {"Content-Type": "application/json", **headers}, body)

@@ -130,7 +130,7 @@ class McpServer:
         return AccessToken(token=token, client_id="accessa", scopes=["read"], resource=self.url)
 
     def _built(self) -> Any:
-        server: Server[Any] = Server("stand-in", on_list_tools=self._list, on_call_tool=self._call)
+        server: Server[Any] = Server("fake", on_list_tools=self._list, on_call_tool=self._call)
         auth = AuthSettings(
             issuer_url=AnyHttpUrl("https://auth.example.test"),
             resource_server_url=AnyHttpUrl(self.url),

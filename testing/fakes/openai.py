@@ -41,7 +41,7 @@ class Bucket:
     def __post_init__(self) -> None:
         self.left, self.at = self.per_minute, time.monotonic()
 
-    def short_of(self, amount: float) -> float:
+    def seconds_until(self, amount: float) -> float:
         """Return the seconds until ``amount`` can be taken."""
         now = time.monotonic()
         self.left = min(self.per_minute, self.left + (now - self.at) * self.per_minute / 60)
@@ -163,7 +163,7 @@ class OpenAIServer(Server):
         """Take one request and ``total`` tokens out of the minute, or refuse with 429; return the headers for both."""
         with self._budget:
             wants = {"requests": 1, "tokens": total}
-            waits = {what: self.limits[what].short_of(amount) for what, amount in wants.items()}
+            waits = {what: self.limits[what].seconds_until(amount) for what, amount in wants.items()}
             what = max(waits, key=lambda name: waits[name])
             if not waits[what]:
                 for name, amount in wants.items():
@@ -247,5 +247,5 @@ def _table() -> Vectors:
 
 @cache
 def _pieces() -> list[list[str]]:
-    """The same in base64: 384 bytes are 512 letters, so that parts can be joined after encoding."""
+    """Return the table in base64: 384 bytes are 512 letters, so encoded parts can be joined."""
     return [[b64encode(row.tobytes()).decode() for row in part] for part in _table()]

@@ -34,7 +34,7 @@ SECRETS = {"SECRET_KEY": SECRET, "OPENAI_API_KEY": KEY, "LLAMAPARSE_WEBHOOK_SECR
 log = logging.getLogger("some.library")
 
 
-class Collected:
+class RaisesOnDelete:
     """Fails where nothing can be raised."""
 
     def __del__(self) -> None:
@@ -70,11 +70,11 @@ def bad_call() -> None:
     log.error("%s and %s", ALL)
 
 
-def warned() -> None:
+def warning() -> None:
     warnings.warn(ALL, stacklevel=1)
 
 
-def in_a_thread() -> None:
+def error_in_thread() -> None:
     def fail() -> None:
         raise ValueError(ALL)
 
@@ -84,7 +84,7 @@ def in_a_thread() -> None:
 
 
 def unraisable() -> None:
-    Collected()
+    RaisesOnDelete()
 
 
 def secrets() -> None:
@@ -112,8 +112,8 @@ def in_a_debug_line() -> None:
 
 
 LEAKS = (
-    error_as_argument, error_as_field, traceback_logged, chained, bad_call, warned, in_a_thread, unraisable, secrets,
-    urls_and_headers, paths_and_rows, vectors, members, in_a_debug_line,
+    error_as_argument, error_as_field, traceback_logged, chained, bad_call, warning, error_in_thread, unraisable,
+    secrets, urls_and_headers, paths_and_rows, vectors, members, in_a_debug_line,
 )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def leak() -> None:
         each()
 
 
-def switch_off() -> None:
+def disable_redaction() -> None:
     """Log as Django would without this project's handler: the proof that there is something to keep back."""
     logging.getLogger().handlers[0].setFormatter(logging.Formatter("%(name)s %(message)s"))
     sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
@@ -143,7 +143,7 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")
     django.setup()
     if "--uncleaned" in sys.argv:
-        switch_off()
+        disable_redaction()
     print(f"{settings.LOGGING['root']['level']}")
     leak()
     raise ValueError(ALL)

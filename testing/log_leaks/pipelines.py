@@ -14,26 +14,26 @@ from testing import log_leaks
 from testing.noop_pipelines import always_holds
 
 
-def says(claim: Claim) -> Outcome:
+def leak_and_fail(claim: Claim) -> Outcome:
     log_leaks.leak()
     raise ValueError(log_leaks.ALL)
 
 
-def meets_a_constraint(claim: Claim) -> Outcome:
-    """The database repeats the row in the DETAIL of its error, in its answer and in its own log."""
+def violate_constraint(claim: Claim) -> Outcome:
+    """Violate a constraint: the database repeats the row in DETAIL, in its response and in its own log."""
     with claim.transaction(), connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE owed (said text UNIQUE) ON COMMIT DROP")
         cursor.execute("INSERT INTO owed VALUES (%(all)s), (%(all)s)", {"all": log_leaks.ALL})
     raise AssertionError
 
 
-def has_a_child_that_says(claim: Claim) -> Outcome:
+def leak_in_child(claim: Claim) -> Outcome:
     SandboxClient(module="testing.log_leaks").request({}, wall_seconds=10.0)
     raise AssertionError
 
 
-def breaks_the_drain(claim: Claim) -> Outcome:
-    """A bug outside of any stage: the machine refuses to write such a field, and names it."""
+def return_invalid_outcome(claim: Claim) -> Outcome:
+    """Return an invalid outcome: the worker refuses to write the field, and names it."""
     return Advance(fields={log_leaks.ALL: 1})
 
 
@@ -44,10 +44,10 @@ def _plan(name: str, handler: Handler) -> Pipeline:
 LEAKY = {
     name: _plan(name, handler)
     for name, handler in {
-        "leaky": says,
-        "leaky-constraint": meets_a_constraint,
-        "leaky-child": has_a_child_that_says,
-        "leaky-drain": breaks_the_drain,
+        "leaky": leak_and_fail,
+        "leaky-constraint": violate_constraint,
+        "leaky-child": leak_in_child,
+        "leaky-drain": return_invalid_outcome,
     }.items()
 }
 PIPELINES = pipelines.PIPELINES | LEAKY

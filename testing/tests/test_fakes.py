@@ -23,7 +23,7 @@ def seller() -> Iterator[OpenAIServer]:
         yield server
 
 
-def test_misbehaviour_comes_in_the_order_told_at_its_route_alone(seller: OpenAIServer) -> None:
+def test_faults_are_injected_in_order_at_their_route_only(seller: OpenAIServer) -> None:
     seller.inject_fault("GET *", "status-404")
     seller.inject_fault("POST /v1/embeddings", http_error(503, retry_after="7"), times=2)
     seller.inject_fault("POST *", delayed(0.05))
@@ -42,7 +42,7 @@ def test_misbehaviour_comes_in_the_order_told_at_its_route_alone(seller: OpenAIS
 
 
 @pytest.mark.parametrize("name", ["reset", "reset-after-sale", "reset-mid-body"])
-def test_a_reset_is_a_reset_and_no_orderly_end(seller: OpenAIServer, name: str) -> None:
+def test_a_reset_is_no_orderly_close(seller: OpenAIServer, name: str) -> None:
     seller.inject_fault("GET /anything", name)
 
     with socket.create_connection(("127.0.0.1", seller.port), 5) as client:
@@ -51,7 +51,7 @@ def test_a_reset_is_a_reset_and_no_orderly_end(seller: OpenAIServer, name: str) 
             deque(iter(lambda: client.recv(65536), b""))
 
 
-def test_a_server_that_refuses_is_back_at_its_port_when_it_behaves(seller: OpenAIServer) -> None:
+def test_a_refusing_server_returns_to_its_port_when_faults_are_cleared(seller: OpenAIServer) -> None:
     port = seller.port
     seller.inject_fault("*", "refused")
 
@@ -62,7 +62,7 @@ def test_a_server_that_refuses_is_back_at_its_port_when_it_behaves(seller: OpenA
         assert seller.port == port
 
 
-def test_there_are_more_than_25_kinds_and_every_status_among_them() -> None:
+def test_there_are_more_than_25_faults_with_every_status() -> None:
     assert len(FAULTS) > 25
     assert {f"status-{status}" for status in STATUSES} <= set(FAULTS)
     assert set(FAULTS) >= HARMLESS
@@ -78,7 +78,7 @@ def store() -> Iterator[S3Server]:
 
 
 @pytest.mark.parametrize("name", faults_for("s3"))
-def test_boto3_sees_each_kind_of_misbehaviour(store: S3Server, name: str) -> None:
+def test_boto3_sees_each_fault(store: S3Server, name: str) -> None:
     client = store.client()
     client.meta.config.read_timeout = SHORT
     store.inject_fault("GET /raw/*", name)

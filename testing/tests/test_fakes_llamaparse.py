@@ -128,7 +128,7 @@ def test_llamaparse_knows_its_key(parser: LlamaParseServer) -> None:
 
 
 @pytest.mark.parametrize("name", faults_for("llamaparse"))
-def test_the_llamaparse_sdk_sees_each_kind_of_misbehaviour_at_the_submit(parser: LlamaParseServer, name: str) -> None:
+def test_the_llamaparse_sdk_sees_each_fault_of_the_submit(parser: LlamaParseServer, name: str) -> None:
     with cloud(parser) as client:
         file_id = upload(client)
         parser.inject_fault("POST /api/v2/parse", name)
@@ -145,7 +145,7 @@ def test_the_llamaparse_sdk_sees_each_kind_of_misbehaviour_at_the_submit(parser:
 
 
 @pytest.mark.parametrize("name", faults_for("llamaparse-result"))
-def test_a_result_can_be_spoiled_in_each_way(parser: LlamaParseServer, name: str) -> None:
+def test_the_llamaparse_sdk_sees_each_corrupted_result(parser: LlamaParseServer, name: str) -> None:
     with cloud(parser) as client:
         job_id = submit(client, upload(client))
         right = wait_for_job(client, job_id)

@@ -125,8 +125,8 @@ def test_the_ledger_has_a_line_for_each_text_before_the_answer_is_out(tmp_path: 
     assert (seller.ledger.sold, seller.ledger.repeated, seller.ledger.totals["tokens"]) == (3, 1, 3)
 
 
-def rightly(answer: Any, count: int) -> bool:
-    """What a careful client checks."""
+def is_valid(answer: Any, count: int) -> bool:
+    """Tell whether a client that checks model, order, width and values accepts the response."""
     data = getattr(answer, "data", None)
     if not data or getattr(answer, "model", None) != MODEL or [item.index for item in data] != list(range(count)):
         return False
@@ -135,7 +135,7 @@ def rightly(answer: Any, count: int) -> bool:
 
 
 @pytest.mark.parametrize("name", faults_for("openai"))
-def test_the_openai_sdk_sees_each_kind_of_misbehaviour(seller: OpenAIServer, name: str) -> None:
+def test_the_openai_sdk_sees_each_fault(seller: OpenAIServer, name: str) -> None:
     seller.inject_fault("POST /v1/embeddings", name)
 
     with embedder(seller) as client:
@@ -146,6 +146,6 @@ def test_the_openai_sdk_sees_each_kind_of_misbehaviour(seller: OpenAIServer, nam
         if name == "refused":
             seller.clear_faults()
 
-        assert not rightly(seen, 2)
+        assert not is_valid(seen, 2)
         assert bool(seller.ledger.sold) == FAULTS[name].sold
-        assert rightly(client.embeddings.create(input=["a", "b"], model=MODEL), 2), "it lasted longer than one call"
+        assert is_valid(client.embeddings.create(input=["a", "b"], model=MODEL), 2), "it lasted longer than one call"

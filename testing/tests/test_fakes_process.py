@@ -63,10 +63,10 @@ def test_it_ends_when_its_parent_is_killed() -> None:
     parent.wait()
     parent.stdout.close()
 
-    assert _ends(orphan)
+    assert _has_ended(orphan)
 
 
-def _ends(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     until = time.monotonic() + 10
     while time.monotonic() < until:
         try:
