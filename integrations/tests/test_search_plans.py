@@ -35,12 +35,17 @@ def believed(request: pytest.FixtureRequest, never_vacuumed: None, ana: Person, 
     return source
 
 
-def many(source: ConnectedSource, count: int) -> None:
+def many(source: ConnectedSource, count: int, *, model: str | None = None) -> None:
+    """Insert records of one text: embedded by ``model``, or waiting for a vector."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO source_documents (user_id, source_id, external_id, document_type, raw_payload, text)
-               SELECT %s, %s, 'note:' || n, 'hubspot.note', '{}', 'apples and pears' FROM generate_series(1, %s) n""",
-            [source.user_id, source.pk, count],
+            """INSERT INTO source_documents (user_id, source_id, external_id, document_type, raw_payload, text,
+                                             embedding_model, embedding_text_sha256, embedding)
+               SELECT %(user)s, %(source)s, 'note:' || n, 'hubspot.note', '{}', 'apples and pears', %(model)s,
+                      CASE WHEN %(model)s::text IS NOT NULL THEN sha256('apples and pears') END,
+                      CASE WHEN %(model)s::text IS NOT NULL THEN array_fill(0.1, ARRAY[1536])::vector END
+               FROM generate_series(1, %(count)s) n""",
+            {"user": source.user_id, "source": source.pk, "model": model, "count": count},
         )
 
 
@@ -114,6 +119,7 @@ def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSourc
 
 def test_what_waits_is_not_looked_for_among_what_is_done(believed: ConnectedSource) -> None:
     model = record_embedding.of_tenant(believed.user_id).model
+    many(believed, 2_000, model=model)  # with fewer, an index of all records is as short as the one of those that wait
     with connection.cursor() as cursor:
         cursor.execute(embedding_backfill.PLANNER_SETTINGS)
         sql = embedding_backfill.BATCH.format(table="source_documents", condition=embedding_backfill.CONDITION)
