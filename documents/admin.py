@@ -34,7 +34,7 @@ class DocumentAdmin(ReadOnlyAdmin):
     id_fields = ("document_id", "user_id")
     ordering = ("-created_at", "document_id")
     fields = (
-        ("document_id", "user_id"), ("job", "about"), ("processing_status", "chunks_version"),
+        ("document_id", "user_id"), ("job", "related_lists"), ("processing_status", "chunks_version"),
         ("mime", "bytes_len", "pages"), ("parser", "parse_fallback", "ocr"), "failed_pages",
         ("created_at", "updated_at"), ("upload_expires_at", "stored_at"),
     )  # fmt: skip
@@ -54,7 +54,7 @@ class DocumentAdmin(ReadOnlyAdmin):
             return None
         return format_html(LINK, reverse("console:job", args=[job.pk]), job.pk)
 
-    def about(self, document: Document) -> SafeString:
+    def related_lists(self, document: Document) -> SafeString:
         links = ((f"{reverse(route)}?q={document.pk}", label) for label, route in RELATED_LISTS)
         return format_html_join(", ", LINK, links)
 

@@ -88,7 +88,7 @@ def embed_texts(task: EmbeddingTask[T]) -> None:
         _ConcurrentCalls(task, task.embedder).run()
         return
     batches = _Batches(task)
-    while batch := batches.next():
+    while batch := batches.pop():
         try:
             vectors = task.embedder.embed([each.text for each in batch])
         except guard.VendorRefused as refused:
@@ -105,7 +105,7 @@ class _Batches(Generic[T]):
         self._task = task
         self._queue: list[Sequence[T]] = []  # the last is the next
 
-    def next(self) -> Sequence[T]:
+    def pop(self) -> Sequence[T]:
         return self._queue.pop() if self._queue else self._task.next_batch()
 
     def put_back(self, batch: Sequence[T]) -> None:
@@ -161,7 +161,7 @@ class _ConcurrentCalls(Generic[T]):
     def _launch(self, *, is_saving: bool = False) -> None:
         """Start calls as far as rate limit, budget and breaker allow. ``is_saving``: a response waits to be saved."""
         is_idle = not self._in_flight and not is_saving
-        while self._failure is None and len(self._in_flight) < self._max_calls and (batch := self._batches.next()):
+        while self._failure is None and len(self._in_flight) < self._max_calls and (batch := self._batches.pop()):
             if reason := self._task.stop_reason():
                 self._failure = Wait(0.0, reason)
                 return

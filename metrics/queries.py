@@ -26,12 +26,12 @@ class Period:
     step: timedelta
     total_resolution: Resolution
 
-    def since(self, now: datetime) -> datetime:
+    def start(self, now: datetime) -> datetime:
         start = now - self.length + self.step
         return start - (start - EPOCH) % self.step
 
     def points(self, now: datetime) -> list[datetime]:
-        since = self.since(now)
+        since = self.start(now)
         return [since + self.step * n for n in range(int((now - since) / self.step) + 1)]
 
 
@@ -94,7 +94,7 @@ def series(metric: str, period: Period, now: datetime, *, label: int | None = 1)
         "metric": metric,
         "resolution": period.resolution.value,
         "step": period.step,
-        "since": period.since(now),
+        "since": period.start(now),
         "label": label,
     }
     points: dict[str, dict[datetime, Point]] = {}

@@ -1,4 +1,4 @@
-"""Imports go one way (DESIGN §2), files and functions stay readable (STYLE)."""
+"""Import direction, sizes and names of modules, and the paths that the guides name."""
 
 from __future__ import annotations
 
@@ -18,29 +18,24 @@ ORDER = (
 TOOLS = ("testing", "benchmarks", "samples")
 LONGEST_FILE, LONGEST_FUNCTION = 500, 50
 # Gerunds and participles that are nouns of the field.
-NOUNS = set(  # noqa: SIM905
-    """
-    batching billed billing binding branding caching chunking embed embedded embedding encoding framing
-    fuzzing heading highlighting indexing listing locked logging mapping numbering parsing pinning pricing
-    ranking reembed reindexing rendering reprocessing reranking scheduling setting sharding speed splitting
-    stemming streaming testing throttling tracing
-    """.split()
-)
+NOUNS = """
+batching billed billing binding branding caching chunking embed embedded embedding encoding framing fuzzing heading
+highlighting indexing listing locked logging mapping numbering parsing pinning pricing ranking reembed reindexing
+rendering reprocessing reranking scheduling setting sharding speed splitting stemming streaming testing throttling
+tracing
+"""
 # Words of closed classes, and irregular participles: alone they name nothing.
-PARTICLES = set(
-    """
-    about above across after again against ahead along among anew apart around as aside at away back before
-    behind below beneath beside besides between beyond by down during except for from here in inside into
-    like near next of off on onto out outside over past since there through till to together toward under
-    until up upon with within without and but if or so than then when where while what who whom whose which
-    how why whether all any both each either every few many more most much neither none one other some such
-    that this whatever whoever anybody anyone anything everybody everyone everything nobody nothing somebody
-    someone something myself ours begun borne bought bound broken brought built caught chosen come done
-    drawn driven fallen felt found frozen given gone grown had heard held hidden kept known laid left lent
-    let lost made meant met paid said seen sent shown sold spent spoken stood taken taught thought thrown
-    told understood won worn written
-    """.split()
-)
+PARTICLES = """
+about above across after again against ahead along among anew apart around as aside at away back before behind below
+beneath beside besides between beyond by down during except for from here in inside into like near next of off on
+onto out outside over past since there through till to together toward under until up upon with within without and
+but if or so than then when where while what who whom whose which how why whether all any both each either every few
+many more most much neither none one other some such that this whatever whoever anybody anyone anything everybody
+everyone everything nobody nothing somebody someone something myself ours begun borne bought bound broken brought
+built caught chosen come done drawn driven fallen felt found frozen given gone grown had heard held hidden kept
+known laid left lent let lost made meant met paid said seen sent shown sold spent spoken stood taken taught thought
+thrown told understood won worn written
+"""
 DOCUMENTS = ("README.md", "CONTRIBUTING.md")
 PATH = re.compile(r"`([\w.-]+(?:/[\w.<>-]+)*/?)`|\]\(([\w./-]+)(?:#[\w-]+)?\)")
 
@@ -115,7 +110,7 @@ def test_files_and_functions_are_short() -> None:
 def is_riddle(name: str) -> bool:
     """Tell whether a module's name ends in a gerund or participle that is no noun, or is no noun at all."""
     last = name.rpartition("_")[2]
-    return name in PARTICLES or (re.fullmatch(r"\w+(ing|ed)", last) is not None and last not in NOUNS)
+    return name in PARTICLES.split() or (re.fullmatch(r"\w+(ing|ed)", last) is not None and last not in NOUNS.split())
 
 
 def public_names(source: str) -> Iterator[str]:
@@ -139,15 +134,15 @@ def test_public_names_are_more_than_a_particle() -> None:
         f"{path.relative_to(ROOT)}:{name}"
         for path in modules(*ORDER)
         for name in public_names(path.read_text())
-        if name.lower() in PARTICLES
+        if name.lower() in PARTICLES.split()
     }
 
     assert riddles == set()
 
 
-@pytest.mark.parametrize("name", ["enacted", "beside", "feeding", "anew", "told", "catching_up", "signing_in"])
+@pytest.mark.parametrize("name", ["enacted", "beside", "feeding", "anew", "told", "signed", "catching"])
 def test_the_tests_above_know_a_riddle(name: str) -> None:
-    assert is_riddle(name) or name in PARTICLES or is_riddle(name.partition("_")[0])
+    assert is_riddle(name)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -55,7 +55,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
         return min(self.bounded_count, MAX_ROWS)
 
     @property
-    def more(self) -> bool:
+    def has_more_rows(self) -> bool:
         return self.bounded_count > MAX_ROWS
 
     def validate_number(self, number: Any) -> int:

@@ -69,12 +69,12 @@ def _before_heading(structure: Structure, window: Window) -> int:
 def _around_block(structure: Structure, window: Window, fits: Callable[[Block], bool]) -> int:
     """Keep the block that the window would cut in one chunk if it fits one, else cut it at a line."""
     high = window.high
-    if (fence := structure.fences.around(high)) and fence.start < high:
+    if (fence := structure.fences.block_at(high)) and fence.start < high:
         before = structure.above_headings(fence.start, window.floor)
         if before > window.floor and (before >= window.half or fits(fence)):
             return before
         return _line_end(structure.text, max(window.floor, fence.start), window)
-    if (table := structure.tables.around(high)) and table.start < high:
+    if (table := structure.tables.block_at(high)) and table.start < high:
         before = structure.above_headings(table.start, window.floor)
         if before >= window.half or (before >= window.low and (high <= table.body or fits(table))):
             return before

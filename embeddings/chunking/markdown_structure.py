@@ -47,7 +47,7 @@ class Blocks:
         self.bodies.append(block.body)
         self.ends.append(block.end)
 
-    def around(self, offset: int) -> Block | None:
+    def block_at(self, offset: int) -> Block | None:
         """Return the block that the character at offset is in."""
         if not self.starts:
             return None
@@ -83,7 +83,7 @@ class Structure:
 
     def block_around(self, offset: int) -> Block | None:
         """Return the fence or table that the character at offset is in."""
-        return self.fences.around(offset) or self.tables.around(offset)
+        return self.fences.block_at(offset) or self.tables.block_at(offset)
 
     def headings(self, low: int, high: int) -> Iterator[Heading]:
         """Yield the headings that start in [low, high); a `#` in code or in a table is none."""
@@ -119,7 +119,7 @@ class Structure:
             if above < done or not {"|", "-"} <= set(delimiter[0]):
                 continue
             start = self.text.rfind("\n", done, above) + 1 or done
-            if "|" not in self.text[start:above] or self.fences.around(start) or self.fences.around(above + 1):
+            if "|" not in self.text[start:above] or self.fences.block_at(start) or self.fences.block_at(above + 1):
                 continue
             rows = _ROWS.match(self.text, delimiter.end())
             end = rows.end() + 1 if rows else body

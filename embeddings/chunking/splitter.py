@@ -137,7 +137,7 @@ class Splitter:
 
     def _header(self, at: int) -> tuple[tuple[int, int] | None, int]:
         """Return place and tokens of the header that a chunk starting at `at` repeats."""
-        table = self.structure.tables.around(at)
+        table = self.structure.tables.block_at(at)
         if not table or at < table.body:
             return None, 0
         if self._header_tokens[0] != table.start:
@@ -149,7 +149,7 @@ class Splitter:
         """Return where the last whole sentences or lines before `at` start within its section, outside other blocks."""
         structure = self.structure
         section = self.path[-1].start if self.path else 0
-        fence = structure.fences.around(at)
+        fence = structure.fences.block_at(at)
         blocks = max(structure.fences.last_end(at), structure.tables.last_end(at), fence.start if fence else 0)
         floor = max(self._last_start + 1, section, blocks)
         if floor < at:

@@ -126,7 +126,7 @@ def _embed_batch(user_id: UUID) -> int:
     """Embed and store one call's texts; return how many records have their vector, or are known to get none."""
     vectors = record_embedding.of_tenant(user_id)
     for table in TABLES:
-        params = {"user": user_id, "model": vectors.model, "most": vectors.most, "refused": list(_refused)}
+        params = {"user": user_id, "model": vectors.model, "most": vectors.batch_size, "refused": list(_refused)}
         with transaction.atomic():
             execute(PLANNER_SETTINGS, {})
             rows = execute(BATCH.format(table=table, condition=CONDITION), params)

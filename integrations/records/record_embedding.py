@@ -57,7 +57,7 @@ class Vectors(EmbeddingTask[TruncatedText]):
         return f"{self.embedder.model}@{self.embedder.version}"
 
     @property
-    def most(self) -> int:
+    def batch_size(self) -> int:
         return max(1, min(int(settings.EMBEDDING_BATCH_SIZE), self.embedder.batch_size))
 
     def reuse(self, texts: Sequence[RecordText]) -> None:
@@ -76,7 +76,7 @@ class Vectors(EmbeddingTask[TruncatedText]):
 
         Vectors that were bought before an error stay in ``found``.
         """
-        self._batches = _batches(self.missing(texts), self.most)
+        self._batches = _batches(self.missing(texts), self.batch_size)
         embed_texts(self)
 
     def next_batch(self) -> Sequence[TruncatedText]:
@@ -115,7 +115,7 @@ def batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:
         if not new:
             idle.append(draft)
             continue
-        if batch and len(lacking | new) > vectors.most:
+        if batch and len(lacking | new) > vectors.batch_size:
             yield batch
             batch, lacking = [], set()
         batch.append(draft)

@@ -463,13 +463,13 @@ def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpo
 def test_a_delta_goes_on_past_a_record_that_cannot_be_read(broken: Any) -> None:
     good = {"id": "8", "properties": {"hs_lastmodifieddate": "2026-06-01T00:00:00.000Z"}}
 
-    by_time = SearchCursor(5).after(hubspot.DEALS, [good, broken], more=True)
-    by_id = SearchCursor(5, "7").after(hubspot.DEALS, [good, broken], more=True)
+    by_time = SearchCursor(5).next_cursor(hubspot.DEALS, [good, broken], more=True)
+    by_id = SearchCursor(5, "7").next_cursor(hubspot.DEALS, [good, broken], more=True)
 
     assert (by_time, by_id) == (SearchCursor(SINCE_MS), SearchCursor(5, "8"))
     for place in (SearchCursor(5), SearchCursor(5, "8")):
         with pytest.raises(Retryable):
-            place.after(hubspot.DEALS, [broken], more=True)
+            place.next_cursor(hubspot.DEALS, [broken], more=True)
 
 
 def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(

@@ -89,7 +89,7 @@ def spool_artifacts(spec: ArtifactSpec) -> Iterator[Spool]:
                 "chunk_meta": meta,
             }
             content = canonical_json(passage).encode()
-            spool.add(Entry.of(keys.chunk(spec.law_id, chunk_id), content, chunk_id), content)
+            spool.add(Entry.from_content(keys.chunk(spec.law_id, chunk_id), content, chunk_id), content)
             if vector is None:
                 spool.missing.append(chunk_id)
                 continue
@@ -158,7 +158,7 @@ def upload_artifacts(
         if not spool.chunks:
             raise Permanent(NO_CHUNKS, "There is nothing in the law to upload.")
         law = canonical_json(version.canonical).encode()
-        manifest = _build_manifest(version, spec, spool, Entry.of(keys.law(version.law_id), law))
+        manifest = _build_manifest(version, spec, spool, Entry.from_content(keys.law(version.law_id), law))
         content = manifest.content()
         sha256 = hashlib.sha256(content).hexdigest()
         if sha256 == known:

@@ -38,7 +38,7 @@ class Entry:
     chunk_id: UUID | None = None
 
     @classmethod
-    def of(cls, key: str, content: bytes, chunk_id: UUID | None = None) -> Entry:
+    def from_content(cls, key: str, content: bytes, chunk_id: UUID | None = None) -> Entry:
         return cls(key, hashlib.sha256(content).hexdigest(), len(content), chunk_id)
 
     @classmethod

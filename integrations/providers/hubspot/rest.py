@@ -56,7 +56,7 @@ class SearchCursor:
     archived: bool = False
 
     @classmethod
-    def at(cls, since: datetime) -> Self:
+    def from_time(cls, since: datetime) -> Self:
         return cls(_milliseconds(since))
 
     @classmethod
@@ -81,7 +81,7 @@ class SearchCursor:
         sorts = [{"propertyName": order, "direction": "ASCENDING"}]
         return {"filterGroups": [{"filters": filters}], "sorts": sorts}
 
-    def after(self, kind: ObjectType, rows: Sequence[Any], *, more: bool) -> SearchCursor | None:
+    def next_cursor(self, kind: ObjectType, rows: Sequence[Any], *, more: bool) -> SearchCursor | None:
         """Return the cursor of the next search; None after the last.
 
         Never the provider's own ``after``: it is an offset, so that a record which changes meanwhile, and goes to the
@@ -120,7 +120,7 @@ class Client:
             return self._list(object_type, {"after": following})
         if since is None:
             return Page([], expired=True)
-        cursor = SearchCursor.parse(following) if following else SearchCursor.at(overlap_start(since))
+        cursor = SearchCursor.parse(following) if following else SearchCursor.from_time(overlap_start(since))
         return self._list_archived(object_type, cursor) if cursor.archived else self._search(object_type, since, cursor)
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
@@ -160,8 +160,8 @@ class Client:
         associated = self._with_associations(kind, rows)
         items, failed = parse_items(associated, partial(parse_item, kind), kind.singular, "id")
         merged = [deletion for winner in items for deletion in merged_items(kind, winner)]
-        following = cursor.after(kind, rows, more=bool(rows and _next(body)))
-        archive = SearchCursor.at(overlap_start(since)).archive()
+        following = cursor.next_cursor(kind, rows, more=bool(rows and _next(body)))
+        archive = SearchCursor.from_time(overlap_start(since)).archive()
         return Page([*items, *merged], following=str(following or archive), failed=failed)
 
     def _with_associations(self, kind: ObjectType, rows: Sequence[Any]) -> Sequence[Any]:

@@ -44,7 +44,7 @@ class PagePosition:
         """Return whether a page begins no later than the last one has ended."""
         return self.start == 1 or not self.known or any(id_or_none(row, "Id") in self.known for row in rows)
 
-    def after(self, rows: Sequence[Any], most: int) -> PagePosition | None:
+    def next_position(self, rows: Sequence[Any], most: int) -> PagePosition | None:
         if len(rows) < most:
             return None
         shared = rows[-min(OVERLAP, most // 2) :] if most > 1 else []
@@ -95,7 +95,7 @@ class Client:
         while not position.joins(rows):
             position = PagePosition(max(1, position.start - most), position.known)
             body, rows = self._query(kind, position.start, most)
-        after = position.after(rows, most)
+        after = position.next_position(rows, most)
         items, failed = parse_items(rows, partial(parse_item, kind), kind.singular, "Id")
         cursor = None if following else _server_time(body)
         return Page(items, following=json.dumps(asdict(after)) if after else None, failed=failed, cursor=cursor)
