@@ -1,4 +1,4 @@
-"""Laws of the shared corpus, and each version of them on its way into it (spec 004)."""
+"""Models of statutes (spec 004): laws, their versions, and SQS consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 
 class Law(models.Model):
-    """What is found of a law today. ``law_id`` is the message's document_id, a text as in the spec."""
+    """A law and its live version. ``law_id`` is the message's document_id, a text as in the spec."""
 
     class Status(models.TextChoices):
         PROCESSING = "processing"
@@ -18,7 +18,7 @@ class Law(models.Model):
         FAILED = "failed"
 
     law_id = models.TextField(primary_key=True)
-    version = models.TextField()  # of what is found
+    version = models.TextField()  # the live one
     status = models.TextField(choices=Status.choices)
     title = models.TextField(db_default="", default="")
     language = models.TextField(db_default="", default="")
@@ -42,9 +42,9 @@ class Law(models.Model):
 
 
 class LawVersion(models.Model):
-    """One version of a law, which is processed once: its row is the lock, its job the work (spec 004 §5.2).
+    """A version of a law, which is processed once: its row is the processing lock (spec 004 §5.2).
 
-    Done anew while it is found, it has another row, of its other document (``statutes.reprocessing``).
+    Reprocessed while it is live, it has another row, of its second document (``statutes.reprocessing``).
     """
 
     document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of versions.document_ids
@@ -59,11 +59,11 @@ class LawVersion(models.Model):
     uploader_id = models.TextField(db_default="", default="")
     priority = models.TextField(db_default="normal", default="normal")
     ingest_timestamp = models.DateTimeField(null=True)
-    canonical = models.JSONField(null=True)  # the law as normalized, until its artifacts are uploaded and after
-    # Passages that the embedder refuses: everything else of the law is kept (spec 004 §5.1, partial failures).
+    canonical = models.JSONField(null=True)  # the canonical JSON
+    # Ids of passages that the embedder refuses; the others are kept (spec 004 §5.1, partial failures).
     refused = models.JSONField(db_default=[], default=list)
-    reprocessed = models.IntegerField(db_default=0, default=0)  # how often what is missing was asked for again
-    manifest_sha256 = models.TextField(null=True)  # set with the upload of the manifest, the last of the artifacts
+    reprocessed = models.IntegerField(db_default=0, default=0)  # how often missing passages were requested
+    manifest_sha256 = models.TextField(null=True)  # of the uploaded manifest, the last of the artifacts
     error_code = models.TextField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
@@ -75,7 +75,7 @@ class LawVersion(models.Model):
         indexes = [
             models.Index(F("created_at").desc(), "document_id", name="ix_law_versions_created"),
             models.Index("status", F("created_at").desc(), "document_id", name="ix_law_versions_status"),
-            # What is begun and not read: stages._MORE_URGENT looks here for what goes first.
+            # Versions that wait for their download: queries.MORE_URGENT looks them up by priority.
             models.Index(
                 "priority",
                 name="ix_law_versions_urgent",
@@ -96,7 +96,7 @@ class LawVersion(models.Model):
 
 
 class Consumer(models.Model):
-    """A process that reads the queue, as it says of itself (spec 004 §1)."""
+    """A process that consumes the queue, and its status (spec 004 §1)."""
 
     class State(models.TextChoices):
         BOOT = "boot"

@@ -48,7 +48,7 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(part, dict):
             return part
         name = str(part.get("$ref", "")).removeprefix("#/$defs/")
-        # Keywords beside a reference hold too, and must not be replaced by the definition.
+        # Sibling keywords of a reference apply too, and must not be replaced by the definition.
         if name in definitions and name not in parents and part.keys() <= {"$ref", "description"}:
             return inline(definitions[name], parents | {name})
         return {key: inline(child, parents) for key, child in part.items()}

@@ -42,7 +42,7 @@ def mortal() -> Iterator[InterruptibleS3Server]:
 def s3(
     mortal: InterruptibleS3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InterruptibleS3Server]:
-    """The bucket of what is read and written without a law's way there."""
+    """Provide a bucket for tests of the S3 client and the artifacts alone."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", mortal.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", mortal.secret_key)
     settings.STATUTES_BUCKET, settings.STATUTES_S3_ENDPOINT_URL = BUCKET, mortal.url

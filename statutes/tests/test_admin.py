@@ -125,7 +125,7 @@ def test_a_law_that_fails_is_found_from_its_id_and_named_wherever_its_job_is_tol
 
 @pytest.fixture
 def version() -> LawVersion:
-    """A version as another deployment's artifacts leave it: found, without a job."""
+    """Create a live version without a job, as the import of artifacts does."""
     Law.objects.create(law_id="LIVA", version="2024-01", status="embedded")
     return LawVersion.objects.create(
         document_id=versions.document_id("LIVA", "2024-01"), law_id="LIVA", version="2024-01", bucket=BUCKET,

@@ -35,7 +35,7 @@ def articles(chunks: list[Chunk]) -> list[tuple[str, ...]]:
 
 
 def text_of(many: int) -> str:
-    """A text of about so many tokens."""
+    """Return a text of about so many tokens."""
     return SENTENCE * (many // tokenizer.count_tokens(SENTENCE))
 
 

@@ -77,7 +77,7 @@ def refusal_code(folder: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A law's artifacts on this disk; nothing of it in the database."""
+    """Return a folder of a law's artifacts; the database has nothing of it."""
     published_folder(create_version())
     for key, content in stored_objects().items():
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ def queue(queue: Queue, settings: Settings) -> Queue:
 
 @pytest.fixture(scope="module")
 def others_messages(queues: SqsServer) -> Queue:
-    """The queue of the processes."""
+    """Create the queue of the processes."""
     return queues.create_queue()
 
 
@@ -79,7 +79,7 @@ def send_signal(number: int, after: float) -> threading.Timer:
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """The command's handlers and its alarm do not outlive the test."""
+    """Restore the signal handlers and the alarm after the test."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():

@@ -50,7 +50,7 @@ def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
 
 @pytest.fixture
 def model(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
-    """The corpus has a model of its own, which refuses what speaks of the border."""
+    """Set a model for statutes that refuses texts about the border."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
     vendor.poison = "fronteriza"
     return vendor

@@ -212,7 +212,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: 
 
 @pytest.fixture
 def choosy(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
-    """The corpus has a model of its own, which refuses what speaks of the border."""
+    """Set a model for statutes that refuses texts about the border."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
     vendor.poison = "fronteriza"
     return vendor

@@ -104,7 +104,7 @@ def function() -> Iterator[Lambda]:
 
 @pytest.fixture
 def refusing(function: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lambda]:
-    """A function that is not there, as it is when an operator has misspelled it."""
+    """Configure a function that does not exist, as when an operator has misspelled it."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", function.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")

@@ -114,7 +114,7 @@ def taken_out(document_id: Any) -> None:
 
 @pytest.fixture
 def apart(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer:  # noqa: F811
-    """The laws have another model than everybody else, and its vendor is down."""
+    """Set another model for statutes, whose vendor is down."""
     settings.EMBEDDER, settings.EMBEDDERS_OF = "local", {SYSTEM_TENANT_ID: "openai"}
     create_searchable_statute("LIVA", "Artículo 1. La tasa de los puertos es del dieciséis por ciento.")
     vendor.inject_fault("POST /v1/embeddings", "status-500", times=5)

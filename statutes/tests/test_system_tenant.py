@@ -60,7 +60,7 @@ SECRET = "a-secret-of-the-project-that-is-long-enough-for-HS256"
 
 @pytest.fixture
 def searchable_law(laws: S3Server, settings: Any) -> None:
-    """A law and a tenant's document, both found with one model; there is another."""
+    """Create a law and a tenant's document, both embedded with one of two models."""
     process(laws, law_xml(TAXED, RATE))
     create_chunked_job(passage_texts(2), user_id=TENANT)
     worker.drain()

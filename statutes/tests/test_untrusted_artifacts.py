@@ -84,7 +84,7 @@ UNPACKED = 24 << 20
 
 
 def lying() -> bytes:
-    """A DOCX of a few KB whose body says that it has 100 bytes, and has 24 MB."""
+    """Return a DOCX of a few KB whose body claims 100 bytes, and has 24 MB."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         archive.writestr(docx.BODY, b" " * UNPACKED)

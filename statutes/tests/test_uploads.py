@@ -38,7 +38,7 @@ class Endpoint:
 
 @pytest.fixture
 def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
-    """A queue, and a bucket of uploads that tells it of what is put there."""
+    """Create a queue, and a bucket of uploads that notifies it."""
     settings.SQS_WAIT_SECONDS, settings.STATUTES_BUCKET = 1, "fiscal"
     use_s3_storage(settings, Endpoint(queues.endpoint))  # type: ignore[arg-type]
     s3 = boto3.client(

@@ -104,7 +104,7 @@ def test_the_body_is_where_the_package_says() -> None:
 
 
 def encrypted_docx() -> bytes:
-    """A member's flag says that it needs a password; zipfile asks for it before it reads."""
+    """Return an archive whose members have the password flag, which zipfile checks before it reads."""
     content = bytearray(docx_bytes(paragraphs("Artículo 1. La ley.")))
     for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(mark) + place] |= 1
