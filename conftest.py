@@ -1,7 +1,5 @@
 """Fixtures for every app's tests: the personas, an empty store and a clean database."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sidebar of the admin: each item is shown to users with the permission of its page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """Entry point of manage.py: configuration errors and missing migrations end as one sentence."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Keyed digests of a process's configuration and code, to compare API and workers without revealing settings."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Content-Security-Policy and Permissions-Policy headers: strict for tenants' pages, looser for the admin."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 from urllib.parse import urlsplit
 

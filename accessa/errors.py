@@ -1,7 +1,5 @@
 """Error responses: exceptions as ``code``, ``detail`` and ``field`` for API clients, and as pages for browsers."""
 
-from __future__ import annotations
-
 import logging
 from http import HTTPStatus
 from typing import Any

@@ -1,7 +1,5 @@
 """Health checks: liveness (/healthz) and readiness (/readyz)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import cache

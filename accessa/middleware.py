@@ -1,7 +1,5 @@
 """Middleware: correlation ids with one log line a request, and 503 while the database is unavailable."""
 
-from __future__ import annotations
-
 import logging
 import re
 import time

@@ -1,7 +1,5 @@
 """Job pipelines: for each stage its handler, the invariant that holds there, its time limit and its progress."""
 
-from __future__ import annotations
-
 import documents.invariants
 import documents.stages
 import embeddings.invariants

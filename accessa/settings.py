@@ -1,7 +1,5 @@
 """Django settings, read from the environment once. An unreadable value ends the start with a sentence."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

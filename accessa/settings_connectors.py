@@ -1,7 +1,5 @@
 """Settings of the connectors (spec 002), imported by accessa.settings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from accessa.env import Env, local_secret, var_folder

@@ -1,7 +1,5 @@
 """Settings of the statute worker (spec 004), imported by accessa.settings."""
 
-from __future__ import annotations
-
 from accessa.env import Env
 from accounts.system_tenant import SYSTEM_TENANT_ID
 

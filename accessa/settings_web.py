@@ -1,7 +1,5 @@
 """Settings of the web: REST framework, OpenAPI schema, admin, content security policies, logging."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Response times of the staff pages with a million jobs and five million events, against a stock ModelAdmin."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable

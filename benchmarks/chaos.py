@@ -1,7 +1,5 @@
 """Kill loop: the same documents processed undisturbed and under SIGKILL must leave the same rows and purchases."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Speed of the chunker over real markdown, against packing paragraphs by characters."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Worker process that claims and finishes jobs and prints the milliseconds of each claim."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

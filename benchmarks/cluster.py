@@ -1,7 +1,5 @@
 """Subprocesses of the benchmarks: `manage.py qcluster` and other programs of the repository."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Rate of committing vectors to the search tables, against the same rows under one HNSW index over all tenants."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence

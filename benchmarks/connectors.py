@@ -1,7 +1,5 @@
 """Records synced per second from an instant provider, against a bare loop; and the growth of the worker's memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

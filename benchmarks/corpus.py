@@ -1,7 +1,5 @@
 """Test corpus: real PDFs stored with document rows and jobs, as an upload leaves them."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import shutil

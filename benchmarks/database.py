@@ -1,7 +1,5 @@
 """Temporary PostgreSQL server of a benchmark run."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Throughput of the embed stage against a fake OpenAI: share of the in-flight limit and of the token budget used."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Claim times of a queue whose oldest 99 % belong to one user at the concurrency cap."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bulk-inserted jobs without files, for the no-op pipelines."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID, uuid4
 

@@ -1,7 +1,5 @@
 """Generated PDFs: the largest that the product accepts, and one with more text than that."""
 
-from __future__ import annotations
-
 import io
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Peak memory of a worker and its parser process with the largest documents allowed."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from argparse import ArgumentParser, Namespace

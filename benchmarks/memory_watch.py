@@ -1,7 +1,5 @@
 """Resident memory of a cluster's workers over time: peak and growth."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

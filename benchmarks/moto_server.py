@@ -1,7 +1,5 @@
 """Fake SQS and S3 (moto's server in its own process) and boto3 clients of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

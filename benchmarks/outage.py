@@ -1,7 +1,5 @@
 """Recovery from a ten-minute outage of both vendors with 200 queued documents: none lost, all done soon afterwards."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

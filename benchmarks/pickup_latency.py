@@ -1,7 +1,5 @@
 """Pickup latency: milliseconds from a new job's commit to an idle worker's claim."""
 
-from __future__ import annotations
-
 import random
 import time
 from uuid import UUID, uuid4

@@ -1,7 +1,5 @@
 """Throughput of real PDFs through the whole pipeline, against a script that does the same work without a queue."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Questions with the pages that answer them, read from a JSONL file, and their dev/test split."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from argparse import ArgumentTypeError

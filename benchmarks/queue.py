@@ -1,7 +1,5 @@
 """Throughput of no-op jobs, against procrastinate and a bare SKIP LOCKED loop."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from importlib.metadata import version
 from statistics import median

@@ -1,7 +1,5 @@
 """Ranking metrics at depth ten: hit rate, reciprocal rank, discounted cumulative gain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import log2
 from statistics import fmean

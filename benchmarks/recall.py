@@ -1,7 +1,5 @@
 """Recall@10 against exact search for tenants with near-identical documents, against one shared HNSW index."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Result line that a benchmark prints, progress output and percentiles."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

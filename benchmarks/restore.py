@@ -1,7 +1,5 @@
 """Backup and restore rehearsal: dump, restore into a second server, run the checks, search."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Retrieval quality: hit rates of questions over documents that went through the pipeline, against BM25."""
 
-from __future__ import annotations
-
 import tempfile
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter, defaultdict

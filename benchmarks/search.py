@@ -1,7 +1,5 @@
 """Latency of hybrid search for a small, a 1 % and a 30 % tenant, and its growth, against one shared index."""
 
-from __future__ import annotations
-
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence

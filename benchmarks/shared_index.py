@@ -1,7 +1,5 @@
 """Baseline for search: one HNSW index over all tenants, and PostgreSQL's own text ranking."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

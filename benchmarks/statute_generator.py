@@ -1,7 +1,5 @@
 """Generated statutes in XML, DOCX and PDF; the same bytes in every run."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

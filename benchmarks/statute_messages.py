@@ -1,7 +1,5 @@
 """Statute files in an S3 bucket and SQS messages about them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

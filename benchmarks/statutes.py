@@ -1,7 +1,5 @@
 """Seconds from message to published statute (300 articles), against a bare script; worker memory over 100 of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Baseline for the staff pages: Django's default ModelAdmin of jobs."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 
 

@@ -1,7 +1,5 @@
 """Success rate of all collected PDFs through the pipeline, and the error codes of the others."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence

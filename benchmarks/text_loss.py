@@ -1,7 +1,5 @@
 """Text loss of the pipeline: words of a page that are missing from the passages citing it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

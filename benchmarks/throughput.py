@@ -1,7 +1,5 @@
 """No-op jobs per second of Accessa and its baselines, with two worker processes on the same PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

@@ -1,7 +1,5 @@
 """Speed of `manage.py ingest_vectors`: passages per second from published artifacts into an empty table."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The clusters of workers that are up, in the admin, and not the doorbell's own rows: the job is the truth."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django_q.admin import Failure, Schedule, Success
 

@@ -1,7 +1,5 @@
 """Dashboard charts as JSON for unfold's chart components, and durations, money and sizes as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

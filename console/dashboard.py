@@ -1,7 +1,5 @@
 """Admin dashboard: live facts and charts, from metric rollups. It does not count the tables of jobs or events."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """Dashboard tables: waits, errors, dead letters, vendors, connectors, spend, storage, clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Dead letters by stage and error code, read along the index ix_jobs_dead, so that their number does not matter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

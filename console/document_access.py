@@ -1,7 +1,5 @@
 """Staff access to a tenant's text: an audit entry opens one document to its author for fifteen minutes."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from uuid import UUID
 

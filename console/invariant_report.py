@@ -1,7 +1,5 @@
 """Invariant report: which stages of a job hold, as support reads it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.core.exceptions import ImproperlyConfigured

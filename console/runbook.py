@@ -1,7 +1,5 @@
 """Runbook: the error code of a failed or waiting job, with its meaning and remedy for support."""
 
-from __future__ import annotations
-
 from accounts.errors import UNDECLARED, Context, ErrorCode, find_error_code
 from statutes.intake import PIPELINE
 

@@ -1,7 +1,5 @@
 """Timeline of a job: its events, and what the time between them was spent on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta

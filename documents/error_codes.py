@@ -1,7 +1,5 @@
 """Error codes of uploads, parsing and stored files."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

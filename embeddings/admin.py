@@ -1,7 +1,5 @@
 """Admin of chunks and vectors. Reading a chunk's text needs a permission and a reason; vectors are never shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import admin

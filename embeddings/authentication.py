@@ -1,7 +1,5 @@
 """Authentication of another deployment at /internal/embed, by a shared secret."""
 
-from __future__ import annotations
-
 import hmac
 
 from django.conf import settings

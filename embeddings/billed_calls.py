@@ -1,7 +1,5 @@
 """Billed embedding calls: reservation in the ledger before the call, settlement after it, failures as API errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Embedding of a document's chunks: chunks that lack a vector of the planned model, their batches, their progress."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

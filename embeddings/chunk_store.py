@@ -1,7 +1,5 @@
 """Chunk storage: buffering by COPY, set-wise commit into document_chunks, querysets of a document's chunks."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Embedding loop: concurrent vendor calls, each response saved on arrival, refused texts isolated by bisection."""
 
-from __future__ import annotations
-
 import contextvars
 import logging
 from abc import ABC, abstractmethod

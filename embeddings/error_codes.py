@@ -1,7 +1,5 @@
 """Error codes of chunking, embedding and search."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import Context, ErrorCode, failure, wait_reason

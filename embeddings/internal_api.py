@@ -1,7 +1,5 @@
 """POST /internal/embed: vectors for another Accessa deployment (spec 002 §1)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """Invariants of the embedding stages: chunks are complete, and each has its vector."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import UUID
 

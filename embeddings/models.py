@@ -1,7 +1,5 @@
 """Chunks and vectors: both write-ahead buffers, the tables that search reads, active models and vector indexes."""
 
-from __future__ import annotations
-
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models

@@ -1,7 +1,5 @@
 """Periodic task: empty the buffers of finished and dead-lettered jobs."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.db import connection, transaction

@@ -5,8 +5,6 @@ never buys a parse. A dead letter may be retried like any other; its vectors are
 model's vectors in shadow_vectors, where no search looks; a ``rechunk`` job replaces the chunks in one transaction.
 """
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.db import connection, transaction

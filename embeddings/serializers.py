@@ -1,7 +1,5 @@
 """Serializers of chunks, passages, search filters and /internal/embed."""
 
-from __future__ import annotations
-
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 

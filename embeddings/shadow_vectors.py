@@ -1,7 +1,5 @@
 """Shadow vectors: another model's vectors beside the live ones, moved into the chunks once that model is active."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

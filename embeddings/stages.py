@@ -1,7 +1,5 @@
 """Stage handlers of a document's chunks and vectors: plan, buffer, commit, embed, finish."""
 
-from __future__ import annotations
-
 import logging
 
 from django.conf import settings

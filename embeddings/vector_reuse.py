@@ -1,7 +1,5 @@
 """Reuse of known vectors: a text that was embedded once is not bought again (MVP context §10)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from decimal import Decimal
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Vector storage: buffering by binary COPY, set-wise commits into document_chunks, integrity checks by sha."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Passages in the API, and embedding for others."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema

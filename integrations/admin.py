@@ -1,7 +1,5 @@
 """Staff admin of sources, syncs and archived messages: ids, codes and counts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Disconnect of a tenant's source: revocation of its grant, deletion of its tokens and, in batches, of its records."""
 
-from __future__ import annotations
-
 import logging
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ In the messages for tenants, ``{name}`` is the provider's name. A sync that is n
 again.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

@@ -1,7 +1,5 @@
 """Models of connectors: sources, syncs, records, clients, the token vault and archived messages (spec 002)."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.contrib.postgres.functions import RandomUUID

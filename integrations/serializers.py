@@ -1,7 +1,5 @@
 """API serializer of records of connected systems."""
 
-from __future__ import annotations
-
 from rest_framework import serializers
 
 from embeddings.serializers import PartsAnswer

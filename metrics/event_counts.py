@@ -3,8 +3,6 @@
 A job event is counted when no older one can be committed any more.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from django.db import connection

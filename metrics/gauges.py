@@ -1,7 +1,5 @@
 """Gauges: jobs by status and by the reason that they do not move, the connectors' queue, the statute consumers."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, NamedTuple
 

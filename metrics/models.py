@@ -1,7 +1,5 @@
 """Metric tables: rollups of counters and gauges, measurement runs, daily spend and storage by tenant."""
 
-from __future__ import annotations
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q

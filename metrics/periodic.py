@@ -1,7 +1,5 @@
 """Periodic task of metrics: counts events, samples gauges, sums up spend and storage, in one cluster at a time."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Prometheus metrics: name, type, labels and help of each. Labels are ids and codes, never a tenant's text."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Metric rollups: samples and histograms, added up over five minutes, an hour, a day and for ever."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A page or a scrape reads the sums that the last run kept, never a row for each tenant.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Sequence

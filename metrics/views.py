@@ -1,7 +1,5 @@
 """View of ``/metrics``, for a Prometheus that has the token or runs on this host."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from ipaddress import ip_address
 

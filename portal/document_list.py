@@ -1,7 +1,5 @@
 """Document list of a tenant, with the progress of each document: a fixed number of queries per page."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

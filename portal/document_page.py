@@ -1,7 +1,5 @@
 """Page of a document: its text, its passages, and the passage that a citation refers to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Status of a document for its tenant: step, progress, and why it does not move."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Error codes of the upload script in the browser, before or after it has asked the API."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import ErrorCode

@@ -1,7 +1,5 @@
 """Error pages for browsers: a sentence and, where waiting helps, when to come back."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 

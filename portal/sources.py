@@ -1,7 +1,5 @@
 """Connected systems of a tenant: status, progress and problems of each source, and how to connect another."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta

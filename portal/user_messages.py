@@ -1,7 +1,5 @@
 """Messages for tenants: why a document waits, why it failed, why a request was refused."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from http import HTTPStatus
 

@@ -1,7 +1,5 @@
 """Request and response serializers of ``POST /search``."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from rest_framework import serializers
 

@@ -1,7 +1,5 @@
 """Search over all sources: passages of a tenant's documents, records of its connected systems, and statutes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """View of ``POST /search``."""
 
-from __future__ import annotations
-
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response

@@ -1,7 +1,5 @@
 """Admin of laws, their versions and the SQS consumers: ids and codes, no text of a law."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, cast

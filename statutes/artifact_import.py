@@ -1,7 +1,5 @@
 """Import of a law from its artifacts, which another deployment has uploaded, or this one before."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

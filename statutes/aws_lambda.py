@@ -1,7 +1,5 @@
 """The optional AWS Lambda function that copies a law's vectors elsewhere, invoked with each new manifest."""
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from documents.ids import canonical_json

@@ -4,8 +4,6 @@ No tenant sees a statute's job: these codes have messages for staff only. A code
 fails with has another remedy here, because staff can replace the file themselves.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

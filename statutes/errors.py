@@ -1,7 +1,5 @@
 """Error codes of unreadable statute files. All are fatal (spec 004 §5.1): no retry can succeed."""
 
-from __future__ import annotations
-
 from jobs.outcomes import Permanent, undeclared
 
 #  code                   detail in the log and the archived record; repeats nothing of the file

@@ -1,7 +1,5 @@
 """Intake of statute messages: at most one job per version of a law, however often the message comes (spec 004 §4.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Invariants of the statute pipeline's stages. A passage that the model refused may lack a vector."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Models of statutes (spec 004): laws, their versions, and SQS consumers."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now

@@ -1,7 +1,5 @@
 """Periodic tasks of statutes: record and archive failed versions, delete expired failures."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """SQL and querysets of statutes: urgency, failures, expiry, consumers, publication, artifact import and export."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from uuid import UUID
 

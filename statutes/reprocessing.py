@@ -1,7 +1,5 @@
 """Reprocessing of a live version: in its second document, or back in the live one where file and text are the same."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

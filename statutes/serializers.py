@@ -1,7 +1,5 @@
 """Response serializers of statute passages, as ``POST /search`` returns them."""
 
-from __future__ import annotations
-
 from rest_framework import serializers
 
 from embeddings.serializers import PartsAnswer

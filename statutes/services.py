@@ -1,7 +1,5 @@
 """Staff actions on statutes: reprocess a version, withdraw a law, send a message for a file. Each is audited."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Settlement of a message whose job has ended: delete it, or let it reappear (spec 004 §5.1)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import structlog

@@ -1,7 +1,5 @@
 """Stage handlers of the pipeline ``statute``, from a message's key to a live version of a law (spec 004 §4)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Versions of a law: their order, their document ids, and the key of the law's publish lock."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import uuid

@@ -1,7 +1,5 @@
 """API server for tests: gunicorn in its own process group, on the test database."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

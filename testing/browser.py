@@ -1,7 +1,5 @@
 """Headless Chromium for tests; collects console errors and requests to other origins."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

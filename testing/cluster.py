@@ -1,7 +1,5 @@
 """Worker cluster for tests: `manage.py qcluster` in its own process group, on the test database."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

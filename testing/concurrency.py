@@ -1,7 +1,5 @@
 """Concurrent calls in threads, each with its own database connection."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

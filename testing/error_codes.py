@@ -1,7 +1,5 @@
 """Error codes for tests: any string, declared or not."""
 
-from __future__ import annotations
-
 from accounts.errors import ErrorCode, find_error_code
 
 

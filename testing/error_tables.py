@@ -1,7 +1,5 @@
 """Tables of error codes in the documentation, generated from their declarations between two HTML comments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

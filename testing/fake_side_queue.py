@@ -1,7 +1,5 @@
 """Fake side queue (``settings.JOBS_SIDE_QUEUES``) whose items only sleep."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any

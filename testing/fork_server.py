@@ -3,8 +3,6 @@
 A process that is killed again and again need not load everything each time: that takes seconds.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Test pipelines whose stages do nothing, hold the row, sleep, fail or crash."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

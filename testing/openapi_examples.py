@@ -1,7 +1,5 @@
 """Request and response examples of the OpenAPI schema, recorded from the API with one document."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

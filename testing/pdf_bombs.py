@@ -1,7 +1,5 @@
 """PDF bombs: small files that need far too much memory or time, one function a kind."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Minimal hand-written PDFs: text, pages, streams, encryption."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Planner statistics set by hand, so that tests of query plans do not depend on autovacuum."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 NEVER_VACUUMED = (0, -1)

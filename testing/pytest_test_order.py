@@ -1,7 +1,5 @@
 """Pytest plugin: slow and long test files first, so that parallel processes end together."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Test pipelines for statutes: the message's key decides the outcome of the job; no file is read."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

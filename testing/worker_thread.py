@@ -1,7 +1,5 @@
 """Worker in a thread of the test process."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

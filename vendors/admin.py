@@ -1,7 +1,5 @@
 """Admin of purchases, budgets, breakers and rate limits: read-only. `manage.py budget` sets budgets."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 
 from accounts.audit.admin_base import ReadOnlyAdmin

@@ -1,7 +1,5 @@
 """AWS clients with a total deadline: requests signed by boto3 and sent over the deadline transport."""
 
-from __future__ import annotations
-
 import os
 import threading
 from functools import cache

@@ -1,7 +1,5 @@
 """Vendor call metrics: durations and outcomes, buffered in memory and inserted where a database is at hand."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque

@@ -7,8 +7,6 @@
 | half-open | of the probe: opens it again   | of the probe: closes it     | waits for the probe                     |
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 

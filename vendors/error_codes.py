@@ -1,7 +1,5 @@
 """Error codes of calls to vendors and of tenants' budgets."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import Context, failure, wait_reason

@@ -4,8 +4,6 @@ Clients' errors are known by their modules and names. OpenAI's and LlamaCloud's 
 equal names in different modules.
 """
 
-from __future__ import annotations
-
 import errno
 import http.client
 import re

@@ -1,7 +1,5 @@
 """Guarded vendor calls: shared rate limit and circuit breaker first, then one mapping from errors to outcomes."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """HTTP transport with a deadline for the whole call: a client's own timeouts bound one read each, not a slow body."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref

@@ -3,8 +3,6 @@
 A day is a UTC day of the database's clock.
 """
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Decimal

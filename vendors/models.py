@@ -1,7 +1,5 @@
 """Vendor state shared by all processes: rate limits, circuit breakers, purchases, budgets and calls not yet counted."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.db import models

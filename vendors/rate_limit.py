@@ -3,8 +3,6 @@
 GCRA keeps one time a row, the theoretical arrival: when all that was spent is paid off at the rate of the limit.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time

@@ -1,7 +1,5 @@
 """Serializers of a tenant's spending and purchases."""
 
-from __future__ import annotations
-
 from rest_framework import serializers
 
 from vendors.models import Purchase

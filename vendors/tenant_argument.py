@@ -1,7 +1,5 @@
 """Tenant argument of management commands: a UUID, an e-mail address, or "laws"."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.core.management.base import CommandError

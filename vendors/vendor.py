@@ -1,7 +1,5 @@
 """A vendor account: name, API key, rate limits."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """API views of a tenant's spending and purchases."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Any
 from uuid import UUID

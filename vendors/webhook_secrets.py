@@ -1,7 +1,5 @@
 """Webhook signing secrets: sent to the vendor with each parse request, tried when a callback is verified."""
 
-from __future__ import annotations
-
 import base64
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Admin of received callbacks: read-only."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 
 from accounts.audit.admin_base import ReadOnlyAdmin

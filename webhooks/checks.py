@@ -1,7 +1,5 @@
 """System check: the length of the webhook secrets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Error codes of the parsing service's callbacks; docs: "Callbacks" in docs/operations/incidents.md."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

@@ -1,7 +1,5 @@
 """Deliveries: callbacks that were applied."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import F
 from django.db.models.functions import Now

@@ -1,7 +1,5 @@
 """Callback payloads: LlamaCloud's own event, or the specs' callback with the content (context 002 §4)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

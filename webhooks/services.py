@@ -1,7 +1,5 @@
 """Callback service: the effect of a callback, once, in one transaction with the row that remembers the delivery."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Callback signature verifiers: one interface, a verifier for each scheme. Nothing here reads the database."""
 
-from __future__ import annotations
-
 import hmac
 import re
 import threading

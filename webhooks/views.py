@@ -23,8 +23,6 @@
 Only 200 is remembered: a callback that was answered otherwise is handled from the start when it is sent again.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from http import HTTPStatus

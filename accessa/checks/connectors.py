@@ -1,7 +1,5 @@
 """System checks of the connectors' settings: OAuth clients, transports, URLs, the token vault's keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """System checks of the database: server version, pgvector, roles, embedding models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """System checks of a deployment (`manage.py check --deploy`): development defaults, and buckets by a probe object."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast

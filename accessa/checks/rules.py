@@ -1,7 +1,5 @@
 """Rule: a row of a table of settings checks. Predicates that several tables share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple

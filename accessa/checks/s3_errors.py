@@ -1,7 +1,5 @@
 """Explanations of S3 errors: unreachable endpoint, missing bucket, refused key; each with a remedy."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError

@@ -1,7 +1,5 @@
 """System checks of the settings: URLs, storage, vendors, keys, numbers, times."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """System checks of the statute worker's settings: SQS queues, the statutes bucket, Titan on Bedrock."""
 
-from __future__ import annotations
-
 import boto3
 from botocore.exceptions import BotoCoreError
 from django.conf import settings

@@ -1,7 +1,5 @@
 """System checks of the Supabase settings: the URL and the keys belong to one project, each key to its role."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

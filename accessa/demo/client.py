@@ -1,7 +1,5 @@
 """ApiClient: an HTTP client of the API, with the standard library alone."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

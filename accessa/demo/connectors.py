@@ -1,7 +1,5 @@
 """Demo scenario: four connected systems by recorded responses, synced twice and searched."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

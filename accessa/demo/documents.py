@@ -1,7 +1,5 @@
 """Demo scenario: PDFs from upload to search, or with fake vendors to the bill."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

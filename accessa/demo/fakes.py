@@ -1,7 +1,5 @@
 """Fake vendors (LlamaParse, OpenAI, S3) and fake AWS (S3, SQS, Bedrock) for the demo, as a process of their own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

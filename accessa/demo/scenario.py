@@ -1,7 +1,5 @@
 """Scenario: a part of the demo. Demo: the console, the API client and the waiting that all scenarios share."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Demo scenario: three sample statutes through the queue three times, to artifacts in a bucket and cited answers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Check of the connectors: functions of the ingestion queue and their rights, overdue pages, the token vault."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Checks of the database: reachable, migrated, enough connections, timeouts, autovacuum, disk."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

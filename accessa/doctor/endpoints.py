@@ -1,7 +1,5 @@
 """Checks of the public addresses: PUBLIC_URL, the vendor's webhook, CORS of the API and of the bucket."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

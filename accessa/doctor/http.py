@@ -1,7 +1,5 @@
 """HTTP requests of doctor: no redirects, cookies or proxies, short timeouts, errors as sentences without addresses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check, Finding and the loop that runs checks: each in a thread with a timeout, its output redacted."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

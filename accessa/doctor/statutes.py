@@ -1,7 +1,5 @@
 """Checks of the statute worker: SQS queues, dead letters, rights, live consumers, the bucket of artifacts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

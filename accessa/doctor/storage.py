@@ -1,7 +1,5 @@
 """Check of the file store: write, read, signed download and upload, refusal of forged signatures, delete."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Check of tenant isolation: roles and row-level security in the catalog, and rows read as another tenant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID, uuid4

@@ -1,7 +1,5 @@
 """Checks of vendors by the smallest possible call: LlamaParse, OpenAI, Titan, a remote embedder, JWKS. PDF and OCR."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Checks of the workers: alive, same configuration, broker, Redis, clocks."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Integrity checks of all rows and files: jobs against their invariants, tenants, orphans, changed bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The keys are the kinds that `manage.py audit_jobs` prints. The statements read i
 ``CONNECTOR_TEXTS``.
 """
 
-from __future__ import annotations
-
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.periodic import WAITS_FOR_RETRY
 from integrations.sync.pgmq import TABLE

@@ -1,7 +1,5 @@
 """Integrity check of statutes' artifacts: S3 objects against their manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Optional receivers of errors (Sentry) and traces (OpenTelemetry), loaded only where a setting names one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec

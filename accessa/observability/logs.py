@@ -1,7 +1,5 @@
 """Logging configuration: structlog's formatter for all loggers, redaction, logging of uncaught errors."""
 
-from __future__ import annotations
-
 import logging
 import logging.config
 import re

@@ -1,7 +1,5 @@
 """OpenTelemetry: traces of requests, stages and vendor calls, with ids, codes and numbers as attributes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.util import Finalize

@@ -1,7 +1,5 @@
 """Redaction of logs and errors: secrets, signatures, tenants' paths, row values, error messages."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Sentry: errors by class, frames and log context, without messages and values."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """JSON schema constraints of fields that services validate, not serializers; descriptions of components."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

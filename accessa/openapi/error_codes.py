@@ -1,7 +1,5 @@
 """Error responses of the schema: the codes that a view declares, and those that follow from an operation's form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Postprocessing hook of drf-spectacular: error responses, constraints, examples, tags, operations without a view."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

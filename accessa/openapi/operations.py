@@ -1,7 +1,5 @@
 """OpenAPI operations that Django REST framework does not serve: signed URLs, the webhook, health."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from accessa import health

@@ -1,7 +1,5 @@
 """State of the gunicorn worker that runs this process. Imported by gunicorn's main process, which has no settings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 _workers: list[Any] = []

@@ -1,7 +1,5 @@
 """Fixtures of doctor's tests: findings as tuples, another deployment, spoiled responses."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Fault matrix of vendors: cells as words, the state that each word means, and the run of a cell."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The whole admin: every list and page answers, counts no table, and shows no tenant's text."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from uuid import UUID, uuid4

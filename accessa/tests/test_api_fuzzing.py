@@ -1,7 +1,5 @@
 """Fuzzing of the API against its schema."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """System checks of the connectors' settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One-sentence errors of commands: unreadable settings, missing migrations. Doctor without a database."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Management commands: output, exit codes, integrity checks."""
 
-from __future__ import annotations
-
 import io
 import threading
 import time

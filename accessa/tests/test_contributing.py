@@ -1,7 +1,5 @@
 """CONTRIBUTING.md shows the code of the tree."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Headers of the demo client's uploads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from accessa.demo.client import upload_headers

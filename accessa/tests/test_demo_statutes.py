@@ -1,7 +1,5 @@
 """Demo of statutes: fake AWS, rounds of messages, failures that end it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Doctor: each planted misconfiguration is reported with its remedy; a sound deployment is all green."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

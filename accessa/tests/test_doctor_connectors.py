@@ -1,7 +1,5 @@
 """Doctor's check of the connectors: queue functions, overdue pages, the token vault."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Doctor's checks of the statutes' queue, consumers and bucket; system checks of their settings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Doctor's check of Titan, and the system checks of its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """End-to-end tests: a file through the HTTP API and a real worker, one for each ending."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

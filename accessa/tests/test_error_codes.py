@@ -1,7 +1,5 @@
 """Error codes: each is declared once, has its messages and its remedy, and stands in the guides."""
 
-from __future__ import annotations
-
 import os
 import re
 

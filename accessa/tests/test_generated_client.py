@@ -1,7 +1,5 @@
 """A client generated from the schema: typed, and used for a whole upload over real HTTP."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Schema, docs, health, CORS and a missing database, over HTTP."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 from uuid import UUID

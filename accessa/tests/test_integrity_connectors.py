@@ -1,7 +1,5 @@
 """Integrity checks of rows written by connectors: each corrupted row is reported."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 

@@ -1,7 +1,5 @@
 """Integrity checks of files: missing and orphaned objects, by one listing of each bucket."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4

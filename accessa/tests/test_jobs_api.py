@@ -1,7 +1,5 @@
 """API of jobs: permissions of polling, retry and advance, rate limits, lists."""
 
-from __future__ import annotations
-
 import base64
 import uuid
 from typing import Any

@@ -1,7 +1,5 @@
 """Key rotation of a running deployment: docs/operations/keys.md."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Canaries: text of a tenant's file, its name and queries is in no log, event, error or traceback."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Canaries in real processes: no log line, row or file repeats a secret."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Log lines: form, fields, redaction, correlation ids of requests and jobs. Readiness."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """OpenAPI schema: valid, complete, with examples of the running API."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Settings of the file store: selection of the S3 endpoint, missing keys."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

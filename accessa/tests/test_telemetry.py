@@ -1,7 +1,5 @@
 """Sentry and OpenTelemetry: received events and spans have the allowed fields only."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

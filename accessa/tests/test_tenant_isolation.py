@@ -1,7 +1,5 @@
 """Tenant isolation: each of the two layers is removed in turn, and the other must hold at every endpoint."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Lasting vendor failures: documents wait, none is discarded, and all finish after recovery."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

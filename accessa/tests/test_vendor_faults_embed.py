@@ -3,8 +3,6 @@
 The words are explained in ``misbehaving.OUTCOMES``; for a search they name what the caller is told.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

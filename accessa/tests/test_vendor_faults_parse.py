@@ -3,8 +3,6 @@
 The words are explained in ``misbehaving.OUTCOMES``. A cell's kind goes wrong once, exactly at its site.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from decimal import Decimal

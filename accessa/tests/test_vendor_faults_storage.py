@@ -3,8 +3,6 @@
 Each goes wrong twice in a row: the SDK asks once more by itself. The words are explained in ``misbehaving.OUTCOMES``.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Reads on stdin a JSON list of [path, document_id, user_id]; prints the seconds from the start signal to the end.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Baseline for statutes: a script that reads a message, parses, chunks, embeds and uploads, without crash recovery."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

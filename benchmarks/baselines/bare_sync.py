@@ -1,7 +1,5 @@
 """Baseline for connectors: a loop that fetches a page, embeds each text and commits per record, without recovery."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

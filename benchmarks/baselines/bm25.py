@@ -1,7 +1,5 @@
 """Okapi BM25, the textbook formula, over passages in memory."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Baseline for the job queue: procrastinate with one sync task and one worker process. Argument: a conninfo."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Baseline for the job queue: a loop over FOR UPDATE SKIP LOCKED, two commits a job. Argument: a conninfo."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Smoke tests: each benchmark runs with --quick and prints its result line; goals are not asserted."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

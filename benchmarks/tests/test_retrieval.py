@@ -1,7 +1,5 @@
 """Tests of the retrieval benchmark: question files, ranking scores, text loss."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

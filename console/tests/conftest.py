@@ -1,7 +1,5 @@
 """Fixtures: staff with permissions, and dead letters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

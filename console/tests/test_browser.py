@@ -1,7 +1,5 @@
 """Staff pages in a browser: dashboard charts, dead letters, and the retry of a group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The dashboard: facts, charts and tables of known job histories, and of none."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Dead letters page: groups, their counts and remedies, and the retry of a group."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Job page: contents, repair actions, and access to a tenant's text."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

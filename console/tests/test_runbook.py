@@ -1,7 +1,5 @@
 """The runbook shows the remedy of the job's own pipeline."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Staff pages below the admin: permissions and rendering that the views share."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from django.contrib import admin

@@ -1,7 +1,5 @@
 """Dead letters page, and the retry of a group."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from urllib.parse import urlencode
 from uuid import UUID

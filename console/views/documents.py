@@ -1,7 +1,5 @@
 """Document pages for staff: access with a reason that the audit log keeps, then text and image page by page."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Job page: status, timeline, cost, invariants, and the buttons that repair a job."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.contrib import messages

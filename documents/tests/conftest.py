@@ -1,7 +1,5 @@
 """Files to parse."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings that put the files into an S3."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

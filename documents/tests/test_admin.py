@@ -1,7 +1,5 @@
 """The admin of documents: ids only, with links to everything related."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

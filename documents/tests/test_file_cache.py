@@ -1,7 +1,5 @@
 """The cache of remote files: fetched once, only for existing documents, bounded in age and size."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

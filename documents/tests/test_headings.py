@@ -1,7 +1,5 @@
 """Headings and running lines: the same words under one outline."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """LlamaParse over HTTP: bought once, found again, collected by poller or callback, billed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any

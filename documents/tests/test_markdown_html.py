@@ -1,7 +1,5 @@
 """HTML of hostile markdown is inert, and a highlight changes nothing that is shown."""
 
-from __future__ import annotations
-
 import re
 import time
 from functools import cache

@@ -1,7 +1,5 @@
 """OCR reads scans of any orientation in a child that no picture can make large, slow or dangerous."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Scans through the pipeline: blank pages are read by OCR in batches, and only those."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Page images and boxes: the right page, the right words, for the owner only, whatever the file does."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

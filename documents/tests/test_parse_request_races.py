@@ -1,7 +1,5 @@
 """Vendor parses under concurrency, delays and faults: nothing is lost, left over or bought twice."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

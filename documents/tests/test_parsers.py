@@ -1,7 +1,5 @@
 """Every PDF ends in pages or in a typed failure."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """RELIABILITY: at least twelve kinds of bombs, each refused within 5 s, and the worker grows by 20 MB at most."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

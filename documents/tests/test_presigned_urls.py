@@ -1,7 +1,5 @@
 """Presigned URLs against a server that checks signatures, and secrets that no URL may contain."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import time

@@ -3,8 +3,6 @@
 The server is moto's, which checks no signature: test_presigned_urls runs against another.
 """
 
-from __future__ import annotations
-
 import base64
 import errno
 import hashlib

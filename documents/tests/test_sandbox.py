@@ -1,7 +1,5 @@
 """The sandbox: the child is limited, the fork server is replaceable, and both die with the worker."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

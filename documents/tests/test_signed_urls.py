@@ -1,7 +1,5 @@
 """Signed URLs over a real server and real sockets: exactly the declared bytes, once signed, for a few minutes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """POST /upload: the contract, dedupe, and every limit with its own code (MVP context §6 and §9)."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """Base class of vendors' embedders: one HTTP call, its price, and validation of the response."""
 
-from __future__ import annotations
-
 import binascii
 import json
 import time

@@ -1,7 +1,5 @@
 """OpenAI's text-embedding-3-small, through the official client without its own retries."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Another Accessa deployment's model, through its POST /internal/embed (spec 002 §1)."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

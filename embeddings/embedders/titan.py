@@ -1,7 +1,5 @@
 """Amazon Titan text embeddings on Bedrock: one text a call, several calls in flight."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """BM25 index: postings of a document's searchable chunks, written when its vectors are committed."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

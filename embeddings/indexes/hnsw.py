@@ -1,7 +1,5 @@
 """HNSW index maintenance: indexes of a tenant are built when it outgrows the exact scan, dropped when it shrinks."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """DDL of partial HNSW indexes: create and drop concurrently with writers, under one build lock."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Text search configuration of a chunk by its language; English by default."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID

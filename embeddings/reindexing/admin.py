@@ -1,7 +1,5 @@
 """Campaign admin: price before the start, progress, and the actions on a campaign."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Canary queries: queries with known answers, whose recall a cut-over may not lower."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Arguments and messages that the campaign commands share; audit entries; API errors as command errors."""
 
-from __future__ import annotations
-
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence

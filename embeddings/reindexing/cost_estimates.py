@@ -1,7 +1,5 @@
 """Cost estimates of campaigns: tenants, passages, tokens, cents and hours."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Cut-over and rollback: change of a tenant's active model in one transaction."""
 
-from __future__ import annotations
-
 import logging
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Error codes of campaigns, for staff: commands and the admin."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import Context, staff_error

@@ -1,7 +1,5 @@
 """Forms of the campaign admin: start a campaign, confirm an action."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

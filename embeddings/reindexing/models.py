@@ -1,7 +1,5 @@
 """A campaign changes the model or the chunker under what is live already, tenant by tenant."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.db import models

@@ -1,7 +1,5 @@
 """Periodic task of campaigns: enqueue documents, run the tenants' next steps, finish campaigns."""
 
-from __future__ import annotations
-
 import logging
 
 from django.db.models import Exists, OuterRef, Q, QuerySet

@@ -1,7 +1,5 @@
 """Progress of a campaign in documents and cents, in total and by tenant."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Campaign scheduler: enqueue the next document of each tenant in turn, up to CAMPAIGN_JOBS jobs at once."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Campaign services, called by the commands and the admin: start, pause, resume, cancel, accept, roll back, pin."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Stage handler of campaign jobs: the last stage enqueues the campaign's next documents."""
 
-from __future__ import annotations
-
 from embeddings.reindexing import scheduler
 from jobs import failpoints
 from jobs.claims import Claim

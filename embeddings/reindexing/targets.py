@@ -1,7 +1,5 @@
 """Campaign targets: the model or chunker that a campaign moves to, and its validation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 

@@ -3,8 +3,6 @@
 Each step is a state of the tenant's row; a step that was killed is repeated.
 """
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Search of a tenant's document chunks: vector search and BM25, fused, with snippets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

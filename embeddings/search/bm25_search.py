@@ -1,7 +1,5 @@
 """BM25 search over the postings of the tenant's own chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log

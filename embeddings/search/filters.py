@@ -1,7 +1,5 @@
 """Search filters: pages, heading, filename and upload time, applied before ranking."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time

@@ -1,7 +1,5 @@
 """Reciprocal rank fusion of vector search and BM25, weighted by model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest

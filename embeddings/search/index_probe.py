@@ -1,7 +1,5 @@
 """Index probe: a timed search for a document's first chunk, at the end of its job."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Search query: validation, quoted phrases and excluded words, and the query's embedding."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

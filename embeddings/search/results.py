@@ -1,7 +1,5 @@
 """Search results: ranked chunks from the database, merged neighbours, and passages with their citation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

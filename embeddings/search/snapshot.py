@@ -1,7 +1,5 @@
 """Search snapshot: one repeatable-read transaction as the tenant, with a time limit for each statement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID

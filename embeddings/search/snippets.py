@@ -1,7 +1,5 @@
 """Snippets: about 40 words around the matches of a query, as HTML."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from typing import Any

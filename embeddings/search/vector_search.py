@@ -1,7 +1,5 @@
 """Vector search: a tenant's nearest chunks, by an exact scan while they are few, through HNSW indexes beyond."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Jobs of a campaign, started and killed: what the tests of re-embedding and rechunking share."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

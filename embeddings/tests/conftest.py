@@ -1,7 +1,5 @@
 """A vendor of vectors on 127.0.0.1, and the settings that lead there."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

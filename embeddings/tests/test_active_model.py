@@ -1,7 +1,5 @@
 """The pointer: the first vectors decide it, documents follow it, and a commit of another model is made anew."""
 
-from __future__ import annotations
-
 import logging
 from decimal import Decimal
 from typing import Any

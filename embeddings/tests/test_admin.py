@@ -1,7 +1,5 @@
 """Passages in the admin: their text is read with a permission and a reason, and that is written down."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from django.urls import reverse

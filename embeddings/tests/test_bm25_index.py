@@ -1,7 +1,5 @@
 """The words of a document and BM25 over them, against the formula computed by hand."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from math import log

@@ -1,7 +1,5 @@
 """What a job that ended has paid for: it waits for the retry, is found by nobody, and is not bought again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

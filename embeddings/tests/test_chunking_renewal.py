@@ -1,7 +1,5 @@
 """A changed page changes the passages around it and no others: what stands behind it is cut as it was."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from statistics import mean

@@ -1,7 +1,5 @@
 """Chunks and vectors in the database: what a new cut keeps, what it drops, and what each proof refuses."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The embed stage with OpenAI's own client against a server that speaks its protocol: what is bought, kept and paid."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from decimal import Decimal

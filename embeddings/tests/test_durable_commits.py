@@ -1,7 +1,5 @@
 """Which commits of a document's way wait for the disk: those after which something is bought, or deleted elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

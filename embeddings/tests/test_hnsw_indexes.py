@@ -1,7 +1,5 @@
 """A large tenant's own indexes: sealed by time, made and removed by one process at a time, whole after any death."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

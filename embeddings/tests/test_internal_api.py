@@ -1,7 +1,5 @@
 """One deployment's vectors for another: POST /internal/embed, and the embedder that asks there."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

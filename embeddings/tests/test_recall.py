@@ -1,7 +1,5 @@
 """`manage.py recall`: what an index misses, in a table without a word of any tenant."""
 
-from __future__ import annotations
-
 from io import StringIO
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """A campaign's rechunking: other passages in the place of the old, at once, from the stored parse."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A campaign's re-embedding: vectors beside the live ones, where no search looks, and nothing bought twice."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """POST /search: own passages, of one model, for whatever anybody types."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

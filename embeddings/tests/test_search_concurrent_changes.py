@@ -1,7 +1,5 @@
 """What happens during a search: the model changes, a document is deleted, the database does not answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

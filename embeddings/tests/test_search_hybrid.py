@@ -1,7 +1,5 @@
 """Both arms of a search: how they are fused, narrowed, marked and merged, and that neither leaves the tenant."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4

@@ -1,7 +1,5 @@
 """POST /search, whatever is sent: an answer or a stable code, never a 500."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """What is done already is passed over, and only a job that has been further is asked for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs import worker

@@ -1,7 +1,5 @@
 """Titan by Bedrock: what is sent, what is taken, what each refusal means, and a document embedded by it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Text that was embedded once is not bought again: taken from elsewhere, or from the document itself."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The vector arm: every row of one's own and none of another's, whatever the plan and whichever table it is in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module

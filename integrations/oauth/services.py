@@ -1,7 +1,5 @@
 """Connection of a tenant's account: consent and its state, exchange of the code, the source and its first full sync."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

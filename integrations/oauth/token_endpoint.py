@@ -1,7 +1,5 @@
 """Token endpoints of the providers, and their differences: code exchange, refresh, introspection, revocation."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Token refresh under a refresh lease: a token is refreshed once, however many workers need it (spec 002 §2)."""
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Token vault: providers' tokens, encrypted at rest under INTEGRATIONS_VAULT_KEYS (the first encrypts, all decrypt)."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

@@ -1,7 +1,5 @@
 """Provider interface: streams, items, pages, records, clients and their rollup rules (spec 002 §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Typed access to provider JSON: required fields of listing responses, optional fields of records, cursors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Records of a page as they will be written: mapped, and compared with the stored rows before anything is embedded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast

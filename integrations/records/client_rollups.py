@@ -1,7 +1,5 @@
 """Rollup of records to clients (``client_intelligence``), recomputed from the stored records in whatever order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal

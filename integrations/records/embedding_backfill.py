@@ -1,7 +1,5 @@
 """Embedding backfill: records that lack a vector of the tenant's model are embedded from their stored text."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

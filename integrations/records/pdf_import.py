@@ -7,8 +7,6 @@ came since. Each page ends by checking its own source's rows; a periodic task ch
 by a sync that was stopped.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Embedding of connector records: vectors for texts that have none yet, each text once (spec 002 §3)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID

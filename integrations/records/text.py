@@ -1,7 +1,5 @@
 """Normalized searchable text of a record and its hash: equal texts are embedded once."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from hashlib import sha256

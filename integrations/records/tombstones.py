@@ -1,7 +1,5 @@
 """Tombstones: records deleted at their provider, kept as empty rows so that no older page revives them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

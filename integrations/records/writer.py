@@ -1,7 +1,5 @@
 """Batch writer of records: rows, vectors and clients of several records in one transaction (spec 002 §3)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

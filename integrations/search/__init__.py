@@ -1,7 +1,5 @@
 """Retriever of records of connected systems and of clients, by vector and by word."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Scope and queries of a record search: tenant, sources, model and required words; by vector and by word."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

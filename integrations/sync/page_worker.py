@@ -1,7 +1,5 @@
 """Worker of one page of a sync: fetches its items, embeds and writes them, and closes the page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Side queue of workers: reads one page message at a time, runs the page and settles the message (spec 002 §4)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

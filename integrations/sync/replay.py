@@ -1,7 +1,5 @@
 """Replay of archived messages: they return to the queue, and their syncs continue where they stopped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ The plan is a row of django-q2's schedules, with the next night's time and the p
 carries no tasks and may be any of django-q2's, so its scheduler is off, and a periodic task runs what is due.
 """
 
-from __future__ import annotations
-
 import ast
 import logging
 import time

@@ -1,7 +1,5 @@
 """Sync jobs: start, page after page, end; stopping and failing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

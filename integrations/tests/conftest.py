@@ -1,7 +1,5 @@
 """Fixtures: an account at the fake provider, and an embedder that records its calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Consent at the fake OAuth server, as a browser and the pages give it."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs, urlsplit
 
 import httpx

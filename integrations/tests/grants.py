@@ -1,7 +1,5 @@
 """Sources with tokens of the fake OAuth server, and the outcome of their refresh."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Tenants' accounts at the four providers, each behind its REST API and its MCP server at once: fixtures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

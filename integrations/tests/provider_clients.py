@@ -1,7 +1,5 @@
 """Clients of a fake provider or of recorded responses; and rows as they would be stored."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Rollup of a client's children in Python: the reference for the database's rollup."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from decimal import Decimal, localcontext
 

@@ -1,7 +1,5 @@
 """Syncs of an account at the fake provider, page by page."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Staff admin of connectors: ids and codes only, and the replay of archived messages."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """What the database rolls up of a client's children is what all of them tell, however many, and costs little."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """Disconnect of a source: grant revoked, tokens deleted, records purged (issue 6, point 7)."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

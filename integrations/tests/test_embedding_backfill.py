@@ -1,7 +1,5 @@
 """Records follow their tenant's model: embedded again from their text, once, by one process, and no others touched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar

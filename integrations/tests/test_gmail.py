@@ -1,7 +1,5 @@
 """Gmail's threads: what is stored of them, and how they are listed without losing one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any

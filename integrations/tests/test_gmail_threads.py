@@ -1,7 +1,5 @@
 """The text of what strangers send: their letters, their markup, their nesting."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

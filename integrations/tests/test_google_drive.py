@@ -1,7 +1,5 @@
 """Drive's files: what is stored of them, how they are listed without losing one, and what one bad file costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any

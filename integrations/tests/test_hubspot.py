@@ -1,7 +1,5 @@
 """HubSpot's records: their maps, their rollup, and how they are listed without losing one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime

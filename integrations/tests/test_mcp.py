@@ -1,7 +1,5 @@
 """Providers' MCP servers, over the SDK's own server side: what their answers mean, and the same records as by REST."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from decimal import Decimal

@@ -2,8 +2,6 @@
 
 # ruff: noqa: F811
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import uuid4

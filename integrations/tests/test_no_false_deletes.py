@@ -1,7 +1,5 @@
 """What is at the provider is here after a sync: nothing that exists is buried, and nothing is lost to a moment."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Connecting an account by the provider's own consent page (issue 6, point 7)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Orphaned imports: deleted whatever worker died when, and never while a record refers to them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A page of a sync: what it asks the provider for, what interrupts it, and where the sync stands afterwards."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """PDFs found in Drive become the tenant's documents, once, and go with their files unless the tenant has them too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Messages of the queue: rights, deliveries, and the message lease."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The consumer: settling of messages, worker slots, visibility timeout, real workers."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """QuickBooks' records: their maps, their rollup with exact money, and how they are listed without losing one."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

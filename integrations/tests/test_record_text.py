@@ -1,7 +1,5 @@
 """Texts in one form, and payloads as they were told."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 from typing import Any

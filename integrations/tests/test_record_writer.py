@@ -1,7 +1,5 @@
 """What is written of a record: its text embedded once, its client in any order, never an older version."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

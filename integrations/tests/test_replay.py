@@ -1,7 +1,5 @@
 """Archived pages put back: their sync goes on, once, and only where it stopped."""
 
-from __future__ import annotations
-
 from io import StringIO
 from typing import Any
 

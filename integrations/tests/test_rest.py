@@ -1,7 +1,5 @@
 """A provider's REST API: what its answers mean, and what they may cost."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import replace

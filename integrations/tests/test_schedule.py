@@ -1,7 +1,5 @@
 """What changed, fetched every night: off by default, once a night, made up for once, and never all at once."""
 
-from __future__ import annotations
-
 import io
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Searching connected systems: by meaning and by word, the tenant's own, connected and not gone, and nothing else."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """How PostgreSQL goes about a search of records: by the tenant's own entries, whatever it believes of the tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A sync that is ended by hand: its source is free again, and what a tenant has let go of still goes."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 import pytest

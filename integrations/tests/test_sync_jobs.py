@@ -1,7 +1,5 @@
 """The life of a sync, what it takes for deleted, and what is left of a source that was disconnected."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Access tokens: refreshed in time, by the database's clock, and told to nobody (issue 6, point 3; spec 002 §2)."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from typing import Any

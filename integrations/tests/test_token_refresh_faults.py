@@ -1,7 +1,5 @@
 """What a token endpoint may answer, and what becomes of the source (spec 002 §2; VENDORS §7)."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Refreshing by many at once, and by those who die or come too late: one call, and no connection lost."""
 
-from __future__ import annotations
-
 import multiprocessing
 import signal
 import time

@@ -1,7 +1,5 @@
 """The token vault: what is in it is opened by its keys, in its place, and by nobody else."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any

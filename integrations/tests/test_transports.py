@@ -1,7 +1,5 @@
 """The client of a source, and recorded responses in place of a provider."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Transports to a provider: its REST API, its MCP server, or recorded responses; and the client of a source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, Protocol, cast

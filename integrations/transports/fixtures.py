@@ -1,7 +1,5 @@
 """Recorded responses in place of a provider (INTEGRATIONS_USE_FIXTURES)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Interpretation of a provider's responses, the same for all transports: errors, sizes, exact JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

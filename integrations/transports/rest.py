@@ -1,7 +1,5 @@
 """A provider's REST API, called with a tenant's token."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

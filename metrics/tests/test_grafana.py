@@ -1,7 +1,5 @@
 """Grafana dashboard and Prometheus alerts in docs/operations: they use exported metrics only, and all of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Periodic measurements: one that fails stops no other, and is retried in a smaller step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Prometheus endpoint: it parses, is complete, needs permission, and repeats no tenant's text."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any

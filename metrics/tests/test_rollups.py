@@ -1,7 +1,5 @@
 """Rollups of known histories: each event is counted once, however often or late the task runs."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Spend and storage sums: late purchases are counted, and no page reads a row for each tenant."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any

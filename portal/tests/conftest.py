@@ -1,7 +1,5 @@
 """Helpers: signed-in clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Sign-in and sign-out: who may, how often, and the redirect afterwards."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """Tenants' pages in a browser: sign-in, upload, search, citation, deletion; and hostile contents."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Content security policy and caching of each page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

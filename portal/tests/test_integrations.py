@@ -1,7 +1,5 @@
 """Page of connected systems: access, status and actions of each source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any

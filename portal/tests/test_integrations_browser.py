@@ -1,7 +1,5 @@
 """Connecting a system in a browser: consent, progress, disconnecting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

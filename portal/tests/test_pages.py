@@ -1,7 +1,5 @@
 """Tenants' pages: access, states and messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

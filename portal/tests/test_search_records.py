@@ -1,7 +1,5 @@
 """Search page: records and statutes beside passages, and links of records."""
 
-from __future__ import annotations
-
 import pytest
 
 from portal.tests.conftest import signed_in

@@ -1,7 +1,5 @@
 """Messages for tenants: steps, sync problems, pauses, headlines."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Sign-in form, and the access rules of tenants' pages: signed in, each tenant its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

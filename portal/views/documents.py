@@ -1,7 +1,5 @@
 """Document pages of a tenant: list with uploads, and one document with its pages, retry and deletion."""
 
-from __future__ import annotations
-
 import logging
 from http import HTTPStatus
 from typing import Any

@@ -1,7 +1,5 @@
 """Connected systems: connect, watch, sync and disconnect a source."""
 
-from __future__ import annotations
-
 from typing import cast
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Search page: the tenant's documents and connected systems, and statutes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Tests of the retrieval set: reproducible bytes, answers on the named pages."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

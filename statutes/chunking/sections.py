@@ -1,7 +1,5 @@
 """Units of a rendered law, read from its headings: articles, and the text outside of articles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

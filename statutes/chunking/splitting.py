@@ -1,7 +1,5 @@
 """Splitting of text that is longer than a chunk: at paragraphs and fractions, then sentences, then words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

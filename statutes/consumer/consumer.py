@@ -1,7 +1,5 @@
 """SQS consumer: receives messages and holds each until its jobs have ended (spec 004 §1 to §3)."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

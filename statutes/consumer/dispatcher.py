@@ -1,7 +1,5 @@
 """Dispatcher of received messages: starts their jobs in order of urgency, and settles messages whose jobs ended."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Messages in flight: a thread renews their visibility timeout, which hides them from other consumers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Consumer status: its state in the log and in ``sqs_consumers`` (spec 004 §1), and which consumers are alive."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Worker thread of a consumer: runs due jobs as any worker does."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -1,7 +1,5 @@
 """Readers of statute files (PDF, DOCX, XML), which run in a sandboxed child process and return a canonical law."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 It speaks the protocol of ``documents.parsers.sandbox.pdf_child``, and answers ``unreadable`` for this app's errors.
 """
 
-from __future__ import annotations
-
 import codecs
 import gc
 import io

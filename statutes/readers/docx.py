@@ -1,7 +1,5 @@
 """Reader of Word documents: each paragraph, table row and note is a line, a note below its reference."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """List numbering of Word documents: labels such as "Artículo 1." and "I." that Word prints and does not store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """File format by its first bytes; names and declared types are not trusted."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Literal, get_args

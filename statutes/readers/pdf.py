@@ -1,7 +1,5 @@
 """Reader of PDFs: the lines of their pages without running heads and page numbers. Runs in the child only."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reader of XML: Akoma Ntoso (LegalDocML), and plain XML whose elements are named as divisions and articles."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Paragraphs of XML elements, each with its number in front."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from statutes.readers.xml_tree import INLINE, Element

@@ -1,7 +1,5 @@
 """XML vocabularies of official gazettes, renamed to the element names that ``statutes.readers.xml`` reads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 

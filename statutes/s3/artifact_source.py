@@ -1,7 +1,5 @@
 """Verified reading of a law's artifacts from the bucket or from a folder that is a copy of it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

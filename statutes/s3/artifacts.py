@@ -4,8 +4,6 @@ A reader trusts only what the manifest names. Where a hash differs, a newer law 
 to be read again. Until the new manifest is written, the old one names a complete law.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

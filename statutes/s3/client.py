@@ -1,7 +1,5 @@
 """S3 client for statutes: reads and writes with explicit limits, and errors as ``OSError``."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

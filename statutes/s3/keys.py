@@ -1,7 +1,5 @@
 """S3 keys of a law's objects: the spec's paths, safe for any law id."""
 
-from __future__ import annotations
-
 import hashlib
 from urllib.parse import quote
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Raw files of statutes: checked and downloaded from their bucket once; from then on our own copy is read."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import uuid

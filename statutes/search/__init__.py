@@ -1,7 +1,5 @@
 """Retriever of statutes: passages of live statutes, cited by article."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

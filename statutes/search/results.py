@@ -1,7 +1,5 @@
 """Search results of statutes: passages with their articles, the article that answers, and a citation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

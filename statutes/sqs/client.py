@@ -1,7 +1,5 @@
 """SQS client: one function per API operation, each with a time limit and without retries."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Dead-letter queues of SQS: redrive policy, listing, and redrive of messages into their source queue."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Parsing of SQS message bodies: the spec's own, S3 notifications, EventBridge events, and SNS envelopes of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

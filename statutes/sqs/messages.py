@@ -1,7 +1,5 @@
 """Statute messages (spec 004 §3.4) and upload notifications: dataclasses, parsing and validation."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

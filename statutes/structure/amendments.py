@@ -1,7 +1,5 @@
 """Amending laws: lines that quote another law, whose headings are not headings of this law."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Builder of a law from its lines: divisions by rank, articles, paragraphs."""
 
-from __future__ import annotations
-
 from statutes.structure import amendments, table_of_contents
 from statutes.structure.end_matter import end_matter_heading, is_signature_line
 from statutes.structure.headings import Heading, Outline

@@ -1,7 +1,5 @@
 """End matter of a law: promulgation, signatures, and notes that are no part of it."""
 
-from __future__ import annotations
-
 import re
 
 from statutes.structure.headings import Heading

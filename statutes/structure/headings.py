@@ -1,7 +1,5 @@
 """Detection of headings of divisions and articles in a statute's lines, in Spanish and in English."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from dataclasses import dataclass

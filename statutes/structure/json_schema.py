@@ -1,7 +1,5 @@
 """Validation of a law's canonical JSON against ``schemas/law.schema.json``."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

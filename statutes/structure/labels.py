@@ -1,7 +1,5 @@
 """Labels, numbers and ids of articles, and the stack of open divisions, from a rendered law's headings."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Rendering of a law as normalized markdown, the text that is stored as its document's parse and chunked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Regular expressions for headings of statutes, in Spanish and in English."""
 
-from __future__ import annotations
-
 import re
 
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015"

@@ -1,7 +1,5 @@
 """Quotations over several lines: marks that open at a line's start and close at the end of a later line."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Section numbering of English statutes: bare numbers that count as sections, and which divisions contain which."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

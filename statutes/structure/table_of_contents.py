@@ -1,7 +1,5 @@
 """Table of contents of a law: lines that name articles and begin none."""
 
-from __future__ import annotations
-
 import re
 
 from statutes.structure.headings import Heading, Outline

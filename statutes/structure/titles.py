@@ -1,7 +1,5 @@
 """Titles of laws and headings of articles, told apart from sentences."""
 
-from __future__ import annotations
-
 import re
 
 from statutes.structure.model import Article, Law, Paragraph

@@ -1,7 +1,5 @@
 """Kill loop of the connectors: a sync under SIGKILL must leave the same rows as an undisturbed one."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -4,8 +4,6 @@ Everything is real: the API under gunicorn, `qcluster`, PostgreSQL, SIGKILL. The
 documents until every death has been died; the undisturbed run then takes the same ones.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Statutes of the kill loop: every format, some in two versions, reproducible by seed."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile

@@ -1,7 +1,5 @@
 """Verdict of the kill loop: lost, duplicated and twice-paid work, by comparison with the undisturbed run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

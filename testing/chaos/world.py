@@ -1,7 +1,5 @@
 """Environment of the kill loop: supervised processes on their own database, sample documents, result snapshots."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

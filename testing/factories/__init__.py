@@ -3,8 +3,6 @@
 # factory-boy types what its factories make, and nothing else.
 # mypy: disable-error-code="no-untyped-call, attr-defined"
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any

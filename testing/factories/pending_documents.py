@@ -1,7 +1,5 @@
 """Factory of chunked documents that wait for the embed stage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Factory of searchable records of connected systems, without a sync."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Factory of searchable documents, without the pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Factory of searchable statutes, without the pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Factory of sources and syncs, and a fake page handler for ``settings.INGESTION_WORK``."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generated vectors and their bulk insertion as searchable passages, by binary COPY."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Base class of fakes that hold a tenant's records: bearer tokens, a rate limit, scheduled changes."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

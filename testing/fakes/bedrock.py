@@ -1,7 +1,5 @@
 """Fake Bedrock runtime with Titan embeddings: limits, errors, ledger; verifies signatures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

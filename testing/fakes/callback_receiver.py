@@ -1,7 +1,5 @@
 """HTTP server that records the callbacks it receives."""
 
-from __future__ import annotations
-
 from testing.fakes.http_messages import Request, Response
 from testing.fakes.server import Server
 

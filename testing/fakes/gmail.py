@@ -1,7 +1,5 @@
 """Fake Gmail threads: a few that tests create, and any number of generated ones."""
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """Fake Google Drive and Gmail API: pages, exports, changes, history and Google's error format."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from testing.fakes.account_server import AccountServer

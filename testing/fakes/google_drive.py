@@ -1,7 +1,5 @@
 """Fake Google Drive files: listing, export, download and the change feed."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Fake HubSpot: contacts, companies and deals with listing, search, archive and associations."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

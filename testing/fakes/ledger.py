@@ -1,7 +1,5 @@
 """Ledger of a fake: every item it sold."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

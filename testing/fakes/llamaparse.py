@@ -1,7 +1,5 @@
 """Fake LlamaParse: files, parse jobs that really read the PDF, callbacks and a ledger."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

@@ -1,7 +1,5 @@
 """Callbacks of the fake LlamaParse: signatures, delivery, retries, losses and duplicates."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

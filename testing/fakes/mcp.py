@@ -1,7 +1,5 @@
 """Fake MCP servers of the providers: the SDK's server over streamable HTTP, with the records of the other fakes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """MCP tools of the providers, named as in their documentation, over the fakes of their APIs."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """Fake OAuth of HubSpot, Google and Intuit: consent page, token and revocation endpoints in each vendor's format."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

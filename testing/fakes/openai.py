@@ -1,7 +1,5 @@
 """Fake OpenAI embeddings endpoint: limits, errors, ledger."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Text of a PDF's pages, for the fake LlamaParse."""
 
-from __future__ import annotations
-
 import re
 from threading import Lock
 

@@ -1,7 +1,5 @@
 """Fake QuickBooks Online: customers and invoices of one company, with queries and change data capture."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta

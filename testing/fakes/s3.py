@@ -1,7 +1,5 @@
 """Fake S3: moto behind a fault-injecting proxy, or ministack, which checks signatures and lengths."""
 
-from __future__ import annotations
-
 import http.client
 import logging
 import os

@@ -1,7 +1,5 @@
 """Scheduler of delayed calls, in threads: work that a fake does after its response."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import time

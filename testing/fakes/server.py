@@ -1,7 +1,5 @@
 """HTTP server base class of every vendor fake: request dispatch, fault injection and the /control endpoint."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

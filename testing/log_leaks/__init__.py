@@ -4,8 +4,6 @@ Run by ``python -m testing.log_leaks``, in a worker by ``testing.log_leaks.pipel
 ``testing.log_leaks.api``.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Pipelines with stages that leak, for real workers (setting JOBS_PIPELINES)."""
 
-from __future__ import annotations
-
 from django.db import connection
 
 from accessa import pipelines

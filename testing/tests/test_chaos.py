@@ -1,7 +1,5 @@
 """Small kill loop of the pipeline: SIGKILL of real processes at every failpoint and at random."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small kill loop of the connectors: SIGKILL at every failpoint of a page, and at random."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

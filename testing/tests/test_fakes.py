@@ -1,7 +1,5 @@
 """Tests of fault injection in the fakes."""
 
-from __future__ import annotations
-
 import socket
 from collections import deque
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tests of the HubSpot and QuickBooks fakes: error formats, limits, generated records."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from typing import Any

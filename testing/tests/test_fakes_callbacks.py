@@ -1,7 +1,5 @@
 """Tests of the fake LlamaParse's callbacks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

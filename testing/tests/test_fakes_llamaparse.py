@@ -1,7 +1,5 @@
 """Tests of the fake LlamaParse with the vendor's SDK."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of the fake OpenAI with the vendor's SDK."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """Tests of the fakes as a separate process with a /control endpoint."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tests of the order of test files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Vendor SDK clients of the fakes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Fixtures: a fake vendor's server and a vendor account."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Fake vendor over HTTP on 127.0.0.1, and the real clients that call it."""
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

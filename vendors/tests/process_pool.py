@@ -1,7 +1,5 @@
 """Process pool: the same function in several processes, each with its own database connection."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor

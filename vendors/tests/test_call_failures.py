@@ -1,7 +1,5 @@
 """Outcomes of failed calls: every row of the failure table, with real clients and a real server."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Circuit breaker shared by processes: opens after consecutive failures, lets one probe pass, closes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Commands `manage.py budget` and `manage.py bill`."""
 
-from __future__ import annotations
-
 import io
 import uuid
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Deadline of a whole HTTP call, with openai's client library and with everybody else's."""
 
-from __future__ import annotations
-
 import gc
 import time
 import warnings

@@ -1,7 +1,5 @@
 """Ledger: purchases are reserved before they are made, within a day's budget, also by concurrent callers."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Rate limit of requests and tokens, shared by all processes, by the database's clock."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

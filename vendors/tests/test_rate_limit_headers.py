@@ -1,7 +1,5 @@
 """Rate-limit headers: Go's durations, seconds, milliseconds, dates."""
 
-from __future__ import annotations
-
 import time
 from email.utils import formatdate
 

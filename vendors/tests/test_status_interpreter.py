@@ -1,7 +1,5 @@
 """Status interpreter: a vendor whose 4xx mean something of their own, as each tenant has its own key."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs.outcomes import Permanent, Retryable, Wait

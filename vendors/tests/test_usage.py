@@ -1,7 +1,5 @@
 """Usage API: a tenant sees its own spending and purchases only."""
 
-from __future__ import annotations
-
 import uuid
 from decimal import Decimal
 from typing import Any

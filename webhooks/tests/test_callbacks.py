@@ -1,7 +1,5 @@
 """Callbacks of every kind and their outcomes: the table in webhooks/views.py, row by row."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Replays: a callback has its effect once, however often, concurrently and after a restart."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

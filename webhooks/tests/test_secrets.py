@@ -1,7 +1,5 @@
 """Webhook secrets: configured, derived, and too short."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Signature tests of all schemes: written once, inherited by each verifier's tests."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """manage.py audit_jobs: run the integrity checks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser

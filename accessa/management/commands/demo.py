@@ -1,7 +1,5 @@
 """manage.py demo: run database, API and workers, and show scenarios through the HTTP API."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

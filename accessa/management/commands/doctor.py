@@ -1,7 +1,5 @@
 """manage.py doctor: run the checks of a deployment and print findings with remedies."""
 
-from __future__ import annotations
-
 import json
 import logging
 from argparse import ArgumentParser

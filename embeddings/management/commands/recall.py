@@ -1,7 +1,5 @@
 """Command recall: compare searches through HNSW indexes with exact ones, on the stored chunks."""
 
-from __future__ import annotations
-
 import sys
 import time
 from argparse import ArgumentTypeError

@@ -1,7 +1,5 @@
 """Two tenants whose passages are found with one model, and another model to move them to."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterator

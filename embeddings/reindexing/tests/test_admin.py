@@ -1,7 +1,5 @@
 """Campaigns in the admin: the price before the button, and buttons for those who may press them."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

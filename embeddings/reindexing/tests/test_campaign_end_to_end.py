@@ -1,7 +1,5 @@
 """A campaign from its start to its end, with real workers, a real vendor's bill, and kills on the way."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands: what they say, and what they say to bad input."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from io import StringIO

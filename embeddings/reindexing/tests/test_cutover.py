@@ -1,7 +1,5 @@
 """When a tenant is found by the new model, by the old one again, and when the old vectors go."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """A model that is not configured any more: who waits for it, and who does not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Campaigns that are stopped half way: who is let go, who goes on, and that nothing is left behind."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 from uuid import UUID

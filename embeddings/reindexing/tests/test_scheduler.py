@@ -1,7 +1,5 @@
 """Which documents are fed to the queue, how many, in whose turn, and when not."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections import Counter

@@ -1,7 +1,5 @@
 """What campaigns cost before they begin, what they refuse, and how a tenant is held at a model."""
 
-from __future__ import annotations
-
 import uuid
 from decimal import Decimal
 from typing import Any

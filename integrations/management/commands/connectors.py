@@ -1,7 +1,5 @@
 """Command ``connectors``: list sources, start or stop a sync, plan nightly syncs."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError
 from datetime import datetime
 from typing import Any

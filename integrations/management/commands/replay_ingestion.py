@@ -1,7 +1,5 @@
 """Command ``replay_ingestion``: put archived messages back into the queue."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

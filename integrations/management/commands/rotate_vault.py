@@ -1,7 +1,5 @@
 """Command ``rotate_vault``: re-encrypt the token vault under its newest key, so that older ones can be removed."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID

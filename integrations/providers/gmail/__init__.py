@@ -1,7 +1,5 @@
 """Gmail: threads. They are searchable and belong to no client (spec 002 §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any

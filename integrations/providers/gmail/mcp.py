@@ -4,8 +4,6 @@ It returns a message's day where the REST API returns its millisecond, and plain
 syncs only.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping

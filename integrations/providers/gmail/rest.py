@@ -1,7 +1,5 @@
 """Gmail over its REST API, version 1: developers.google.com/workspace/gmail/api/reference/rest/v1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus

@@ -3,8 +3,6 @@
 Files of other types are neither listed nor stored. Of a sheet Drive exports the first tab only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -4,8 +4,6 @@ It promises no order, so a capped sync may keep other files than the newest. Del
 returns no checksum of a PDF.
 """
 
-from __future__ import annotations
-
 import binascii
 import json
 from base64 import b64decode

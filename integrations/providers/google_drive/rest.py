@@ -1,7 +1,5 @@
 """Google Drive over its REST API, version 3: developers.google.com/workspace/drive/api/reference/rest/v3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus

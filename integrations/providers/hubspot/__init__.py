@@ -1,7 +1,5 @@
 """HubSpot: object types, parsing and mapping of contacts, companies and deals, and their clients (spec 002 §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

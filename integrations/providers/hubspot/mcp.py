@@ -4,8 +4,6 @@ Pages go by the record's id, not by the tool's ``offset``, which ends at 10,000 
 The archive is not shown: deletions are found by full syncs only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """QuickBooks: entity types, parsing and mapping of customers and invoices, and their clients (spec 002 §5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation

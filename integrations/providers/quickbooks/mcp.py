@@ -4,8 +4,6 @@ Intuit hosts none, and theirs serves one company: QUICKBOOKS_MCP_URL must name a
 Deleted invoices are found by full syncs only.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

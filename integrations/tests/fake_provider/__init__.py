@@ -1,7 +1,5 @@
 """Fake provider: companies, and deals that count for them."""
 
-from __future__ import annotations
-
 from integrations.models import SourceDocument
 from integrations.providers import Children, Client, RawItem, Record, Rollup, Stream
 

@@ -1,7 +1,5 @@
 """Embedder that records its calls, and refuses or waits when a test says so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from embeddings.embedders import Vectors

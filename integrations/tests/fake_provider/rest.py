@@ -1,7 +1,5 @@
 """Client of the fake provider: its records are those of ``account``, which a test fills."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

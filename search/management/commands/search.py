@@ -1,7 +1,5 @@
 """Search from the command line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

@@ -1,7 +1,5 @@
 """Command that runs an SQS consumer, the worker of spec 004."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

@@ -1,7 +1,5 @@
 """Command that imports laws from their artifacts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

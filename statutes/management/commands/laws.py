@@ -1,7 +1,5 @@
 """Command for statutes: list and show laws, reprocess a version, withdraw a law, send and redrive messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

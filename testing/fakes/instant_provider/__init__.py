@@ -1,7 +1,5 @@
 """Instant connector for benchmarks: generated HubSpot records without HTTP."""
 
-from __future__ import annotations
-
 from integrations.providers.hubspot import ROLLUP, STREAMS, build_client, client_text, map_record
 
 __all__ = ["ROLLUP", "STREAMS", "build_client", "client_text", "map_record"]

@@ -1,7 +1,5 @@
 """Generated records of the instant connector, page by page; nothing is kept in memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta

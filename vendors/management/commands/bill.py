@@ -1,7 +1,5 @@
 """Command to show the bill: purchases by stage, vendor, document, day or campaign."""
 
-from __future__ import annotations
-
 from datetime import date
 from itertools import groupby
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """Command to show or set a tenant's daily budget."""
 
-from __future__ import annotations
-
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID

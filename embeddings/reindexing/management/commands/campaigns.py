@@ -1,7 +1,5 @@
 """Command campaigns: show campaigns; pause, resume, cancel, roll back or settle one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Command pin: pin a tenant to an embedding model, or unpin it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

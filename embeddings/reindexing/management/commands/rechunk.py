@@ -1,7 +1,5 @@
 """Command rechunk: start a campaign that splits documents by another chunker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Command reembed: start a campaign that moves tenants to another embedding model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings
