@@ -40,7 +40,7 @@ def main() -> int:
         options = parser.parse_args(sys.argv[2:])
         server.start()
         result = benchmark.measure(options)
-    print(result.line(), flush=True)
+    print(result.to_json(), flush=True)
     return 0
 
 

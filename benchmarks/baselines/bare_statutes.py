@@ -50,7 +50,8 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
         law = pdf.read_pdf(pdf.page_texts(pdf_engines.open_document(path)), {})
         rlimits.limit_cpu_time(0)  # the last page's clock would end this process, which is no child
     else:
-        law = {".xml": xml, ".docx": docx}[path.suffix].read_xml(path.read_bytes())
+        read = {".xml": xml.read_xml, ".docx": docx.read_docx}[path.suffix]
+        law = read(path.read_bytes())
     rendered = markdown.render_markdown(law)
     chunks = articles.CHUNKER.split(rendered.text, rendered.page_starts)
     vectors = InstantEmbedder().embed([chunk.text for chunk in chunks])
