@@ -48,7 +48,7 @@ def modules(*apps: str) -> Iterator[Path]:
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:
-    """The first name of everything that a module imports, inside functions and TYPE_CHECKING too."""
+    """Yield the line and the first name of everything that a module imports, inside functions and TYPE_CHECKING too."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)

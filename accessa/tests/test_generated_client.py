@@ -71,7 +71,7 @@ def run(*command: object, where: Path) -> str:
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the client's package is in, made as docs/api.md says."""
+    """Return the folder of the client's package, generated as docs/api.md says."""
     folder = tmp_path_factory.mktemp("generated")
     run(sys.executable, "manage.py", "spectacular", "--file", folder / "schema.yml", where=settings.BASE_DIR)
     config = Path(settings.BASE_DIR) / "docs" / "client.yml"

@@ -21,7 +21,7 @@ def sql(statement: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _synced(ana: Person) -> None:
-    """A source with its tokens, a company with its client, a record that is gone, and a sync under way."""
+    """Create a source with its tokens, a company with its client, a record that is gone, and a sync under way."""
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot")
     source.access_token_vault_id = token_vault.store_token(source, "access", "a")
     source.refresh_token_vault_id = token_vault.store_token(source, "refresh", "r")

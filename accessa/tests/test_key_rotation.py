@@ -12,7 +12,7 @@ PDF = b"%PDF-1.7"
 
 @pytest.fixture
 def url_of_before(ana: Person, settings: Any) -> str:
-    """A signed URL that was given out before the key was changed."""
+    """Return a URL that was signed before the key changed."""
     settings.SECRET_KEY = "the key of before, long enough to be one"
     url = str(ana.post("/upload", upload_request(PDF)).json()["signed_url"])
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = (

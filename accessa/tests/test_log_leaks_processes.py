@@ -193,7 +193,7 @@ def rows() -> str:
 
 
 def files() -> str:
-    """The logs that are files: PostgreSQL's own."""
+    """Return PostgreSQL's own log files."""
     folder = Path(os.environ["ACCESSA_VAR"])
     return "\n".join(path.read_text(errors="replace") for path in folder.rglob("*.log"))
 
@@ -238,7 +238,7 @@ def _said_enough(product: Product) -> bool:
 
 
 def echo() -> Fault:
-    """A vendor that repeats in its error what it was sent."""
+    """Return a failure whose error repeats the request."""
     body = {"error": {"message": log_leaks.ALL, "code": POLICY, "type": SSN}, "detail": log_leaks.ALL}
     return replacement("echo", json_response(body, 500))
 

@@ -104,7 +104,7 @@ def attributes(span: Any) -> dict[str, str]:
 
 
 def receiver_environment(receiver: Receiver) -> dict[str, Any]:
-    """The environment of a product that tells both."""
+    """Return the variables that enable both receivers."""
     return {
         **SECRETS,
         "SENTRY_DSN": receiver.dsn,

@@ -122,7 +122,7 @@ def nothing_in(answer: Any) -> bool:
 
 
 def shown(ben: Person, owned: Upload) -> list[str]:
-    """The addresses at which Ben learns of Ana's document."""
+    """Return the endpoints at which Ben sees Ana's document."""
     visible = [name for name, look in MANY.items() if not nothing_in(look(ben, owned))]
     return visible + [name for name, look in ONE.items() if not hidden(look(ben, owned))]
 
