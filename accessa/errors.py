@@ -15,7 +15,7 @@ from accounts import errors
 from accounts.errors import ApiError
 from documents.storage import storage_error
 from jobs import tracing
-from jobs.errors import safe_traceback
+from jobs.safe_errors import safe_traceback
 from portal import error_pages
 
 log = logging.getLogger("accessa.api")

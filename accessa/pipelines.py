@@ -8,8 +8,8 @@ import embeddings.stages
 import statutes.invariants
 import statutes.stages
 from embeddings import reindex_jobs
+from jobs.choices import Stage
 from jobs.pipeline import Pipeline, Step
-from jobs.states import Stage
 from statutes import intake
 
 # fmt: off

@@ -43,9 +43,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_DIST": "SIDECAR",  # /docs works without the internet
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {
-        "StageEnum": "jobs.states.Stage",
-        "StateEnum": "jobs.states.State",
-        "StatusEnum": "jobs.states.STATUSES",
+        "StageEnum": "jobs.choices.Stage",
+        "StateEnum": "jobs.choices.State",
+        "StatusEnum": "jobs.choices.STATUSES",
         "StandingEnum": "jobs.progress.DISPLAY_STATUSES",
         "PurchaseStateEnum": "vendors.models.Purchase.State",
     },

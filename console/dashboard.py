@@ -10,8 +10,8 @@ from django.http import HttpRequest
 
 from console import dashboard_tables
 from console.charts import Chart, ChartPeriod, Series, format_duration, format_money
+from jobs.choices import STATUSES, Stage
 from jobs.cluster import registry
-from jobs.states import STATUSES, Stage
 from metrics import gauges, queries, usage
 from metrics.queries import PERIODS
 

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from console.charts import ChartPeriod, format_duration, format_money, format_size
+from jobs.choices import Stage
 from jobs.cluster import registry
-from jobs.states import Stage
-from metrics import event_counts, queries, usage
+from metrics import event_rollups, queries, usage
 from metrics.queries import EMPTY_DISTRIBUTION, Distribution, Point
 from metrics.usage import SpendTotal
 
@@ -152,8 +152,8 @@ def vendors(period: ChartPeriod) -> Table:
 
 def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> Table:
     """Return sources now, and the syncs and records of the period, by provider."""
-    ended = queries.totals(event_counts.SYNC, period.period, period.now)
-    records = queries.totals(event_counts.RECORDS, period.period, period.now)
+    ended = queries.totals(event_rollups.SYNC, period.period, period.now)
+    records = queries.totals(event_rollups.RECORDS, period.period, period.now)
     sources = {(provider, status): count for provider, status, count in counted}
     rows = []
     for provider in sorted({key[0] for key in (*sources, *ended)}):

@@ -12,8 +12,8 @@ from django.db.models.fields.json import KT
 
 from accounts.errors import ErrorCode
 from console.runbook import find_failure
+from jobs.choices import CANCELLED_CODES, Stage, State
 from jobs.models import UploadJob
-from jobs.states import CANCELLED_CODES, Stage, State
 
 MAX_COUNT = 1_000
 MAX_CODES = 30  # of one stage

@@ -8,9 +8,9 @@ from typing import Any
 from django.utils import timezone
 
 from console.charts import format_duration
+from jobs.choices import ACTIVE, State
 from jobs.lifecycle import MOVES
 from jobs.models import Event, UploadJob
-from jobs.states import ACTIVE, State
 
 FIRST, LAST, MOST = 20, 80, 2_000
 

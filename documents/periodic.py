@@ -9,8 +9,8 @@ from documents import storage
 from documents.models import Removal
 from documents.storage import file_cache, object_deletions
 from jobs.cluster import background
-from jobs.errors import safe_error_name
 from jobs.outcomes import StageFailure, Wait
+from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.documents")
 

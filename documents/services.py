@@ -19,10 +19,10 @@ from documents.models import Document, ParseRequest
 from documents.parsing import parse_store
 from documents.storage import file_cache, object_deletions
 from jobs import log_context, pipeline, services
-from jobs.errors import safe_error_name
+from jobs.choices import State
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
-from jobs.states import State
+from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.documents")
 

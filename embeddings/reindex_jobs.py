@@ -15,8 +15,8 @@ from documents.models import Document
 from embeddings import chunk_store, chunking, vector_store
 from embeddings.embedders import DIMENSIONS
 from jobs import services
+from jobs.choices import ACTIVE
 from jobs.models import UploadJob
-from jobs.states import ACTIVE
 
 REEMBED, RECHUNK = "reembed", "rechunk"
 

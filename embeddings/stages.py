@@ -11,7 +11,7 @@ from documents.locks import lock_document
 from documents.parsing import parse_store
 from embeddings import (
     active_model,
-    chunk_embedding,
+    chunk_batches,
     chunk_store,
     chunking,
     embedders,
@@ -21,20 +21,20 @@ from embeddings import (
     vector_store,
 )
 from embeddings.active_model import EmbeddingModel
-from embeddings.concurrent_embedding import MISCONFIGURED_SECONDS, ModelChanged
 from embeddings.embedders import DIMENSIONS, Embedder
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedding_loop import MISCONFIGURED_SECONDS, ModelChanged
 from embeddings.error_codes import CHUNKS_NOT_SOUND, GAVE_WAY, NO_CHUNKS, VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from embeddings.reindex_jobs import REEMBED
 from embeddings.search.index_probe import probe_index
 from embeddings.search.snapshot import is_statement_timeout
 from jobs import failpoints
+from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.events import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
-from jobs.states import Stage
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -96,9 +96,9 @@ def _plan(claim: Claim, embedder: Embedder) -> Outcome:
     total = claim.job.progress["chunks_total"]
     with claim.transaction(durable=False):
         reused = vector_reuse.reuse_vectors(claim, embedder)
-        left, tokens = chunk_embedding.count_pending(claim, embedder)
+        left, tokens = chunk_batches.count_pending(claim, embedder)
         if reused.copied:
-            chunk_embedding.log_first_vectors(claim)
+            chunk_batches.log_first_vectors(claim)
         plan = {
             "embed_model": embedder.model,
             "embed_version": embedder.version,
@@ -139,7 +139,7 @@ def embed_chunks(claim: Claim) -> Outcome:
     """
     planned = _planned_model(claim)
     try:
-        if not chunk_embedding.is_model_wanted(claim):
+        if not chunk_batches.is_model_wanted(claim):
             raise ModelChanged
         embedder = embedders.find_embedder(planned.model, planned.version)
         if embedder is None:
@@ -148,7 +148,7 @@ def embed_chunks(claim: Claim) -> Outcome:
                 raise ModelChanged
             embedder = _require_embedder(planned)
         if isinstance(embedder, HttpEmbedder):
-            chunk_embedding.embed_with_vendor(claim, embedder)
+            chunk_batches.embed_with_vendor(claim, embedder)
         elif moved := _embed_locally(claim, embedder):
             return moved
     except ModelChanged:
@@ -167,21 +167,21 @@ def _advance_embedded(claim: Claim, embedder: Embedder) -> Moved:
 def _embed_locally(claim: Claim, embedder: Embedder) -> Moved | None:
     done, total = claim.job.progress["embeds_done"], claim.job.progress["embeds_total"]
     is_first = True
-    while batch := chunk_embedding.pending_batch(claim, embedder):
+    while batch := chunk_batches.pending_batch(claim, embedder):
         vectors = embedder.embed([chunk.text for chunk in batch])
         failpoints.failpoint("embedding:answered")
         done = min(done + len(batch), total)
         with claim.transaction(durable=False):
-            chunk_embedding.buffer_vectors(claim, embedder, batch, vectors)
+            chunk_batches.buffer_vectors(claim, embedder, batch, vectors)
             if done == total:
                 return _advance_embedded(claim, embedder)
-            claim.save_progress(progress={"embeds_done": done}, total_pct=chunk_embedding.progress_pct(done / total))
+            claim.save_progress(progress={"embeds_done": done}, total_pct=chunk_batches.progress_pct(done / total))
             if is_first:
-                chunk_embedding.log_first_vectors(claim)
+                chunk_batches.log_first_vectors(claim)
             is_first = False
         if claim.should_yield():
             raise Wait(0.0, GAVE_WAY)
-        if not chunk_embedding.is_model_wanted(claim):
+        if not chunk_batches.is_model_wanted(claim):
             raise ModelChanged
     return None
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 
 from embeddings import vector_store
-from embeddings.chunk_embedding import CHUNKS_OF_JOB, VECTOR_OF_CHUNK, query_params
+from embeddings.chunk_batches import CHUNKS_OF_JOB, VECTOR_OF_CHUNK, query_params
 from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
 from jobs.claims import Claim

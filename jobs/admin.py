@@ -21,8 +21,8 @@ from accounts.audit.admin_base import ReadOnlyAdmin, column, nowrap
 from accounts.errors import ApiError
 from accounts.models import User
 from jobs import admin_filters, progress, staff_actions
+from jobs.choices import Stage
 from jobs.models import Event, UploadJob
-from jobs.states import Stage
 
 CORRELATION_SEARCH_JOBS = 20_000  # no index has correlation ids: only the newest jobs are searched
 ACTION_LABELS = {

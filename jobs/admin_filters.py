@@ -13,8 +13,8 @@ from django.http import HttpRequest
 
 from accounts.audit.admin_filters import ChoiceFilter, ExactFilter, choice_filter, exact_filter
 from jobs import pipeline, progress
+from jobs.choices import STATUSES, Stage, State
 from jobs.models import Event, UploadJob
-from jobs.states import STATUSES, Stage, State
 
 Rows = QuerySet[Any]
 # No index has the pipeline, because nearly all jobs have the same one: only the newest jobs are searched.

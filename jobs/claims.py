@@ -15,13 +15,13 @@ from django.db import connection, transaction
 from django.db.utils import IntegrityError
 from psycopg.types.json import Jsonb
 
-from jobs import failpoints, lifecycle, queries
+from jobs import claim_queries, failpoints, lifecycle
 from jobs.error_codes import BUG
-from jobs.errors import safe_traceback
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
 from jobs.pipeline import DEFAULT_TIME_LIMIT, Step, get_pipeline
+from jobs.safe_errors import safe_traceback
 
 MAX_SLOT_COLLISIONS = 8
 
@@ -63,14 +63,14 @@ class Claim:
         """
         stage = self.job.stage
         with transaction.atomic():
-            self._require(queries.LOCK_CLAIM if durable else queries.LOCK_CLAIM_NO_FSYNC)
+            self._require(claim_queries.LOCK_CLAIM if durable else claim_queries.LOCK_CLAIM_NO_FSYNC)
             yield
             failpoints.failpoint(f"{stage}:before-commit")
         failpoints.failpoint(f"{stage}:after-commit")
 
     def ensure_held(self) -> None:
         """Raise ``ClaimLost`` when the claim is lost by now; it may be lost a moment later."""
-        self._require(queries.CHECK_CLAIM)
+        self._require(claim_queries.CHECK_CLAIM)
 
     def _require(self, sql: str) -> None:
         if not lifecycle.execute(sql, {"job_id": self.job.pk, "held": self.token}):
@@ -117,7 +117,7 @@ class Claim:
     ) -> None:
         """Make one of ``lifecycle.MOVES``, or raise ``ClaimLost`` when another worker has the job."""
         fields = fields or {}
-        sql = lifecycle.move_statement(name, queries.LOCK_CLAIM, fields=tuple(fields), durable=durable)
+        sql = lifecycle.move_statement(name, claim_queries.LOCK_CLAIM, fields=tuple(fields), durable=durable)
         rows = lifecycle.execute(sql, self._params(name, code, event) | lifecycle.adapt_fields(fields) | params)
         if not rows:
             raise ClaimLost(str(self.job.pk))
@@ -154,7 +154,7 @@ class Claim:
     def finish_and_claim_next(self, worker: str, *, event: Mapping[str, Any] | None = None) -> Claim | None:
         """Finish this job (working -> done) and claim the next due one, in one statement and one commit."""
         params = self._params("finish", None, event)
-        rows = _execute_claim(queries.FINISH_AND_CLAIM, worker, self.job.user_id, params)
+        rows = _execute_claim(claim_queries.FINISH_AND_CLAIM, worker, self.job.user_id, params)
         if not rows:  # too many collisions over the next job: end this one by itself
             self.move("finish", event=event)
             return None
@@ -171,17 +171,19 @@ class Claim:
         is_campaign = job.campaign_id is not None
         if not is_campaign and (job.slot or 0) < settings.JOBS_ACTIVE_PER_USER:
             return False
-        but = queries.NIL_UUID if is_campaign else job.user_id
-        params = {"job_id": job.pk, "last": queries.NIL_UUID, "but": but, **queries.concurrency_params()}
-        return bool(lifecycle.execute(queries.SHOULD_YIELD, params)[0]["wanted"])
+        but = claim_queries.NIL_UUID if is_campaign else job.user_id
+        params = {"job_id": job.pk, "last": claim_queries.NIL_UUID, "but": but, **claim_queries.concurrency_params()}
+        return bool(lifecycle.execute(claim_queries.SHOULD_YIELD, params)[0]["wanted"])
 
 
-def claim_next(worker: str, last: UUID = queries.NIL_UUID) -> Claim | None:
+def claim_next(worker: str, last: UUID = claim_queries.NIL_UUID) -> Claim | None:
     """Claim the next due job (queued -> working), the users after ``last`` first. None when nothing may run.
 
     A campaign's job is claimed when no tenant's may run.
     """
-    rows = _execute_claim(queries.CLAIM, worker, last) or _execute_claim(queries.CLAIM_CAMPAIGN_JOB, worker, last)
+    rows = _execute_claim(claim_queries.CLAIM, worker, last) or _execute_claim(
+        claim_queries.CLAIM_CAMPAIGN_JOB, worker, last
+    )
     return Claim(lifecycle.load_job(rows[0])) if rows else None
 
 
@@ -191,7 +193,7 @@ def _execute_claim(sql: str, worker: str, last: UUID, params: Mapping[str, Any] 
         **(params or {}),
         "worker": worker,
         "last": last,
-        **queries.concurrency_params(),
+        **claim_queries.concurrency_params(),
         "lease": timedelta(seconds=settings.JOBS_LEASE_SECONDS),
         **lifecycle.event_params("claim", {"worker": worker}),
     }

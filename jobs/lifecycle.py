@@ -13,8 +13,8 @@ from psycopg import Cursor
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from jobs.choices import ACTIVE, State
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, State
 
 QUEUED, WORKING, RETRYABLE, DONE, DEADLETTER = State
 

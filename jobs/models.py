@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 
-from jobs.states import ACTIVE, Stage, State, status_expression
+from jobs.choices import ACTIVE, Stage, State, status_expression
 
 _ACTIVE = Q(state__in=[state.value for state in ACTIVE])
 _HELD = Q(claim_token__isnull=False, claimed_at__isnull=False, lease_until__isnull=False, slot__isnull=False)

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from jobs.choices import Stage
 from jobs.outcomes import Outcome
-from jobs.states import Stage
 
 if TYPE_CHECKING:
     from jobs.claims import Claim

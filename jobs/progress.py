@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from jobs import queries
+from jobs import claim_queries
+from jobs.choices import Stage, State
 from jobs.models import UploadJob
-from jobs.states import Stage, State
 
 DISPLAY_STATUSES = ("queued", "waiting", "starved", "working", "retrying", "dead", "done")
 
@@ -62,7 +62,7 @@ def count_running(user_id: UUID) -> int:
 # Users without a free slot: for a job of their own, to which a campaign's job yields, and for a campaign's job, which
 # never takes the first slot where there are more. There are few: each slot is a busy worker. Parameters:
 # queries.concurrency_params().
-_CAP = queries.concurrency_limit_sql("user_id")
+_CAP = claim_queries.concurrency_limit_sql("user_id")
 USERS_AT_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
 HAVING count(*) >= {_CAP}"""
@@ -80,6 +80,6 @@ def starved_filter() -> Q:
 
 def _raw(sql: str) -> RawSQL:
     """Convert named parameters to positional ones, which Django requires."""
-    caps = queries.concurrency_params()
+    caps = claim_queries.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

@@ -7,9 +7,9 @@ from typing import Any, cast
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from jobs.choices import STATUSES
 from jobs.models import UploadJob
 from jobs.progress import DISPLAY_STATUSES, stage_pct, tenant_display_status, total_pct
-from jobs.states import STATUSES
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
 

@@ -16,12 +16,12 @@ from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
 from accounts.errors import ApiError, ErrorCode, not_found
+from jobs import claim_queries, invariants, lifecycle, log_context
 from jobs import error_codes as codes
-from jobs import invariants, lifecycle, log_context, queries
+from jobs.choices import ACTIVE, Stage, State
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
 from jobs.pipeline import Pipeline, Step, get_pipeline
-from jobs.states import ACTIVE, Stage, State
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
@@ -93,7 +93,7 @@ def _activate(activate: Callable[[], UploadJob], document_id: UUID, *, is_campai
     error_column = {"code": codes.SUPERSEDED, "detail": "The tenant's own job came first."}
     params = {"document_id": document_id, "error": Jsonb(error_column)}
     params |= lifecycle.event_params("cancel", code=codes.SUPERSEDED)
-    lifecycle.execute(lifecycle.move_statement("cancel", queries.ACTIVE_CAMPAIGN_JOB), params)
+    lifecycle.execute(lifecycle.move_statement("cancel", claim_queries.ACTIVE_CAMPAIGN_JOB), params)
     return _activate(activate, document_id, is_campaign=True)
 
 
@@ -196,8 +196,8 @@ def wake_job(document_id: UUID) -> None:
     params = {"document_id": document_id, **lifecycle.event_params("due")}
     with transaction.atomic():
         # In this order: a wait that is being written blocks the first statement, and the second one sees it.
-        lifecycle.execute(queries.WAKE_WORKING, params)
-        if lifecycle.execute(lifecycle.move_statement("due", queries.WAITING), params):
+        lifecycle.execute(claim_queries.WAKE_WORKING, params)
+        if lifecycle.execute(lifecycle.move_statement("due", claim_queries.WAITING), params):
             notify_workers()
 
 
@@ -205,8 +205,8 @@ def requeue_due_and_expired() -> int:
     """Make parked jobs due whose time has come; requeue or discard jobs whose worker is gone. Return the count."""
     error = Jsonb({"code": codes.WORKER_LOST, "detail": codes.WORKER_LOST.sentence})
     expired = {"error": error, "retries": settings.JOBS_MAX_RETRIES}
-    moved = _move_all("due", queries.PARKED, {}) + _move_all("expire", queries.EXPIRED_AGAIN, expired)
-    _move_all("discard", queries.EXPIRED_ONCE_TOO_OFTEN, expired | {"traceback": None})
+    moved = _move_all("due", claim_queries.PARKED, {}) + _move_all("expire", claim_queries.EXPIRED_AGAIN, expired)
+    _move_all("discard", claim_queries.EXPIRED_ONCE_TOO_OFTEN, expired | {"traceback": None})
     return moved
 
 
@@ -228,7 +228,7 @@ def _move(
 ) -> UploadJob:
     fields = fields or {}
     params |= {"job_id": job.pk, **lifecycle.adapt_fields(fields), **lifecycle.event_params(name, event, code)}
-    rows = lifecycle.execute(lifecycle.move_statement(name, queries.LOCK_JOB, fields=tuple(fields)), params)
+    rows = lifecycle.execute(lifecycle.move_statement(name, claim_queries.LOCK_JOB, fields=tuple(fields)), params)
     if not rows:
         raise ApiError(codes.JOB_STATE_CHANGED)
     notify_workers()

@@ -14,9 +14,9 @@ from accounts.audit import log
 from accounts.errors import ApiError, not_found, unavailable
 from accounts.models import User
 from jobs import services
+from jobs.choices import CANCELLED_CODES
 from jobs.error_codes import JOB_LET_GO
 from jobs.models import UploadJob
-from jobs.states import CANCELLED_CODES
 
 MAX_JOBS = 1_000  # of a bulk action
 MAX_SECONDS = 20.0  # of a bulk action: with files in a remote store each check of an invariant takes its time

@@ -19,6 +19,7 @@ from accounts.permissions import IsService, caller_id, has_staff_permission
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
 from jobs import progress, services, staff_actions
+from jobs.choices import ACTIVE
 from jobs.error_codes import (
     INVARIANT_VIOLATED,
     JOB_ALREADY_ACTIVE,
@@ -29,7 +30,6 @@ from jobs.error_codes import (
 )
 from jobs.models import UploadJob
 from jobs.serializers import JobDetailResponse, JobResponse, RetryRequest
-from jobs.states import ACTIVE
 
 
 def _check_poll(job: UploadJob | None) -> UploadJob:

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, errors, failpoints, log_context, queries, services, tracing
+from jobs import claim_queries, claims, failpoints, log_context, safe_errors, services, tracing
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory, side_queues
 from jobs.cluster.heartbeat import HEARTBEAT
@@ -42,12 +42,12 @@ def drain() -> int:
             services.notify_workers()  # work is left: brokers that do not poll must be told
     except (OperationalError, InterfaceError) as error:
         # The lease expires; then this worker or another one claims the job again.
-        log.warning("The database is unavailable.", error=errors.safe_error_name(error))
+        log.warning("The database is unavailable.", error=safe_errors.safe_error_name(error))
         connection.close()
     except Exception as error:
         # django-q2 would log the message and keep it in its table of failures.
         tracing.report_error(error)
-        raise DrainFailed(errors.safe_error_name(error)) from None
+        raise DrainFailed(safe_errors.safe_error_name(error)) from None
     return time_slice.ended
 
 
@@ -63,7 +63,7 @@ class DrainSlice:
     ended: int = 0
 
     # The user whose job this process ran last: the rotation continues from there, in the next drain too.
-    last_user: ClassVar[UUID] = queries.NIL_UUID
+    last_user: ClassVar[UUID] = claim_queries.NIL_UUID
 
     def start(self) -> None:
         self.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
@@ -148,12 +148,12 @@ def run_stage(claim: Claim) -> RunOutcome:
     except (Permanent, Retryable, Wait) as outcome:
         return outcome
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
-        if errors.is_database_unavailable(error):
+        if safe_errors.is_database_unavailable(error):
             raise
-        if wait := errors.infrastructure_wait(error):
+        if wait := safe_errors.infrastructure_wait(error):
             log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
             return wait
-        log.error("Stage %s failed.", claim.job.stage, exception=errors.safe_traceback(error), reported=True)
+        log.error("Stage %s failed.", claim.job.stage, exception=safe_errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
         bug = Retryable(BUG)
         bug.__cause__ = error

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from integrations.sync.pgmq import ARCHIVE, TABLE
-from jobs import queries
+from jobs import claim_queries
+from jobs.choices import STATUSES, State
 from jobs.cluster import registry
 from jobs.models import UploadJob
 from jobs.progress import DUE, USERS_AT_LIMIT, starved_filter
-from jobs.states import STATUSES, State
 from metrics.rollups import MetricSample
 from statutes.consumer.status import ALIVE
 from statutes.models import Consumer
@@ -89,7 +89,7 @@ class ConsumerMessages(NamedTuple):
 
 def _rows(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, queries.concurrency_params())
+        cursor.execute(sql, claim_queries.concurrency_params())
         return list(cursor.fetchall())
 
 

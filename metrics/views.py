@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from metrics.prometheus import Collector
+from metrics.prometheus_collector import Collector
 
 # Headers that a proxy adds: the address is then the proxy's, not the client's.
 PROXY_HEADERS = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via")

@@ -9,8 +9,8 @@ from accounts.errors import ErrorCode
 from documents.error_codes import NO_TEXT_LAYER
 from documents.models import Document
 from jobs import progress
+from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, Stage, State
 from portal import user_messages
 
 # The eleven stages as tenants see them.

@@ -5,7 +5,7 @@ from rest_framework import serializers
 
 from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
 from embeddings.serializers import FiltersField, PassageAnswer
-from integrations.serializers import RecordAnswer
+from integrations.search.serializers import RecordAnswer
 from statutes.serializers import LawAnswer
 
 

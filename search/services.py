@@ -8,7 +8,7 @@ from uuid import UUID
 from accounts.errors import ApiError
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as search_passages
-from embeddings.search.query import QueryEmbedding
+from embeddings.search.query_parser import QueryEmbedding
 from integrations.error_codes import UNKNOWN_SOURCE
 from integrations.search import RECORDS, RecordResult, search_records
 from statutes.search import StatutePassage, search_statutes

@@ -26,8 +26,8 @@ from embeddings.embedders import DIMENSIONS, vector_sha
 from embeddings.error_codes import VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from jobs.advisory_locks import session_lock
+from jobs.choices import ACTIVE
 from jobs.models import UploadJob
-from jobs.states import ACTIVE
 from statutes import queries, versions
 from statutes.error_codes import LAW_BUSY, MANIFEST_INVALID, OTHER_MODEL, OUTDATED, VECTORS_TOO_WIDE
 from statutes.intake import is_outdated

@@ -12,8 +12,8 @@ from django.db.models.functions import Now
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import services
+from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, Stage, State
 from statutes import reprocessing, versions
 from statutes.models import Law, LawVersion
 from statutes.sqs.messages import Message

@@ -6,10 +6,10 @@ from uuid import UUID
 from documents import invariants as documents
 from embeddings import invariants as embeddings
 from embeddings import vector_store
+from jobs.choices import State
 from jobs.invariants import all_invariants, sql_invariant
 from jobs.models import UploadJob
 from jobs.pipeline import Invariant
-from jobs.states import State
 
 version_recorded = all_invariants(
     documents.tenant_matches,

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from documents import services
 from documents.locks import lock_document
 from documents.models import Document
+from jobs.choices import ACTIVE, CANCELLED_CODES
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, CANCELLED_CODES
 from statutes import queries, settlement
 from statutes.models import LawVersion
 from statutes.s3 import artifacts

@@ -12,10 +12,10 @@ from documents.locks import lock_document
 from documents.models import Document
 from documents.parsing import parse_store
 from documents.parsing.parse_store import ParseResult
+from jobs.choices import ACTIVE, Stage, State
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved, Outcome, Wait
-from jobs.states import ACTIVE, Stage, State
 from statutes import versions
 from statutes.error_codes import LAW_BUSY
 from statutes.models import Law, LawVersion

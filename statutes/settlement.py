@@ -8,8 +8,8 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from jobs.choices import CANCELLED_CODES, State
 from jobs.models import UploadJob
-from jobs.states import CANCELLED_CODES, State
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifacts
 from statutes.sqs import client

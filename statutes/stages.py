@@ -26,11 +26,11 @@ from embeddings.error_codes import VECTORS_NOT_SOUND
 from embeddings.indexes import bm25
 from jobs import failpoints
 from jobs.advisory_locks import holds_session_lock, session_lock
+from jobs.choices import Stage, State
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
-from jobs.states import Stage, State
-from statutes import aws_lambda, invariants, queries, readers, reprocessing, versions
+from statutes import invariants, lambda_client, queries, readers, reprocessing, versions
 from statutes.chunking import articles
 from statutes.error_codes import LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
 from statutes.intake import OUTDATED, PIPELINE, is_outdated
@@ -275,7 +275,7 @@ def publish(claim: Claim) -> Outcome:
         failpoints.failpoint("embedded:uploaded")
         with claim.transaction():  # so that a retry, which may wait long for the Lambda, does not upload again
             claim.save_progress(total_pct=claim.job.total_pct, payload={UPLOADED: manifest_sha256})
-        aws_lambda.invoke_lambda(version, manifest_sha256)
+        lambda_client.invoke_lambda(version, manifest_sha256)
         return _replace_live_version(claim, version, manifest_sha256)
 
 

@@ -80,6 +80,6 @@ def _run(command: list[str]) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")
     django.setup()
-    for loaded_late in ("accessa.pipelines", "statutes.consumer.consumer", "vendors.aws"):
+    for loaded_late in ("accessa.pipelines", "statutes.consumer.consumer", "vendors.aws_client"):
         import_module(loaded_late)
     _serve()

@@ -10,10 +10,10 @@ from uuid import UUID
 from django.db import connection
 
 from accessa import pipelines
+from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
 from jobs.pipeline import Handler, Pipeline, Step
-from jobs.states import Stage
 from testing.error_codes import error_code
 
 

@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 from django.db.models import F
 
 from accessa import pipelines
+from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.outcomes import Moved, Outcome, Permanent, Retryable
 from jobs.pipeline import Pipeline, Step
-from jobs.states import Stage
 from statutes.models import LawVersion
 from testing.error_codes import error_code
 from testing.noop_pipelines import always_holds

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db import DatabaseError, InterfaceError, connection
 
 from jobs import tracing
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 from vendors import errors
 from vendors.vendor import Vendor
 

@@ -16,9 +16,9 @@ from django.db.models.functions import Coalesce, TruncDate
 
 from jobs import services
 from jobs.advisory_locks import lock_transaction
+from jobs.choices import State
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Wait
-from jobs.states import State
 from vendors.error_codes import BUDGET_SPENT as BUDGET_SPENT
 from vendors.error_codes import BUDGET_TOO_SMALL as BUDGET_TOO_SMALL
 from vendors.models import Budget, Purchase

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from accessa.demo.fakes import FakeAws, run_fake_aws
 from accessa.demo.scenario import Demo, DemoFailed, Scenario
 from documents.cli_progress import JobStatus, follow_jobs
-from embeddings.search.query import TEXT
+from embeddings.search.query_parser import TEXT
 from embeddings.search.snippets import strip_marks
 from jobs.models import UploadJob
 from statutes import versions

@@ -17,7 +17,7 @@ from accessa.doctor.runner import Finding, error, note, system_check_findings, w
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 from jobs.cluster import registry
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 
 GIGABYTE = 1024**3
 # Connections of a worker: its own, the heartbeat's, a batch's. Of a cluster: maintenance, listener, periodic tasks.

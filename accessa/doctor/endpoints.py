@@ -18,9 +18,9 @@ from django.core.files.storage import storages
 
 from accessa.checks.rules import is_allowed, is_local
 from accessa.demo.client import upload_headers
+from accessa.doctor.file_store import forge_signature, is_api_url
 from accessa.doctor.http import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, skipped, warning
-from accessa.doctor.storage import forge_signature, is_api_url
 from accessa.server.programs import Address, published_url
 from documents.storage import Bucket, SignedUrlMixin
 from documents.validation import MIME

@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, Error
 from django.db import connection
 
 from accessa.observability.redaction import redact_secrets
-from jobs.errors import safe_error_name, safe_traceback
+from jobs.safe_errors import safe_error_name, safe_traceback
 
 
 class Level(StrEnum):

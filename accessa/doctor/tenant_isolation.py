@@ -10,7 +10,7 @@ from django.db import ProgrammingError, connection, transaction
 from accessa.doctor.runner import Finding, error, note
 from accounts.rls import as_tenant
 from documents.models import Document
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 
 TABLES = """
 SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity, has_table_privilege(%(role)s, c.oid, 'SELECT'),

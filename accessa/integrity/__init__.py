@@ -19,9 +19,9 @@ from documents import storage
 from documents.models import Document, Removal
 from documents.storage import Bucket
 from embeddings import vector_store
+from jobs.choices import Stage, State
 from jobs.models import UploadJob
 from jobs.pipeline import get_pipeline
-from jobs.states import Stage, State
 from statutes.models import LawVersion
 
 BATCH_SIZE = 200

@@ -7,7 +7,7 @@ The keys are the kinds that `manage.py audit_jobs` prints. The statements read i
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.periodic import WAITS_FOR_RETRY
 from integrations.sync.pgmq import TABLE
-from jobs.states import ACTIVE
+from jobs.choices import ACTIVE
 
 _NO_ACTIVE_JOB = """NOT EXISTS (SELECT 1 FROM upload_jobs j
             WHERE j.document_id = b.document_id AND (j.state IN ('queued', 'working', 'retryable')

@@ -20,7 +20,7 @@ from structlog.stdlib import ProcessorFormatter, add_log_level, add_logger_name
 from structlog.typing import EventDict
 
 from accessa.observability.redaction import MASK, redact, redact_argument, safe_error_text
-from jobs.errors import safe_traceback
+from jobs.safe_errors import safe_traceback
 
 log = logging.getLogger("accessa.uncaught")
 

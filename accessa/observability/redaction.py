@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 
 MASK = "…"
 SAFE_ERRORS = (ImproperlyConfigured, ImportError)  # their messages name settings and modules, no tenant's text

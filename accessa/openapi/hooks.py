@@ -8,7 +8,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from accessa.openapi import constraints, error_codes, operations
+from accessa.openapi import constraints, error_codes, extra_operations
 from accounts.errors import ErrorCode
 
 EXAMPLES_FILE = Path(__file__).with_name("examples.json")
@@ -54,9 +54,9 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add to the schema what no view or serializer declares."""
     result["info"]["description"] = INTRODUCTION
     result["tags"] = [{"name": tag, "description": description} for tag, _, description in TAGS]
-    result["paths"] |= operations.paths()
+    result["paths"] |= extra_operations.paths()
     components = result["components"]
-    components["securitySchemes"] |= operations.security_schemes()
+    components["securitySchemes"] |= extra_operations.security_schemes()
     schemas = components["schemas"]
     _constrain(schemas)
     for path, methods in result["paths"].items():

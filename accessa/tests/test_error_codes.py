@@ -9,8 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 from accessa.tests.test_openapi_schema import schema
 from accounts.errors import ApiError, Context, ErrorCode, error_codes, find_error_code
 from documents.parsers.errors import FAILURES
+from jobs.choices import CANCELLED_CODES
 from jobs.outcomes import Permanent
-from jobs.states import CANCELLED_CODES
 from statutes.errors import SANDBOX_FAILURES, UNREADABLE
 from testing.error_tables import GUIDES, insert_tables, schema_codes
 

@@ -16,8 +16,8 @@ from console.tests.conftest import Staff
 from documents.error_codes import PARSE_LOST
 from documents.models import Document
 from jobs import staff_actions
+from jobs.choices import Stage
 from jobs.models import UploadJob
-from jobs.states import Stage
 from testing.factories import JobFactory
 from testing.personas import run_all_jobs
 

@@ -15,8 +15,8 @@ from console import dead_letters
 from console.views import VIEW, allowed_actions, render_page, require_permissions
 from jobs import staff_actions
 from jobs.admin import report_bulk_result
+from jobs.choices import CANCELLED_CODES
 from jobs.error_codes import JOB_LET_GO
-from jobs.states import CANCELLED_CODES
 
 
 @require_safe

@@ -16,8 +16,8 @@ from console.timeline import format_elapsed, job_timeline
 from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
 from jobs import pipeline, progress, staff_actions
 from jobs.admin import ACTION_LABELS, report_bulk_result
+from jobs.choices import ACTIVE, State
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, State
 from statutes.intake import PIPELINE
 from statutes.models import LawVersion
 from vendors.models import Purchase

@@ -22,8 +22,8 @@ from documents.parsing import parse_store
 from documents.parsing.parse_requests import CollectedParse
 from documents.parsing.parse_store import ParseResult
 from jobs import services
+from jobs.choices import ACTIVE, Stage
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, Stage
 
 # LlamaParse's separator of pages in the text of a whole document.
 PAGE_SEPARATOR = "\n---\n"

@@ -23,7 +23,7 @@ from embeddings.embedders.http_base import (
     read_body,
     validate_vectors,
 )
-from embeddings.embedders.model_files import replace_surrogates
+from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import log_context
 from vendors import call_metrics, guard, http_deadline

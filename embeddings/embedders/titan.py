@@ -13,9 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder, parse_json, validate_vectors
-from embeddings.embedders.model_files import replace_surrogates
+from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
-from vendors import aws, call_metrics
+from vendors import aws_client, call_metrics
 from vendors.errors import InvalidResponse
 from vendors.ledger import CENT_FRACTION
 from vendors.vendor import Vendor
@@ -76,7 +76,7 @@ class Titan(HttpEmbedder):
     def _invoke(self, text: str) -> bytes:
         # neither empty nor too long
         text = tokenizer.truncate(replace_surrogates(text), MAX_TOKENS)[:MAX_CHARACTERS] or " "
-        client = aws.create_client(
+        client = aws_client.create_client(
             "bedrock-runtime",
             region=settings.TITAN_REGION,
             endpoint=settings.TITAN_ENDPOINT_URL,

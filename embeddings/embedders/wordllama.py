@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from embeddings.embedders.model_files import find_model_file, load_tokenizer, replace_surrogates
+from embeddings.embedders.packaged_models import find_model_file, load_tokenizer, replace_surrogates
 from embeddings.embedders.vector_format import Vectors, unit
 
 # No token crosses these borders (a test proves it against the vocabulary), so pieces can be looked up alone.

@@ -16,7 +16,7 @@ from accounts.audit import log
 from accounts.errors import ApiError
 from embeddings.reindexing.cost_estimates import Estimate
 from embeddings.reindexing.models import Campaign
-from embeddings.reindexing.targets import MAX_CENTS
+from embeddings.reindexing.target_models import MAX_CENTS
 from vendors import tenant_argument
 
 BY_COMMAND = "by command"

@@ -18,7 +18,7 @@ from embeddings.models import LiveModel
 from embeddings.reindexing import canary_queries
 from embeddings.reindexing.error_codes import CAMPAIGN_OPEN, LAWS_NOT_RECHUNKED, NOTHING_TO_DO, TENANT_PINNED
 from embeddings.reindexing.models import CampaignTenant
-from embeddings.reindexing.targets import Target, validate_target
+from embeddings.reindexing.target_models import Target, validate_target
 
 # Some chunks were made before the chunker counted tokens.
 TOKENS = "coalesce((c.meta ->> 'tokens')::bigint, length(c.text) / 4 + 1)"

@@ -14,7 +14,7 @@ from unfold.widgets import (
 
 from accounts.audit.forms import reason_field
 from embeddings import chunking, embedders
-from embeddings.reindexing.targets import MAX_CENTS
+from embeddings.reindexing.target_models import MAX_CENTS
 from vendors import tenant_argument
 
 

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from embeddings.reindexing import scheduler, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs.cluster import background
-from jobs.errors import is_database_unavailable, safe_traceback
+from jobs.safe_errors import is_database_unavailable, safe_traceback
 
 log = logging.getLogger("accessa.campaigns")
 

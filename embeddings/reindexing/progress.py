@@ -7,8 +7,8 @@ from uuid import UUID
 from django.db.models import Count, Q, Sum
 
 from embeddings.reindexing.models import Campaign
+from jobs.choices import ACTIVE, CANCELLED_CODES, State
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, CANCELLED_CODES, State
 from vendors import ledger
 from vendors.models import Purchase
 

@@ -20,8 +20,8 @@ from embeddings.embedders import Embedder
 from embeddings.reindexing import cost_estimates
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs import services
+from jobs.choices import ACTIVE, CANCELLED_CODES
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, CANCELLED_CODES
 from vendors import ledger
 
 log = logging.getLogger("accessa.campaigns")

@@ -24,7 +24,7 @@ from embeddings.reindexing.error_codes import (
 )  # fmt: skip
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.progress import Progress, campaign_progress
-from embeddings.reindexing.targets import MAX_CENTS, require_embedder, state_error, validate_target
+from embeddings.reindexing.target_models import MAX_CENTS, require_embedder, state_error, validate_target
 from vendors import ledger
 from vendors.error_codes import BUDGET_TOO_SMALL
 

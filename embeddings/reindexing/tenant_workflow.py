@@ -21,9 +21,9 @@ from embeddings.models import LiveModel, VectorIndex
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs.advisory_locks import session_lock
+from jobs.choices import State as JobState
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Retryable, Wait
-from jobs.states import State as JobState
 
 log = logging.getLogger("accessa.campaigns")
 

@@ -12,7 +12,7 @@ from embeddings.indexes import text_search_config
 from embeddings.search import bm25_search
 from embeddings.search.filters import parse_filters
 from embeddings.search.fusion import fuse
-from embeddings.search.query import HYBRID, TEXT, VECTOR, Query, QueryEmbedding, parse_query, validate_options
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding, parse_query, validate_options
 from embeddings.search.results import Passage, fetch_chunks, make_passages
 from embeddings.search.snapshot import search_snapshot
 from embeddings.search.vector_search import Scope, nearest_chunks

@@ -14,8 +14,8 @@ from documents.models import Document
 from embeddings import embedders, invariants, periodic
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import worker
+from jobs.choices import Stage
 from jobs.models import UploadJob
-from jobs.states import Stage
 from testing.personas import Person, Upload, claim_at_stage, plan_pdf, run_all_jobs, run_stages
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")

@@ -14,7 +14,7 @@ from documents import parsers, services
 from documents.markdown.normalization import normalize, normalize_pages
 from documents.models import Document
 from embeddings import chunking, embedders, tokenizer, vector_reuse
-from embeddings.chunk_embedding import query_params
+from embeddings.chunk_batches import query_params
 from embeddings.chunking import Chunk
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer

@@ -17,8 +17,8 @@ from integrations.records.sql import execute
 from integrations.records.text import RecordText
 from jobs.advisory_locks import session_lock
 from jobs.cluster import background
-from jobs.errors import is_database_unavailable, safe_traceback
 from jobs.outcomes import Permanent, Retryable, Wait
+from jobs.safe_errors import is_database_unavailable, safe_traceback
 
 log = logging.getLogger("accessa.integrations")
 

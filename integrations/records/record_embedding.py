@@ -9,9 +9,9 @@ from django.conf import settings
 from accounts.errors import ApiError
 from embeddings import active_model, embedders, tokenizer
 from embeddings.billed_calls import Reservation, reserve_call
-from embeddings.concurrent_embedding import MISCONFIGURED_SECONDS, EmbeddingTask, Settle, embed_texts
 from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedding_loop import MISCONFIGURED_SECONDS, EmbeddingTask, Settle, embed_texts
 from integrations.records.changes import Draft
 from integrations.records.sql import BinaryVector, binary_vectors, execute
 from integrations.records.text import RecordText, truncate_for_embedding

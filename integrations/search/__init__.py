@@ -12,7 +12,7 @@ from embeddings import active_model
 from embeddings.active_model import EmbeddingModel
 from embeddings.search import MIN_CANDIDATES, bm25_search, snippets
 from embeddings.search.fusion import RankedChunk, ScoreParts, fuse
-from embeddings.search.query import HYBRID, TEXT, VECTOR, QueryEmbedding, parse_query, validate_options
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, QueryEmbedding, parse_query, validate_options
 from embeddings.search.snapshot import search_snapshot
 from integrations.models import ClientIntelligence, SourceDocument
 from integrations.search.queries import (

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from embeddings.active_model import EmbeddingModel
 from embeddings.search.bm25_search import TextHit
-from embeddings.search.query import Query
+from embeddings.search.query_parser import Query
 from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
 from integrations.models import ConnectedSource, Provider
 

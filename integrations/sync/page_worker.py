@@ -22,7 +22,7 @@ from integrations.providers import (
     RawItem,
     Stream,
     TokenRefused,
-    id_listing,
+    id_listing_client,
     provider_module,
 )
 from integrations.records import changes, pdf_import, record_embedding, tombstones, writer
@@ -114,7 +114,7 @@ class PageRun:
             since = cursor.get(name)
         elif self._kind == Kind.DELTA:
             since = source.cursor.get(name)
-            following = following or id_listing.retry_cursor(source.cursor.get(AGAIN, {}).get(name, ()))
+            following = following or id_listing_client.retry_cursor(source.cursor.get(AGAIN, {}).get(name, ()))
         page = client.page(self._stream, self._kind, since, following)
         if page.following is not None and page.following == body.following:
             raise Retryable(PAGE_REPEATED)

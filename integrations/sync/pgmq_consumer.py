@@ -19,7 +19,7 @@ from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.sync import pgmq, sync_jobs
 from integrations.sync.pgmq import TABLE, Message
-from jobs import errors, failpoints, log_context, tracing
+from jobs import failpoints, log_context, safe_errors, tracing
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_memory
 from jobs.cluster.heartbeat import HEARTBEAT
@@ -152,11 +152,11 @@ def _run(message: Message) -> Callable[[], Ending]:
         log.warning("The provider's server lacks a tool or an argument.", capability=missing.capability)
         return partial(_fail, message, CAPABILITY_MISSING)
     except Exception as error:  # a bug: uses up a delivery, and is never shown with its values
-        if errors.is_database_unavailable(error):
+        if safe_errors.is_database_unavailable(error):
             raise
-        if infrastructure := errors.infrastructure_wait(error):
+        if infrastructure := safe_errors.infrastructure_wait(error):
             return partial(_postpone, message, infrastructure.seconds, infrastructure.reason)
-        log.error("A page failed.", exception=errors.safe_traceback(error), reported=True)
+        log.error("A page failed.", exception=safe_errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
         return partial(_retry, message, 0.0, BUG)
 

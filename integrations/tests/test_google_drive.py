@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, google_drive
-from integrations.providers.id_listing import BATCH_SIZE
+from integrations.providers.id_listing_client import BATCH_SIZE
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import FAULTS, http_error

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 
 
 def start_in_background(name: str, work: Callable[[], object], *, log: logging.Logger, broke_off: str) -> None:

@@ -15,7 +15,7 @@ from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
-from jobs import queries
+from jobs import claim_queries
 from jobs.cluster import side_queues
 
 CHANNEL = "accessa_jobs"
@@ -57,7 +57,7 @@ class NotifyBroker(Broker):  # type: ignore[misc]
 
     def _count_claimable(self) -> int:
         with psycopg.Cursor(self._listen()) as cursor:
-            jobs = queries.count_claimable(cursor, most=Conf.WORKERS)
+            jobs = claim_queries.count_claimable(cursor, most=Conf.WORKERS)
             return jobs + side_queues.count_claimable(cursor, most=Conf.WORKERS - jobs)
 
     def _listen(self) -> Any:

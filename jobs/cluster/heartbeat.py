@@ -19,8 +19,8 @@ from jobs import log_context
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory
 from jobs.error_codes import STAGE_TIMEOUT
-from jobs.errors import safe_error_name
 from jobs.outcomes import Retryable
+from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.jobs")
 RENEW_LEASE = """

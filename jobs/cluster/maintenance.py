@@ -15,11 +15,11 @@ from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
-from jobs import queries, services
+from jobs import claim_queries, services
+from jobs.choices import ACTIVE, State
 from jobs.cluster import registry, shared_memory, side_queues
-from jobs.errors import safe_error_name
 from jobs.models import UploadJob
-from jobs.states import ACTIVE, State
+from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.jobs")
 TICK_SECONDS = 0.5  # how late a timer may be
@@ -65,7 +65,7 @@ class MaintenanceLoop:
         busy do not claim either, and hold leases: that is no hang. Busy at a side queue, they record claim attempts.
         """
         with connection.cursor() as cursor:
-            due = queries.count_claimable(cursor, most=1) or side_queues.count_claimable(cursor, most=1)
+            due = claim_queries.count_claimable(cursor, most=1) or side_queues.count_claimable(cursor, most=1)
         idle_seconds = shared_memory.seconds_since_claim_attempt()
         if due and idle_seconds > TICK_SECONDS:
             services.notify_workers()  # a notification was lost, or the broker is one that does not poll

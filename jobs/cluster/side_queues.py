@@ -11,7 +11,7 @@ import structlog
 from django.conf import settings
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import errors, tracing
+from jobs import safe_errors, tracing
 from jobs.cluster import shared_memory
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
@@ -56,7 +56,7 @@ def drain_all() -> bool:
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
-            log.error("A side queue failed.", exception=errors.safe_traceback(error), reported=True)
+            log.error("A side queue failed.", exception=safe_errors.safe_traceback(error), reported=True)
             tracing.report_error(error)
             continue
         is_interrupted |= bool(count) and (shared_memory.is_stopping() or time.monotonic() > until)

@@ -14,7 +14,7 @@ from django.db import connection
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
-from jobs import claims, progress, queries, services, worker
+from jobs import claim_queries, claims, progress, services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import Event, UploadJob
@@ -88,10 +88,10 @@ def test_one_ring_for_each_user_who_has_either(ana: UUID, ben: UUID) -> None:
     JobFactory.create(user_id=ana), low(ana), low(ben), low(ben)
 
     with connection.cursor() as cursor:
-        assert [queries.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
+        assert [claim_queries.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
         for _ in range(3):
             taken()
-        assert queries.count_claimable(cursor, most=9) == 0
+        assert claim_queries.count_claimable(cursor, most=9) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -110,7 +110,7 @@ def plan_of(sql: str, **params: None) -> set[str]:
         "most": 4,
         "job_id": UUID(int=1),
         "but": UUID(int=2),
-        **queries.concurrency_params(),
+        **claim_queries.concurrency_params(),
         **params,
     }
     with connection.cursor() as cursor:
@@ -128,10 +128,10 @@ def test_what_is_due_is_found_by_the_index_made_for_it() -> None:
         cursor.execute("ANALYZE upload_jobs")
     params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)
 
-    assert plan_of(queries.CLAIM, **params) == {"ix_jobs_due"}
-    assert plan_of(queries.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
-    assert plan_of(queries.SHOULD_YIELD) == {"ix_jobs_due"}
-    assert plan_of(queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
+    assert plan_of(claim_queries.CLAIM, **params) == {"ix_jobs_due"}
+    assert plan_of(claim_queries.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
+    assert plan_of(claim_queries.SHOULD_YIELD) == {"ix_jobs_due"}
+    assert plan_of(claim_queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
 
 
 # Giving way

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs import claims, queries, worker
+from jobs import claim_queries, claims, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.models import Event, UploadJob
 from testing.cluster import create_jobs
@@ -25,7 +25,7 @@ def queued(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
     return job
 
 
-def taken(last: UUID = queries.NIL_UUID) -> Claim:
+def taken(last: UUID = claim_queries.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -97,7 +97,7 @@ def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
     for user_id in (ana, ben, third):
         queued(user_id), queued(user_id)
 
-    order, last = [], queries.NIL_UUID
+    order, last = [], claim_queries.NIL_UUID
     for _ in range(6):
         last = taken(last).job.user_id
         order.append(last)
@@ -138,7 +138,7 @@ def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
 def test_a_worker_goes_on_with_the_user_after_the_last_in_its_next_drain_too(ana: UUID, ben: UUID) -> None:
     for age in (3, 2, 1):
         queued(ana, age=age), queued(ben, age=age)
-    worker.DrainSlice.last_user = queries.NIL_UUID
+    worker.DrainSlice.last_user = claim_queries.NIL_UUID
 
     for _ in range(6):
         turn = worker.DrainSlice(until=time.monotonic() + 5)

@@ -30,11 +30,11 @@ from hypothesis.stateful import (
 from accounts.errors import ApiError
 from documents import services as documents
 from jobs import claims, services
+from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import heartbeat as heart
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
-from jobs.states import Stage
 from testing.error_codes import error_code
 from testing.factories import DocumentFactory
 

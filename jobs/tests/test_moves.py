@@ -10,8 +10,8 @@ from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
 from jobs import claims, lifecycle
+from jobs.choices import State
 from jobs.models import Event, UploadJob
-from jobs.states import State
 from testing.factories import JobFactory
 
 # The machine as DESIGN §3 draws it, written down a second time: a changed row of MOVES must be changed here too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.states import Stage, State
+from jobs.choices import Stage, State
 from testing.factories import JobFactory
 
 # fmt: off

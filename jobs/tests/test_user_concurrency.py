@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from jobs import claims, progress, queries, worker
+from jobs import claim_queries, claims, progress, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently
@@ -29,7 +29,7 @@ def many(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob]:
     return made
 
 
-def taken(last: UUID = queries.NIL_UUID) -> Claim:
+def taken(last: UUID = claim_queries.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -61,7 +61,7 @@ def test_workers_that_race_for_its_slots_get_no_more_than_these(ana: UUID) -> No
 def test_it_is_one_user_among_others_in_the_rotation(ana: UUID, ben: UUID) -> None:
     many(SYSTEM_TENANT_ID), many(ana, 2), many(ben, 2)
 
-    order, last = [], queries.NIL_UUID
+    order, last = [], claim_queries.NIL_UUID
     for _ in range(6):
         last = taken(last).job.user_id
         order.append(last)
@@ -147,8 +147,8 @@ def test_the_doorbell_rings_for_its_free_slots(ana: UUID) -> None:
     for _ in range(4):
         taken()
     with connection.cursor() as cursor:
-        rung = queries.count_claimable(cursor, most=9)
+        rung = claim_queries.count_claimable(cursor, most=9)
         taken()
-        silent = queries.count_claimable(cursor, most=9)
+        silent = claim_queries.count_claimable(cursor, most=9)
 
     assert (rung, silent) == (1, 0)

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from metrics.prometheus import Collector
+from metrics.prometheus_collector import Collector
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations"
 NAME = re.compile(r"\baccessa_\w+")

@@ -14,10 +14,10 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
 from jobs import claims
 from jobs.cluster import registry
-from metrics import event_counts, periodic
+from metrics import event_rollups, periodic
 from metrics.gauges import KINDS
 from metrics.models import DailySpend
-from metrics.prometheus import ROLLUP_METRICS
+from metrics.prometheus_collector import ROLLUP_METRICS
 from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf
@@ -233,7 +233,7 @@ def test_no_label_repeats_free_text(ana: Person) -> None:
 
 
 def test_every_counted_metric_is_exported() -> None:
-    assert {*event_counts.EVENT_METRICS, "vendor", event_counts.SYNC, event_counts.RECORDS} == set(ROLLUP_METRICS)
+    assert {*event_rollups.EVENT_METRICS, "vendor", event_rollups.SYNC, event_rollups.RECORDS} == set(ROLLUP_METRICS)
 
 
 def test_ended_syncs_are_counted_once_and_the_queue_is_shown(ana: Person) -> None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from metrics import periodic, usage
 from metrics import queries as reading
 from metrics.models import DailySpend, MeasurementRun
-from metrics.prometheus import Collector
+from metrics.prometheus_collector import Collector
 from metrics.queries import PERIODS
 from metrics.tests.event_histories import collect_again, database_time
 from vendors import ledger

@@ -7,7 +7,7 @@ import pytest
 from accounts.errors import ApiError, Context, error_codes
 from accounts.rate_limit import UPLOAD_LIMIT_REACHED
 from embeddings.error_codes import K_OUT_OF_RANGE
-from jobs.states import Stage
+from jobs.choices import Stage
 from portal.document_status import STEPS
 from portal.user_messages import CONNECTIONS, error_message, format_pause, headline, sync_problem
 

@@ -13,7 +13,7 @@ from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.error_codes import MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE
 from embeddings.search import HYBRID, TEXT, VECTOR
-from embeddings.search.query import QueryEmbedding
+from embeddings.search.query_parser import QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
 from portal.user_messages import error_message

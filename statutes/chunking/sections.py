@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from embeddings import tokenizer
-from statutes.structure.labels import ArticleIds, DivisionStack, strip_anchor
+from statutes.structure.article_ids import ArticleIds, DivisionStack, strip_anchor
 from statutes.structure.markdown import ARTICLE_LEVEL
 
 MAX_TITLE_CHARS = 200  # of a heading in a path, which is repeated in every chunk of a division

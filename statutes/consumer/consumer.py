@@ -15,8 +15,8 @@ from jobs.cluster import shared_memory
 from jobs.outcomes import StageFailure, Wait
 from statutes.consumer.dispatcher import Dispatcher
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
+from statutes.consumer.job_thread import WorkerThread, disarm_stage_alarm
 from statutes.consumer.status import Status
-from statutes.consumer.worker_thread import WorkerThread, disarm_stage_alarm
 from statutes.error_codes import DATABASE_AWAY
 from statutes.models import Consumer as Row
 from statutes.sqs import client, dead_letters, envelope

@@ -8,12 +8,12 @@ from django.conf import settings
 from django.utils import timezone
 
 from documents import services
-from jobs import errors, failpoints, log_context, tracing, worker
+from jobs import failpoints, log_context, safe_errors, tracing, worker
 from jobs import pipeline as plan
+from jobs.choices import ACTIVE, Stage, State
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
 from jobs.outcomes import Retryable, Wait
-from jobs.states import ACTIVE, Stage, State
 from statutes import intake, settlement
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import FINALIZE, Status
@@ -142,12 +142,12 @@ class Dispatcher:
 
     def _reappear(self, held: InFlightMessage, error: Exception) -> None:
         """Leave a message for a later delivery; raise errors that concern all messages, and have to be waited for."""
-        if isinstance(error, (Wait, Retryable)) or errors.is_database_unavailable(error):
+        if isinstance(error, (Wait, Retryable)) or safe_errors.is_database_unavailable(error):
             raise error
-        wait = errors.infrastructure_wait(error)
+        wait = safe_errors.infrastructure_wait(error)
         if isinstance(error, OSError) or wait:  # no longer than the consumer's own backoff
             raise Wait(0.0, wait.reason if wait else STORAGE_UNAVAILABLE) from error
-        log.error("A message's processing failed.", exception=errors.safe_traceback(error), reported=True)
+        log.error("A message's processing failed.", exception=safe_errors.safe_traceback(error), reported=True)
         tracing.report_error(error)
         self._status.failed += 1
         self._in_flight.drop(held)

@@ -11,9 +11,9 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.utils import DatabaseError, InterfaceError
 
+from jobs.choices import Stage
 from jobs.cluster import shared_memory as cluster
-from jobs.errors import safe_error_name
-from jobs.states import Stage
+from jobs.safe_errors import safe_error_name
 from statutes.models import Consumer
 from statutes.queries import UPSERT_CONSUMER
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from statutes.readers import xml_vocabularies
 from statutes.readers.xml_text import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place_of
 from statutes.readers.xml_tree import Element, parse_xml
+from statutes.structure.article_ids import Numbering, number_prefix
 from statutes.structure.builder import TRANSITORY, build_law
 from statutes.structure.end_matter import end_matter_heading
 from statutes.structure.headings import Heading, Outline, detect_language, number_key
-from statutes.structure.labels import Numbering, number_prefix
 from statutes.structure.model import RANKS, Article, Division, Law, Line, Paragraph, Place
 from statutes.structure.patterns import AFTER_LABEL
 from statutes.structure.section_numbering import sections_with_subsections

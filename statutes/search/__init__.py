@@ -7,7 +7,7 @@ from uuid import UUID
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.search import HYBRID
 from embeddings.search import search as search_passages
-from embeddings.search.query import QueryEmbedding
+from embeddings.search.query_parser import QueryEmbedding
 from statutes.models import Law
 from statutes.search.results import StatutePassage, cite_passages
 

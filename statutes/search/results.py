@@ -13,12 +13,12 @@ from documents.markdown.normalization import page_at
 from documents.models import Document
 from embeddings.indexes import text_search_config
 from embeddings.search import Passage, bm25_search
-from embeddings.search import query as asking
+from embeddings.search import query_parser as asking
 from embeddings.search.fusion import ScoreParts
 from embeddings.search.snippets import quote_lexeme
 from statutes.chunking.sections import MAX_TITLE_CHARS
 from statutes.models import Law, LawVersion
-from statutes.structure import labels
+from statutes.structure import article_ids
 from statutes.structure.markdown import ARTICLE_LEVEL
 
 _HEADING = re.compile(r"^(#{1,6})(?: +([^\n]*))?$", re.MULTILINE)
@@ -58,7 +58,7 @@ def article_spans(passage: Passage) -> list[ArticleSpan]:
         places = [(path, (0, len(passage.text)))] * len(ids)
     spans = []
     for article_id, (headings, (start, end)) in zip(ids, places, strict=True):
-        label = headings[-1].partition(labels.LABEL_SEPARATOR)[0].strip() if headings else ""
+        label = headings[-1].partition(article_ids.LABEL_SEPARATOR)[0].strip() if headings else ""
         configuration = text_search_config.config_of_chunk(passage.meta)
         text, path = passage.text[start:end], list(filter(None, headings))
         spans.append(ArticleSpan(article_id, label or article_id, path, start, end, text, configuration))
@@ -67,11 +67,11 @@ def article_spans(passage: Passage) -> list[ArticleSpan]:
 
 def _article_places(passage: Passage) -> Iterator[tuple[list[str], tuple[int, int]]]:
     path = passage.headings[:-1]
-    divisions = labels.DivisionStack(list(range(1, len(path) + 1)), path)
+    divisions = article_ids.DivisionStack(list(range(1, len(path) + 1)), path)
     headings = list(_HEADING.finditer(passage.text))
     ends = [following.start() for following in headings[1:]] + [len(passage.text)]
     for heading, end in zip(headings, ends, strict=False):
-        title = labels.strip_anchor(heading[2] or "")
+        title = article_ids.strip_anchor(heading[2] or "")
         if len(heading[1]) == ARTICLE_LEVEL:
             yield [*divisions.titles, title], (heading.start(), end)
         else:

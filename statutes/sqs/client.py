@@ -15,7 +15,7 @@ from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.outcomes import Permanent, Wait
 from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
-from vendors import aws, call_metrics, guard
+from vendors import aws_client, call_metrics, guard
 from vendors.error_codes import VENDOR_RATE_LIMITED
 from vendors.errors import ErrorResponse
 from vendors.vendor import Vendor
@@ -154,7 +154,9 @@ def _vendor() -> Vendor:
 
 
 def _client(seconds: float = CALL_SECONDS) -> Any:
-    return aws.create_client("sqs", region=settings.SQS_REGION, endpoint=settings.SQS_ENDPOINT_URL, seconds=seconds)
+    return aws_client.create_client(
+        "sqs", region=settings.SQS_REGION, endpoint=settings.SQS_ENDPOINT_URL, seconds=seconds
+    )
 
 
 def _map_error(response: ErrorResponse) -> Exception | None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 
-from jobs import errors
+from jobs import safe_errors
 from statutes.error_codes import MESSAGE_INVALID, MESSAGE_KEY_UNUSABLE, MESSAGE_UNREADABLE
 from statutes.s3 import keys
 from statutes.sqs import messages
@@ -76,7 +76,7 @@ def _collect_errors(parsed: ParsedBody) -> Iterator[None]:
     except MessageRefused as refused:
         parsed.refused.append(refused)
     except Exception as error:
-        log.error("A message cannot be read.", exception=errors.safe_traceback(error), reported=True)
+        log.error("A message cannot be read.", exception=safe_errors.safe_traceback(error), reported=True)
         parsed.refused.append(MessageRefused(MESSAGE_UNREADABLE))
 
 

@@ -1,9 +1,9 @@
 """Builder of a law from its lines: divisions by rank, articles, paragraphs."""
 
 from statutes.structure import amendments, table_of_contents
+from statutes.structure.article_ids import Numbering, number_prefix
 from statutes.structure.end_matter import end_matter_heading, is_signature_line
 from statutes.structure.headings import Heading, Outline
-from statutes.structure.labels import Numbering, number_prefix
 from statutes.structure.model import RANKS, RANKS_OF_INNER_PARTS, Article, Division, Law, Line, Paragraph, Place
 from statutes.structure.patterns import BARE, DASHES, ENUMERATED, GENERAL, GOES_ON
 from statutes.structure.titles import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from documents.markdown.normalization import normalize
-from statutes.structure.labels import LABEL_SEPARATOR, ArticleIds, DivisionStack
+from statutes.structure.article_ids import LABEL_SEPARATOR, ArticleIds, DivisionStack
 from statutes.structure.model import Article, Division, Law, Paragraph, Place
 
 ARTICLE_LEVEL = 6  # heading level of articles; those above are divisions

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from accessa import pipelines
+from jobs.choices import Stage
 from jobs.pipeline import Handler
-from jobs.states import Stage
 
 PIPELINES = dict(pipelines.PIPELINES)
 

@@ -7,7 +7,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from statutes.structure.labels import Numbering
+from statutes.structure.article_ids import Numbering
 from statutes.structure.model import Article, Division, Law, Paragraph, Place
 
 SENTENCE = "El contribuyente deberá presentar su declaración anual ante la autoridad fiscal competente. "  # 20 tokens

@@ -14,9 +14,9 @@ from accessa.integrity import find_violations
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document, ScannedPage
 from jobs import worker
+from jobs.choices import Stage
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable, Wait
-from jobs.states import Stage
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.stages import SCANS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from jobs.choices import Stage
 from jobs.models import UploadJob
-from jobs.states import Stage
 from statutes import periodic
 from statutes.models import Law, LawVersion
 from statutes.tests import failure_injection, sample_laws

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jobs import services, worker
+from jobs.choices import Stage
 from jobs.models import UploadJob
-from jobs.states import Stage
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law
 from statutes.settlement import settle_message

@@ -9,12 +9,12 @@ from typing import Any, Self
 import pytest
 
 from jobs.outcomes import Retryable, Wait
-from statutes import aws_lambda
+from statutes import lambda_client
 from statutes.models import LawVersion
 from testing.fakes.faults import http_error
 from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server
-from vendors import aws
+from vendors import aws_client
 
 pytestmark = pytest.mark.django_db
 LAW = LawVersion(law_id="ISR/2024", version="2024-01")
@@ -29,7 +29,7 @@ class Lambda(Server):
         self.told_: list[tuple[str, str | None, Any]] = []
 
     def __enter__(self) -> Self:
-        aws._client.cache_clear()  # one that was made for another's address
+        aws_client._client.cache_clear()  # one that was made for another's address
         return super().__enter__()
 
     def respond(self, request: Request) -> Response:
@@ -58,7 +58,7 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
 
 
 def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
-    assert aws_lambda.invoke_lambda(LAW, "ab" * 32)
+    assert lambda_client.invoke_lambda(LAW, "ab" * 32)
 
     ((path, kind, event),) = server.told_
     assert path == f"/2015-03-31/functions/{ARN}/invocations"
@@ -75,7 +75,7 @@ def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
 def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> None:
     settings.STATUTES_LAMBDA = ""
 
-    assert not aws_lambda.invoke_lambda(LAW, "ab")
+    assert not lambda_client.invoke_lambda(LAW, "ab")
     assert server.told_ == []
 
 
@@ -92,4 +92,4 @@ def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type
     server.inject_fault("*", http_error(status, code=code))
 
     with pytest.raises(kind):
-        aws_lambda.invoke_lambda(LAW, "ab")
+        lambda_client.invoke_lambda(LAW, "ab")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from documents.markdown import code_fences
 from documents.markdown.normalization import normalize
 from statutes.chunking.sections import iter_units
+from statutes.structure.article_ids import strip_anchor
 from statutes.structure.builder import build_law
-from statutes.structure.labels import strip_anchor
 from statutes.structure.markdown import DEEPEST, render_markdown
 from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
 from statutes.tests.law_builders import article, chapter, law, law_from_plan, plans

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jobs import claims, worker
+from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Outcome, Wait
-from jobs.states import Stage
 from statutes import services
 from statutes.consumer import dispatcher
 from statutes.consumer.dispatcher import Dispatcher

@@ -22,7 +22,7 @@ SETTINGS = (ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")
 CALLS = {
     "statutes/s3/client.py": r'_call\("(\w+)"',
     "statutes/sqs/client.py": r"_client\([^)]*\)\.(\w+)\(",
-    "statutes/aws_lambda.py": r"\bclient\.(\w+)\(FunctionName",
+    "statutes/lambda_client.py": r"\bclient\.(\w+)\(FunctionName",
     "embeddings/embedders/titan.py": r"\bclient\.(\w+)\(\s",
 }
 RIGHTS = {

@@ -13,9 +13,9 @@ from documents.models import Document
 from documents.services import delete
 from embeddings.models import DocumentChunk
 from jobs import services, worker
+from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
-from jobs.states import Stage
 from statutes import search, versions
 from statutes.artifact_import import import_artifacts
 from statutes.intake import IntakeStatus, accept_message

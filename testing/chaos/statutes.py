@@ -18,7 +18,7 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from jobs.states import Stage
+from jobs.choices import Stage
 from testing.chaos.statute_samples import Statute
 from testing.chaos.world import ACTIVE, REPEATED
 from testing.cluster import copy_database, database_url

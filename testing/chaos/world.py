@@ -22,7 +22,7 @@ import requests
 from psycopg.conninfo import make_conninfo
 
 from accessa.server.supervisor import Child, Program
-from jobs.states import Stage
+from jobs.choices import Stage
 from testing.cluster import MANAGE, SECRET, copy_database, database_url
 from testing.pdfs import text_pdf
 from testing.ports import free_port

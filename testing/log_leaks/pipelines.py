@@ -4,10 +4,10 @@ from django.db import connection
 
 from accessa import pipelines
 from documents.parsers.sandbox.client import SandboxClient
+from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.outcomes import Advance, Outcome
 from jobs.pipeline import Handler, Pipeline, Step
-from jobs.states import Stage
 from testing import log_leaks
 from testing.noop_pipelines import always_holds
 

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand
 
 from accessa.checks.deployment import check_deployment
 from accessa.checks.rules import is_local
-from accessa.doctor import connectors, database, endpoints, statutes, storage, tenant_isolation, vendors, workers
+from accessa.doctor import clusters, connectors, database, endpoints, file_store, statutes, tenant_isolation, vendors
 from accessa.doctor.runner import Check, CheckResult, Level, run_checks, system_check_findings
 
 FIREWALL = "Look whether a firewall or a proxy drops the packets."
@@ -30,18 +30,18 @@ CHECKS = (
     Check("migrations", "All are applied, and none is of a newer version.", database.check_migrations, ("database",)),
     Check("tenants", "No tenant reads or writes another's rows.", tenant_isolation.check_isolation, MIGRATED, 20),
     Check("limits", "Connections, timeouts, autovacuum and disk are sufficient.", database.check_limits, MIGRATED),
-    Check("doorbell", "A NOTIFY reaches another session.", workers.check_broker, ("database",)),
-    Check("workers", "Alive:", workers.check_workers, MIGRATED),
-    Check("likeness", "All workers run with this configuration and this code.", workers.check_configuration,
+    Check("doorbell", "A NOTIFY reaches another session.", clusters.check_broker, ("database",)),
+    Check("workers", "Alive:", clusters.check_workers, MIGRATED),
+    Check("likeness", "All workers run with this configuration and this code.", clusters.check_configuration,
           ("workers",)),
     Check("connectors", "Only the application may call the queue, and tokens can be read.",
           connectors.check_connectors, MIGRATED),
     Check("api", "PUBLIC_URL leads to this deployment.", endpoints.check_api, timeout_remedy=FIREWALL),
     Check("storage-raw", "Written, signed PUT and GET, refused to strangers, deleted.",
-          partial(storage.check_storage, "raw"), timeout=30, timeout_remedy=FIREWALL),
+          partial(file_store.check_storage, "raw"), timeout=30, timeout_remedy=FIREWALL),
     Check("storage-parsed", "Written, signed PUT and GET, refused to strangers, deleted.",
-          partial(storage.check_storage, "parsed"), timeout=30, timeout_remedy=FIREWALL),
-    Check("clocks", "Within a minute of each other.", workers.check_clocks, MIGRATED, 20),
+          partial(file_store.check_storage, "parsed"), timeout=30, timeout_remedy=FIREWALL),
+    Check("clocks", "Within a minute of each other.", clusters.check_clocks, MIGRATED, 20),
     Check("pdf", "A PDF is read in its sandboxed process.", vendors.check_pdf, timeout=40),
     Check("ocr", "A page image can be recognized here.", vendors.check_ocr, timeout=60),
     Check("parser", "LlamaParse takes the key.", vendors.check_llamaparse),

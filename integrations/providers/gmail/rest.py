@@ -10,7 +10,7 @@ from django.conf import settings
 from integrations.models import IngestionJob
 from integrations.providers import CapabilityMissing, RawItem, gmail
 from integrations.providers.gmail import STREAMS, threads
-from integrations.providers.id_listing import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
+from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
 from integrations.providers.payload import (
     UnreadableResponse,
     next_page_token,

@@ -10,7 +10,7 @@ from django.conf import settings
 from integrations.models import IngestionJob
 from integrations.providers import RawItem, google_drive
 from integrations.providers.google_drive import KINDS, STREAMS
-from integrations.providers.id_listing import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
+from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
 from integrations.providers.payload import next_page_token, object_list, require_any, required_text
 from integrations.transports.responses import TooLarge
 from vendors.guard import VendorRefused

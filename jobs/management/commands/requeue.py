@@ -9,8 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.errors import ApiError
 from jobs import staff_actions
+from jobs.choices import CANCELLED_CODES, State
 from jobs.models import UploadJob
-from jobs.states import CANCELLED_CODES, State
 
 
 class Command(BaseCommand):

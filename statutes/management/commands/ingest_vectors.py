@@ -6,7 +6,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 from statutes import artifact_import
 from statutes.s3 import client
 from statutes.s3.artifact_source import BucketSource, FolderSource, Source

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from embeddings.reindexing import command_arguments
-from jobs.errors import safe_error_name
 from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
+from jobs.safe_errors import safe_error_name
 from statutes import services
 from statutes.models import Law, LawVersion
 from statutes.queries import laws_with_error_codes

@@ -12,9 +12,9 @@ from django.db import connection
 from accounts.errors import ErrorCode
 from embeddings import active_model, billed_calls, tokenizer, vector_store
 from embeddings.billed_calls import Reservation
-from embeddings.concurrent_embedding import EmbeddingTask, ModelChanged, Settle, embed_texts
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedding_loop import EmbeddingTask, ModelChanged, Settle, embed_texts
 from embeddings.error_codes import GAVE_WAY, TEXT_REFUSED
 from embeddings.reindex_jobs import REEMBED
 from jobs import failpoints

@@ -17,7 +17,7 @@ from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage.s3 import S3Bucket
 from jobs.cluster import registry
 from jobs.cluster.broker import NotifyBroker
-from jobs.errors import safe_error_name
+from jobs.safe_errors import safe_error_name
 
 SKEW_SECONDS, MAX_SKEW_SECONDS = 60.0, 240.0  # callbacks are valid for 300 s, S3's signatures for 900
 SAME_ENVIRONMENT = "Give API, workers and this shell the same environment, and restart them."

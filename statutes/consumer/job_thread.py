@@ -8,12 +8,12 @@ from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
 from jobs import services, worker
+from jobs.choices import State
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_memory
 from jobs.cluster.heartbeat import HEARTBEAT
-from jobs.errors import safe_error_name
 from jobs.models import UploadJob
-from jobs.states import State
+from jobs.safe_errors import safe_error_name
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 POLL_SECONDS = 0.5

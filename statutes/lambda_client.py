@@ -8,7 +8,7 @@ from statutes.error_codes import LAMBDA_REFUSED
 from statutes.models import LawVersion
 from statutes.s3 import client as s3_client
 from statutes.s3 import keys
-from vendors import aws, guard
+from vendors import aws_client, guard
 from vendors.vendor import Vendor
 
 READ_SECONDS = 20.0
@@ -33,7 +33,7 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
     }
     parts = function.split(":")
     region = str(parts[3] if parts[0] == "arn" and len(parts) > 3 else settings.SQS_REGION)
-    client = aws.create_client("lambda", region=region, endpoint=None, seconds=READ_SECONDS)
+    client = aws_client.create_client("lambda", region=region, endpoint=None, seconds=READ_SECONDS)
     try:
         with guard.guarded_call(Vendor("lambda", function, requests_per_minute=0), "invoke"):
             # https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
