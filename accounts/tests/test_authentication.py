@@ -1,4 +1,4 @@
-"""Who gets in: JWTs of both kinds, API tokens, sessions of staff. Who does not learns nothing from the answer."""
+"""Authentication: JWTs by secret and by published key, API tokens, sessions. Failures reveal nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def claims(**changed: Any) -> dict[str, Any]:
     return {name: value for name, value in (good | changed).items() if value is not None}
 
 
-def signed(**changed: Any) -> str:
+def sign_jwt(**changed: Any) -> str:
     return jwt.encode(claims(**changed), SECRET, algorithm="HS256")
 
 
@@ -56,7 +56,7 @@ def call(bearer: str | None, path: str = "/documents", method: str = "get") -> A
     return getattr(Client(raise_request_exception=False), method)(path, headers=headers)
 
 
-def by_hand(header: dict[str, Any], payload: object, signature: bytes = b"") -> str:
+def forge_jwt(header: dict[str, Any], payload: object, signature: bytes = b"") -> str:
     parts = [json.dumps(header).encode(), json.dumps(payload).encode(), signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
@@ -64,17 +64,17 @@ def by_hand(header: dict[str, Any], payload: object, signature: bytes = b"") -> 
 # JWT with the project's secret
 
 
-def test_a_supabase_token_lets_in_a_user_whom_we_have_never_seen() -> None:
-    assert call(f"Bearer {signed()}").status_code == 200
+def test_a_supabase_token_admits_an_unknown_user() -> None:
+    assert call(f"Bearer {sign_jwt()}").status_code == 200
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_the_scheme_is_case_insensitive(scheme: str) -> None:
-    assert call(f"{scheme} {signed()}").status_code == 200
+    assert call(f"{scheme} {sign_jwt()}").status_code == 200
 
 
 def test_an_audience_among_several_is_enough() -> None:
-    assert call(f"Bearer {signed(aud=['other', 'authenticated'])}").status_code == 200
+    assert call(f"Bearer {sign_jwt(aud=['other', 'authenticated'])}").status_code == 200
 
 
 BAD_CLAIMS: dict[str, dict[str, Any]] = {
@@ -94,14 +94,14 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
 }
 FORGED = {
     "another secret": jwt.encode(claims(), "another-secret-that-is-long-enough-as-well", algorithm="HS256"),
-    "an empty secret": by_hand({"alg": "HS256"}, claims()),
+    "an empty secret": forge_jwt({"alg": "HS256"}, claims()),
     "another algorithm of the family": jwt.encode(claims(), SECRET, algorithm="HS512"),
     "algorithm none": jwt.encode(claims(), None, algorithm="none"),  # type: ignore[arg-type]
-    "algorithm None, spelled otherwise": by_hand({"alg": "nOnE", "typ": "JWT"}, claims()),
-    "no algorithm": by_hand({"typ": "JWT"}, claims()),
-    "an algorithm that is a list": by_hand({"alg": ["HS256"]}, claims(), b"x"),
+    "algorithm None, spelled otherwise": forge_jwt({"alg": "nOnE", "typ": "JWT"}, claims()),
+    "no algorithm": forge_jwt({"typ": "JWT"}, claims()),
+    "an algorithm that is a list": forge_jwt({"alg": ["HS256"]}, claims(), b"x"),
     "an RSA signature without JWKS": jwt.encode(claims(), RSA_KEY, algorithm="RS256"),
-    "a payload that is a list": by_hand({"alg": "HS256"}, [1], b"x"),
+    "a payload that is a list": forge_jwt({"alg": "HS256"}, [1], b"x"),
     "no signature": jwt.encode(claims(), SECRET, algorithm="HS256").rpartition(".")[0] + ".",
     "a cut signature": jwt.encode(claims(), SECRET, algorithm="HS256")[:-4],
     "two parts": "abc.def",
@@ -117,7 +117,7 @@ FORGED = {
 
 @pytest.mark.parametrize("name", BAD_CLAIMS)
 def test_a_well_signed_token_with_wrong_claims_is_refused(name: str) -> None:
-    answer = call(f"Bearer {signed(**BAD_CLAIMS[name])}")
+    answer = call(f"Bearer {sign_jwt(**BAD_CLAIMS[name])}")
 
     assert (answer.status_code, answer.content) == (401, REFUSED)
 
@@ -138,7 +138,7 @@ def test_a_malformed_header_is_refused_the_same_way(header: str) -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "Basic YW5hOmFuYQ==", "Token x"])
-def test_without_a_bearer_one_is_asked_for(header: str | None) -> None:
+def test_a_request_without_a_token_is_rejected(header: str | None) -> None:
     answer = call(header)
 
     assert (answer.status_code, answer.content) == (401, ABSENT)
@@ -155,13 +155,13 @@ def test_without_a_bearer_one_is_asked_for(header: str | None) -> None:
         ("get", f"/jobs/{NOBODYS}"), ("post", f"/jobs/{NOBODYS}/retry"), ("post", f"/jobs/{NOBODYS}/advance"),
     ],
 )  # fmt: skip
-def test_every_address_asks_who_calls(method: str, path: str) -> None:
+def test_every_path_requires_authentication(method: str, path: str) -> None:
     assert call(None, path, method).content == ABSENT
     assert call("Bearer garbage", path, method).content == REFUSED
 
 
-def test_a_deactivated_user_is_out_with_a_token_that_is_still_good(ana: Person) -> None:
-    token = signed(sub=str(ana.id))
+def test_a_valid_token_of_a_deactivated_user_is_rejected(ana: Person) -> None:
+    token = sign_jwt(sub=str(ana.id))
     assert call(f"Bearer {token}").status_code == 200
 
     User.objects.filter(pk=ana.id).update(is_active=False)
@@ -174,17 +174,17 @@ def test_without_a_secret_no_jwt_gets_in(settings: Any) -> None:
     settings.SUPABASE_JWT_SECRET = ""
 
     assert call(f"Bearer {jwt.encode(claims(), 'x' * 32, algorithm='HS256')}").content == REFUSED
-    assert call(f"Bearer {by_hand({'alg': 'HS256'}, claims())}").content == REFUSED
+    assert call(f"Bearer {forge_jwt({'alg': 'HS256'}, claims())}").content == REFUSED
 
 
 # API tokens
 
 
 def test_a_token_is_stored_as_a_digest_only(ana: Person) -> None:
-    kept = ApiToken.objects.values_list("digest", "name").get()
+    row = ApiToken.objects.values_list("digest", "name").get()
 
-    assert ana.token not in kept
-    assert api_tokens.token_digest(ana.token) == kept[0]
+    assert ana.token not in row
+    assert api_tokens.token_digest(ana.token) == row[0]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_token_is_stored_as_a_digest_only(ana: Person) -> None:
         {"digest": "x"},
     ],
 )
-def test_a_token_that_is_no_longer_in_force_is_refused(change: dict[str, Any], ana: Person) -> None:
+def test_an_expired_or_revoked_token_is_rejected(change: dict[str, Any], ana: Person) -> None:
     assert ana.get("/documents").status_code == 200
 
     ApiToken.objects.filter(user_id=ana.id).update(**change)
@@ -230,7 +230,7 @@ class Keys(BaseHTTPRequestHandler):
         pass
 
 
-def published() -> bytes:
+def publish_key() -> bytes:
     rsa_key = json.loads(RSAAlgorithm.to_jwk(RSA_KEY.public_key())) | {"kid": "rsa", "use": "sig", "alg": "RS256"}
     ec_key = json.loads(ECAlgorithm.to_jwk(EC_KEY.public_key())) | {"kid": "ec", "use": "sig", "alg": "ES256"}
     return json.dumps({"keys": [rsa_key, ec_key]}).encode()
@@ -238,7 +238,7 @@ def published() -> bytes:
 
 @pytest.fixture
 def jwks(settings: Any) -> Iterator[type[Keys]]:
-    Keys.answer, Keys.delay, Keys.asked = (200, published()), 0.0, 0
+    Keys.answer, Keys.delay, Keys.asked = (200, publish_key()), 0.0, 0
     authentication._jwks.cache_clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Keys)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -251,38 +251,38 @@ def jwks(settings: Any) -> Iterator[type[Keys]]:
     authentication._jwks.cache_clear()
 
 
-def by_key(key: Any, kid: str | None = "rsa", algorithm: str = "RS256", **changed: Any) -> str:
+def sign_with_key(key: Any, kid: str | None = "rsa", algorithm: str = "RS256", **changed: Any) -> str:
     return jwt.encode(claims(**changed), key, algorithm=algorithm, headers={"kid": kid} if kid else {})
 
 
 def test_a_published_key_signs(jwks: type[Keys]) -> None:
-    assert call(f"Bearer {by_key(RSA_KEY)}").status_code == 200
-    assert call(f"Bearer {by_key(EC_KEY, 'ec', 'ES256')}").status_code == 200
+    assert call(f"Bearer {sign_with_key(RSA_KEY)}").status_code == 200
+    assert call(f"Bearer {sign_with_key(EC_KEY, 'ec', 'ES256')}").status_code == 200
 
 
-def test_the_published_keys_are_asked_for_once(jwks: type[Keys]) -> None:
+def test_the_published_keys_are_cached(jwks: type[Keys]) -> None:
     for _ in range(3):
-        assert call(f"Bearer {by_key(RSA_KEY)}").status_code == 200
+        assert call(f"Bearer {sign_with_key(RSA_KEY)}").status_code == 200
 
     assert jwks.asked == 1
 
 
 def test_beside_published_keys_the_secret_still_signs(jwks: type[Keys]) -> None:
-    assert call(f"Bearer {signed()}").status_code == 200
+    assert call(f"Bearer {sign_jwt()}").status_code == 200
 
 
 @pytest.mark.parametrize(
     "token",
     [
-        by_key(OTHER_RSA_KEY),
-        by_key(RSA_KEY, "unknown"),
-        by_key(RSA_KEY, None),
-        by_key(RSA_KEY, "ec"),
-        by_key(RSA_KEY, exp=int(time.time()) - 5),
-        by_key(RSA_KEY, aud="other"),
-        by_key(RSA_KEY, sub="x"),
-        by_hand({"alg": "RS256", "kid": 5}, claims(), b"x"),
-        by_hand({"alg": "EdDSA", "kid": "rsa"}, claims(), b"x"),
+        sign_with_key(OTHER_RSA_KEY),
+        sign_with_key(RSA_KEY, "unknown"),
+        sign_with_key(RSA_KEY, None),
+        sign_with_key(RSA_KEY, "ec"),
+        sign_with_key(RSA_KEY, exp=int(time.time()) - 5),
+        sign_with_key(RSA_KEY, aud="other"),
+        sign_with_key(RSA_KEY, sub="x"),
+        forge_jwt({"alg": "RS256", "kid": 5}, claims(), b"x"),
+        forge_jwt({"alg": "EdDSA", "kid": "rsa"}, claims(), b"x"),
     ],
 )
 def test_a_token_that_no_published_key_signed_is_refused(token: str, jwks: type[Keys]) -> None:
@@ -293,8 +293,8 @@ def test_a_token_that_no_published_key_signed_is_refused(token: str, jwks: type[
 def test_a_public_key_used_as_an_hmac_secret_signs_nothing(with_secret: bool, jwks: type[Keys], settings: Any) -> None:
     """The classical confusion: HS256 over the public key, which everybody has."""
     settings.SUPABASE_JWT_SECRET = SECRET if with_secret else ""
-    for key in (PUBLIC_PEM, published()):
-        head, payload, _ = by_hand({"alg": "HS256", "kid": "rsa"}, claims()).split(".")
+    for key in (PUBLIC_PEM, publish_key()):
+        head, payload, _ = forge_jwt({"alg": "HS256", "kid": "rsa"}, claims()).split(".")
         signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(
             f"{head}.{payload}".encode(), key
         )
@@ -303,33 +303,33 @@ def test_a_public_key_used_as_an_hmac_secret_signs_nothing(with_secret: bool, jw
         assert call(f"Bearer {forged}").content == REFUSED
 
 
-def test_keys_that_cannot_be_fetched_are_an_outage_and_not_the_callers_fault(settings: Any) -> None:
+def test_unreachable_keys_answer_503(settings: Any) -> None:
     authentication._jwks.cache_clear()
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         settings.SUPABASE_JWKS_URL = f"http://127.0.0.1:{closed.getsockname()[1]}/jwks.json"
 
-        answer = call(f"Bearer {by_key(RSA_KEY)}")
+        answer = call(f"Bearer {sign_with_key(RSA_KEY)}")
 
     assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
     assert int(answer["Retry-After"]) > 0
 
 
 @pytest.mark.parametrize("broken", [(500, b""), (404, b"gone"), (200, b"not json"), (200, b'{"keys": []}')])
-def test_a_key_server_that_answers_nonsense_is_an_outage_too(broken: tuple[int, bytes], jwks: type[Keys]) -> None:
+def test_an_invalid_key_set_answers_503(broken: tuple[int, bytes], jwks: type[Keys]) -> None:
     jwks.answer = broken
 
-    answer = call(f"Bearer {by_key(RSA_KEY)}")
+    answer = call(f"Bearer {sign_with_key(RSA_KEY)}")
 
     assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
 
 
-def test_keys_fetched_before_the_outage_go_on_serving(jwks: type[Keys]) -> None:
-    assert call(f"Bearer {by_key(RSA_KEY)}").status_code == 200
+def test_cached_keys_survive_an_outage(jwks: type[Keys]) -> None:
+    assert call(f"Bearer {sign_with_key(RSA_KEY)}").status_code == 200
 
     jwks.answer = (500, b"")
 
-    assert call(f"Bearer {by_key(RSA_KEY)}").status_code == 200
+    assert call(f"Bearer {sign_with_key(RSA_KEY)}").status_code == 200
 
 
 # Staff and the service
@@ -351,7 +351,7 @@ def test_a_session_that_writes_needs_the_csrf_token(sam: Person) -> None:
     assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
 
 
-def test_a_bearer_decides_and_not_the_session_beside_it(sam: Person) -> None:
+def test_a_bearer_token_takes_precedence_over_a_session(sam: Person) -> None:
     browser = Client()
     browser.force_login(sam.user)
 
@@ -360,10 +360,10 @@ def test_a_bearer_decides_and_not_the_session_beside_it(sam: Person) -> None:
 
 @pytest.mark.parametrize("role", ["authenticated", "SERVICE_ROLE", "anon", "", "service"])
 def test_no_claim_but_the_service_role_makes_a_service(role: str) -> None:
-    answer = call(f"Bearer {signed(role=role)}", f"/jobs/{uuid4()}/advance", "post")
+    answer = call(f"Bearer {sign_jwt(role=role)}", f"/jobs/{uuid4()}/advance", "post")
 
     assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
 
 
 def test_the_service_role_of_supabase_is_the_service() -> None:
-    assert call(f"Bearer {signed(role='service_role')}", f"/jobs/{uuid4()}/advance", "post").status_code == 404
+    assert call(f"Bearer {sign_jwt(role='service_role')}", f"/jobs/{uuid4()}/advance", "post").status_code == 404

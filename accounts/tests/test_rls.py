@@ -1,4 +1,4 @@
-"""Row-level security by itself: raw SQL in the tenant block, on every tenant table that the catalog knows."""
+"""Row-level security by itself: raw SQL in the tenant block, on every tenant table of the catalog."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def full(ana: Person) -> Person:
     return ana
 
 
-def as_claims(claims: str) -> Any:
+def query_with_claims(claims: str) -> Any:
     """Become the client role with whatever claims somebody forged."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -76,7 +76,7 @@ def test_the_owner_reads_her_rows_under_active_policies(full: Person) -> None:
         assert {table: count(table) for table in TABLES} == everything
 
 
-def test_another_tenant_reads_none_however_she_asks(full: Person) -> None:
+def test_another_tenant_reads_no_rows(full: Person) -> None:
     with as_tenant(uuid4()):
         for table in TABLES:
             assert count(table) == 0
@@ -87,7 +87,7 @@ def test_another_tenant_reads_none_however_she_asks(full: Person) -> None:
 @pytest.mark.parametrize("claims", NOBODY)
 def test_claims_that_name_nobody_read_nothing(claims: str, full: Person) -> None:
     with transaction.atomic():
-        as_claims(claims.replace("%s", str(full.id)))
+        query_with_claims(claims.replace("%s", str(full.id)))
         assert {table: count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
         transaction.set_rollback(True)
 
@@ -100,10 +100,10 @@ def test_without_any_claims_the_role_reads_nothing(full: Person) -> None:
 
 
 @pytest.mark.parametrize("claims", GARBAGE)
-def test_garbage_for_claims_is_an_error_or_nobody_and_never_a_row(claims: str, full: Person) -> None:
+def test_invalid_claims_never_read_a_row(claims: str, full: Person) -> None:
     for table in TABLES:
         with transaction.atomic():
-            as_claims(claims.replace("%s", str(full.id)))
+            query_with_claims(claims.replace("%s", str(full.id)))
             try:
                 with transaction.atomic():
                     assert count(table) == 0
@@ -144,7 +144,7 @@ def test_a_block_in_a_block_restores_the_outer_one(full: Person) -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1/0", "SELECT 'x'::uuid", "DELETE FROM documents"])
-def test_an_error_in_the_block_leaves_nothing_of_the_tenant_behind(sql: str, full: Person) -> None:
+def test_an_error_in_the_block_restores_the_role(sql: str, full: Person) -> None:
     with pytest.raises((DataError, ProgrammingError)), as_tenant(full.id):
         one(sql)
 
@@ -152,7 +152,7 @@ def test_an_error_in_the_block_leaves_nothing_of_the_tenant_behind(sql: str, ful
     assert count("documents") == 1
 
 
-def test_an_error_in_an_inner_block_leaves_the_outer_one_in_force(full: Person) -> None:
+def test_an_error_in_an_inner_block_restores_the_outer_one(full: Person) -> None:
     with as_tenant(full.id):
         with pytest.raises(DataError), as_tenant(uuid4()):
             one("SELECT 1/0")
@@ -172,7 +172,7 @@ def test_python_errors_and_early_returns_restore_as_well(full: Person) -> None:
     assert identity() == ("accessa_app", "")
 
 
-def test_the_block_ends_with_its_transaction_on_a_connection_that_is_used_again(ana: Person) -> None:
+def test_a_reused_connection_has_no_tenant_role(ana: Person) -> None:
     for tenant in (ana.id, uuid4(), ana.id):
         with as_tenant(tenant):
             assert identity()[0] == "accessa_client"
@@ -186,10 +186,10 @@ def test_claims_of_one_caller_never_outlive_the_next(full: Person) -> None:
         assert count("documents") == 0
 
 
-def test_a_client_cannot_become_the_application_again_through_its_claims(full: Person) -> None:
+def test_claims_cannot_restore_the_application_role(full: Person) -> None:
     forged = json.dumps({"sub": str(full.id), "role": "accessa_app", "is_superuser": True})
     with transaction.atomic():
-        as_claims(forged)
+        query_with_claims(forged)
         assert identity()[0] == "accessa_client"
         transaction.set_rollback(True)
 
@@ -222,7 +222,7 @@ def test_outside_any_transaction_the_block_makes_its_own(full: Person) -> None:
 def test_uid_reads_claims_as_supabase_does(db: None) -> None:
     user: UUID = uuid4()
     with transaction.atomic():
-        as_claims(json.dumps({"sub": str(user)}))
+        query_with_claims(json.dumps({"sub": str(user)}))
         assert one("SELECT auth.uid()") == user
         transaction.set_rollback(True)
     with transaction.atomic():

@@ -5,7 +5,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.audit.models import AuditEntry
-from accounts.audit.tests.personas import Staff, written
+from accounts.audit.tests.personas import Staff, audit_entries
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from testing.personas import Person, claim_at_stage, plan_pdf
 
@@ -38,7 +38,7 @@ def test_a_text_is_shown_to_who_says_why_and_it_is_written_down(ana_s_passages: 
         assert "&lt;script&gt;" in shown
         assert "<script>alert" not in shown
         assert "no-store" in answer.headers["Cache-Control"]
-        assert written()[-1] == ("documents.read_text", sue.user.email, str(passage.pk), ana_s_passages.id)
+        assert audit_entries()[-1] == ("documents.read_text", sue.user.email, str(passage.pk), ana_s_passages.id)
     assert WORD not in str(list(AuditEntry.objects.values()))
 
 
@@ -58,7 +58,7 @@ def test_who_may_not_look_or_not_read_is_shown_no_text(permissions: tuple[str, .
         answers = [looker.get(f"{route}_read", passage.pk), looker.post(f"{route}_read", passage.pk, reason="INC-7")]
 
         assert [answer.status_code for answer in answers] == [403, 403]
-    assert written() == []
+    assert audit_entries() == []
 
 
 def test_no_stranger_and_no_tenant_reads_by_this_address(ana_s_passages: Person) -> None:
@@ -80,7 +80,7 @@ def test_a_passage_that_is_gone_is_not_there(ana_s_passages: Person) -> None:
         assert (
             root.client.post(f"/admin/embeddings/documentchunk/{object_id}/read/", {"reason": "x"}).status_code == 404
         )
-    assert written() == []
+    assert audit_entries() == []
 
 
 def test_a_document_s_passages_are_listed_in_their_order(ana_s_passages: Person, ben: Person) -> None:

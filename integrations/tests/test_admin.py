@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from accessa.admin_menu import SIDEBAR
-from accounts.audit.tests.personas import Staff, written
+from accounts.audit.tests.personas import Staff, audit_entries
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from integrations.sync import pgmq
 from integrations.sync.pgmq import Body
@@ -109,7 +109,7 @@ def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: Archi
 
     assert not ArchivedMessage.objects.exists()
     assert pgmq.has_messages()
-    assert [(action, actor) for action, actor, *_ in written()] == [("ingestion.replay", "operator@example.org")]
+    assert [(action, actor) for action, actor, *_ in audit_entries()] == [("ingestion.replay", "operator@example.org")]
 
 
 def test_what_cannot_be_put_back_is_told_by_its_code(given_up: ArchivedMessage) -> None:

@@ -1,4 +1,4 @@
-"""Two tenants, of whom the machine knows nothing but their ids, and the plans that it is tested with."""
+"""Two tenants by id, and the pipelines of the tests."""
 
 from __future__ import annotations
 

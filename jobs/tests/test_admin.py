@@ -1,4 +1,4 @@
-"""Jobs and events in the admin: found by the questions that support asks, repaired by buttons that ask why."""
+"""Jobs and events in the admin: filters, search and staff actions."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ def sue(staff: Staff) -> Client:
     return staff(*ALL)
 
 
-def listed(client: Client, path: str = LIST, **query: Any) -> set[Any]:
+def list_ids(client: Client, path: str = LIST, **query: Any) -> set[Any]:
     answer = client.get(path, query)
     assert answer.status_code == 200, answer.content[:300]
     return {row.pk for row in answer.context["cl"].result_list}
 
 
-def chosen(verb: str, *jobs: UploadJob, **more: str) -> dict[str, Any]:
+def action_form(verb: str, *jobs: UploadJob, **more: str) -> dict[str, Any]:
     return {"action": verb, "index": "0", ACTION_CHECKBOX_NAME: [str(job.pk) for job in jobs], **more}
 
 
-def event(job: UploadJob, **columns: Any) -> Event:
-    given = {"type": "error", "severity": "error", "code": "DLQ_MOVED"} | columns
-    return Event.objects.create(job=job, document_id=job.document_id, user_id=job.user_id, **given)
+def create_event(job: UploadJob, **columns: Any) -> Event:
+    fields = {"type": "error", "severity": "error", "code": "DLQ_MOVED"} | columns
+    return Event.objects.create(job=job, document_id=job.document_id, user_id=job.user_id, **fields)
 
 
 # Finding.
 
 
-def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
+def test_the_standing_filter_separates_all_kinds_of_jobs(sue: Client) -> None:
     tenant, later = uuid.uuid4(), datetime.now(UTC) + timedelta(hours=1)
-    made = {
+    jobs_by_status = {
         "queued": [JobFactory.create()],
         "waiting": [JobFactory.create(run_after=later, wait_reason="VENDOR_AWAY")],
         "working": [JobFactory.create(state="working", user_id=tenant, slot=slot) for slot in (0, 1)],
@@ -79,30 +79,32 @@ def test_each_kind_of_not_moving_is_a_question_of_its_own(sue: Client) -> None:
     }
     # A campaign's job may not take the first slot, so one at work is one too many for the next.
     low = {"user_id": uuid.uuid4(), "campaign_id": uuid.uuid4()}
-    made["working"].append(JobFactory.create(state="working", slot=1, **low))
-    made["starved"].append(JobFactory.create(**low))
-    made["queued"].append(JobFactory.create(user_id=low["user_id"]))  # it gives its slot back to the tenant's own
+    jobs_by_status["working"].append(JobFactory.create(state="working", slot=1, **low))
+    jobs_by_status["starved"].append(JobFactory.create(**low))
+    jobs_by_status["queued"].append(
+        JobFactory.create(user_id=low["user_id"])
+    )  # it gives its slot back to the tenant's own
 
-    found = {name: listed(sue, standing=name) for name in made}
+    ids_by_status = {name: list_ids(sue, standing=name) for name in jobs_by_status}
     page = sue.get(LIST)
 
-    assert found == {name: {job.pk for job in jobs} for name, jobs in made.items()}
+    assert ids_by_status == {name: {job.pk for job in jobs} for name, jobs in jobs_by_status.items()}
     shown = {
         job.pk: cast(UploadJobAdmin, admin.site._registry[UploadJob]).standing(job)
         for job in page.context["cl"].result_list
     }
-    assert shown == {job.pk: name for name, jobs in made.items() for job in jobs}
-    told = gauges.collect_gauges()["standing"]
-    assert told == {name: len(made[name]) for name in told}
+    assert shown == {job.pk: name for name, jobs in jobs_by_status.items() for job in jobs}
+    counts = gauges.collect_gauges()["standing"]
+    assert counts == {name: len(jobs_by_status[name]) for name in counts}
 
 
-def test_each_filter_finds_what_it_asks_for(sue: Client) -> None:
+def test_each_filter_selects_its_jobs(sue: Client) -> None:
     old = JobFactory.create(pipeline="reembed", campaign_id=uuid.uuid4(), created_at=datetime(2026, 1, 1, tzinfo=UTC))
     dead = JobFactory.create(state="deadletter", stage="parsing", last_error={"code": "PARSE_LOST", "detail": "…"})
     waiting = JobFactory.create(run_after=datetime.now(UTC) + timedelta(hours=1), wait_reason="VENDOR_AWAY")
     done = JobFactory.create(state="done")
 
-    for query, found in [
+    for query, expected in [
         ({"pipeline": "reembed"}, {old}),
         ({"pipeline": "noop"}, {dead, waiting, done}),
         ({"asked_by": "campaign"}, {old}),
@@ -117,19 +119,19 @@ def test_each_filter_finds_what_it_asks_for(sue: Client) -> None:
         ({"state": "deadletter", "error_code": "SOMETHING"}, set()),
         ({"state": "no-such-state"}, set()),
     ]:
-        assert listed(sue, **query) == {job.pk for job in found}, query
+        assert list_ids(sue, **query) == {job.pk for job in expected}, query
 
 
-def test_a_job_is_found_by_a_whole_id_and_by_nothing_else(sue: Client) -> None:
+def test_search_finds_a_job_by_whole_ids_only(sue: Client) -> None:
     job, *_ = JobFactory.create_batch(3)
 
-    for wanted in (job.pk, job.document_id, job.user_id, job.correlation_id):
-        assert listed(sue, q=f" {wanted} ") == {job.pk}
+    for term in (job.pk, job.document_id, job.user_id, job.correlation_id):
+        assert list_ids(sue, q=f" {term} ") == {job.pk}
     for other in (uuid.uuid4(), str(job.pk)[:8], "'; DROP TABLE upload_jobs --", "plan.pdf"):
-        assert listed(sue, q=other) == set()
+        assert list_ids(sue, q=other) == set()
 
 
-def test_the_list_shows_ids_and_codes_and_no_tenants_text(sue: Client) -> None:
+def test_the_list_shows_no_tenant_text(sue: Client) -> None:
     job = JobFactory.create(state="deadletter", payload={"ssn": "078-05"}, traceback="frames", last_error={"code": "X"})
 
     page = sue.get(LIST).content.decode()
@@ -139,7 +141,7 @@ def test_the_list_shows_ids_and_codes_and_no_tenants_text(sue: Client) -> None:
         assert hidden not in page
 
 
-def test_a_job_is_looked_at_on_its_own_page_and_edited_nowhere(sue: Client) -> None:
+def test_a_job_has_a_page_of_its_own_and_no_form(sue: Client) -> None:
     job = JobFactory.create()
 
     for path in ("change", "delete"):
@@ -175,7 +177,7 @@ def test_the_list_is_read_along_an_index_and_never_counted(sue: Client, query: d
 
 
 @pytest.mark.usefixtures("never_vacuumed")
-def test_what_stands_at_a_stage_and_what_a_campaign_asked_for_has_an_index(sue: Client) -> None:
+def test_the_stage_and_origin_filters_use_an_index(sue: Client) -> None:
     JobFactory.create_batch(3, state="done", stage="embedded")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
@@ -192,13 +194,11 @@ def test_what_stands_at_a_stage_and_what_a_campaign_asked_for_has_an_index(sue: 
     assert "created_at >= COALESCE" in conditions(pipeline="noop")
 
 
-def test_of_tenants_jobs_of_a_pipeline_only_the_newest_are_looked_through(
-    sue: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pipeline_filter_searches_only_the_newest_jobs(sue: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_filters, "NEWEST", 2)
-    made = [JobFactory.create(created_at=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3, 4)]
+    jobs = [JobFactory.create(created_at=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3, 4)]
 
-    assert listed(sue, pipeline="noop") == {job.pk for job in made[1:]}  # and the one at the edge
+    assert list_ids(sue, pipeline="noop") == {job.pk for job in jobs[1:]}  # and the one at the edge
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ def test_of_tenants_jobs_of_a_pipeline_only_the_newest_are_looked_through(
         "/admin/dead-letters/retry/?code=X&stage=parsing&before=%00",
     ],
 )  # fmt: skip
-def test_what_no_row_can_have_finds_none(sue: Client, path: str) -> None:
+def test_an_impossible_filter_selects_nothing(sue: Client, path: str) -> None:
     JobFactory.create(state="deadletter", stage="parsing", last_error={"code": "X"})
 
     assert sue.get(path).status_code in (200, 302)
 
 
 @pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "discard"])
-def test_what_is_no_id_is_no_job(sue: Client, verb: str) -> None:
+def test_an_invalid_id_is_not_a_job(sue: Client, verb: str) -> None:
     job = JobFactory.create(state="deadletter")
 
     answer = sue.post(LIST, {"action": verb, "index": "0", ACTION_CHECKBOX_NAME: ["bad", "\0"]}, follow=True)
@@ -231,16 +231,18 @@ def test_what_is_no_id_is_no_job(sue: Client, verb: str) -> None:
 # Events.
 
 
-def test_events_are_those_of_the_last_hour_unless_a_job_or_a_document_is_asked_for(sue: Client) -> None:
+def test_the_events_of_the_last_hour_are_listed_unless_an_id_is_searched(sue: Client) -> None:
     job, other = JobFactory.create_batch(2)
-    now = event(job)
-    old = event(job, ts=datetime.now(UTC) - timedelta(hours=5), code="CLAIMED", type="stage_started", severity="info")
-    event(other, ts=datetime.now(UTC) - timedelta(days=40))
+    now = create_event(job)
+    old = create_event(
+        job, ts=datetime.now(UTC) - timedelta(hours=5), code="CLAIMED", type="stage_started", severity="info"
+    )
+    create_event(other, ts=datetime.now(UTC) - timedelta(days=40))
 
     page = sue.get(EVENTS)
     assert reverse("console:job", args=[job.pk]) in page.content.decode()
     assert "JOIN" not in str(page.context["cl"].queryset.query)
-    for query, found in [
+    for query, expected in [
         ({}, {now}),
         ({"within": "86400"}, {now, old}),
         ({"within": "86400", "severity": "info"}, {old}),
@@ -251,7 +253,7 @@ def test_events_are_those_of_the_last_hour_unless_a_job_or_a_document_is_asked_f
         ({"q": "CLAIMED"}, set()),
         ({"within": "forever"}, {now}),
     ]:
-        assert listed(sue, EVENTS, **query) == {each.pk for each in found}, query
+        assert list_ids(sue, EVENTS, **query) == {each.pk for each in expected}, query
 
 
 # Repairing.
@@ -261,31 +263,29 @@ def test_events_are_those_of_the_last_hour_unless_a_job_or_a_document_is_asked_f
     ("verb", "state", "after"),
     [("retry", "deadletter", "queued"), ("cancel", "working", "deadletter"), ("discard", "queued", "deadletter")],
 )
-def test_chosen_jobs_are_repaired_once_it_is_confirmed_and_said_why(
-    sue: Client, verb: str, state: str, after: str
-) -> None:
+def test_an_action_runs_once_it_is_confirmed_with_a_reason(sue: Client, verb: str, state: str, after: str) -> None:
     jobs = [JobFactory.create(state=state) for _ in range(2)]
 
-    asked = sue.post(LIST, chosen(verb, *jobs))
-    unsaid = sue.post(LIST, chosen(verb, *jobs, confirmed="yes", reason=" "))
+    page = sue.post(LIST, action_form(verb, *jobs))
+    unsaid = sue.post(LIST, action_form(verb, *jobs, confirmed="yes", reason=" "))
 
-    assert "<strong>2</strong> jobs chosen" in asked.content.decode()
+    assert "<strong>2</strong> jobs chosen" in page.content.decode()
     assert "REASON_REQUIRED" in unsaid.content.decode()
     assert not UploadJob.objects.filter(state=after).exists()
-    answer = sue.post(LIST, chosen(verb, *jobs, confirmed="yes", reason="ticket 9"), follow=True)
+    answer = sue.post(LIST, action_form(verb, *jobs, confirmed="yes", reason="ticket 9"), follow=True)
     assert "2 jobs" in answer.content.decode()
     assert UploadJob.objects.filter(state=after).count() == 2
     assert list(AuditEntry.objects.values_list("action", "reason")) == [(f"jobs.{verb}", "ticket 9")] * 2
 
 
-def test_what_cannot_be_done_is_said_by_its_code(sue: Client) -> None:
+def test_a_rejected_action_shows_its_error_code(sue: Client) -> None:
     dead, done = (
         JobFactory.create(state="deadletter", pipeline="stages", stage="chunked"),
         JobFactory.create(state="done"),
     )
 
     answer = sue.post(
-        LIST, chosen("retry_from", dead, done, confirmed="yes", reason="x", stage="chunking"), follow=True
+        LIST, action_form("retry_from", dead, done, confirmed="yes", reason="x", stage="chunking"), follow=True
     ).content.decode()
 
     assert "1 job retried." in answer
@@ -295,13 +295,13 @@ def test_what_cannot_be_done_is_said_by_its_code(sue: Client) -> None:
 
 
 @pytest.mark.parametrize("verb", ["retry", "retry_from", "cancel", "discard", "delete_selected"])
-def test_who_may_only_look_has_no_buttons_and_does_nothing(staff: Staff, verb: str) -> None:
+def test_staff_with_view_permission_only_have_no_actions(staff: Staff, verb: str) -> None:
     looking, nobody = staff("view_uploadjob"), staff()
     job = JobFactory.create(state="deadletter" if verb.startswith("retry") else "queued")
 
     page = looking.get(LIST).content.decode()
-    looking.post(LIST, chosen(verb, job, confirmed="yes", reason="x", stage="embedded", post="yes"))
-    answer = nobody.post(LIST, chosen(verb, job, confirmed="yes", reason="x"))
+    looking.post(LIST, action_form(verb, job, confirmed="yes", reason="x", stage="embedded", post="yes"))
+    answer = nobody.post(LIST, action_form(verb, job, confirmed="yes", reason="x"))
 
     assert f'value="{verb}"' not in page
     assert answer.status_code == nobody.get(LIST).status_code == nobody.get(EVENTS).status_code == 403

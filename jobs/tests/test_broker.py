@@ -1,4 +1,4 @@
-"""The doorbell: it wakes who sleeps, costs nothing when it is lost, and does not ring for what may not run."""
+"""The NOTIFY broker: wake-ups, lost notifications, and jobs that may not run."""
 
 from __future__ import annotations
 
@@ -24,110 +24,112 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 @pytest.fixture
-def bell() -> Iterator[NotifyBroker]:
-    made = NotifyBroker()
-    yield made
-    made.close()
+def notify_broker() -> Iterator[NotifyBroker]:
+    broker_instance = NotifyBroker()
+    yield broker_instance
+    broker_instance.close()
 
 
-def test_nothing_due_rings_nothing(bell: NotifyBroker) -> None:
+def test_an_empty_queue_wakes_no_worker(notify_broker: NotifyBroker) -> None:
     began = time.monotonic()
 
-    assert bell.dequeue() is None
+    assert notify_broker.dequeue() is None
     assert time.monotonic() - began >= broker.LISTEN_SECONDS
 
 
-def test_a_ring_is_a_signed_call_of_drain_and_carries_nothing(bell: NotifyBroker, ana: UUID) -> None:
+def test_a_wake_up_is_a_signed_call_of_drain_without_arguments(notify_broker: NotifyBroker, ana: UUID) -> None:
     JobFactory.create(user_id=ana)
 
-    (ring,) = bell.dequeue() or []
+    (ring,) = notify_broker.dequeue() or []
 
     task = SignedPackage.loads(ring[1])
     assert (task["func"], task["args"], task["kwargs"]) == ("jobs.worker.drain", (), {})
 
 
-def test_a_user_rings_once_and_no_more_than_the_workers_can_hear(bell: NotifyBroker, ana: UUID) -> None:
+def test_wake_ups_are_one_per_user_and_at_most_one_per_worker(notify_broker: NotifyBroker, ana: UUID) -> None:
     JobFactory.create_batch(5, user_id=ana)
-    assert len(bell.dequeue() or []) == 1
+    assert len(notify_broker.dequeue() or []) == 1
 
     JobFactory.create_batch(5)
 
-    assert len(bell.dequeue() or []) == Conf.WORKERS
+    assert len(notify_broker.dequeue() or []) == Conf.WORKERS
 
 
-def test_what_is_queued_but_may_not_run_rings_nothing(bell: NotifyBroker, ana: UUID) -> None:
+def test_a_user_at_the_limit_wakes_no_worker(notify_broker: NotifyBroker, ana: UUID) -> None:
     JobFactory.create_batch(3, user_id=ana)
     assert claims.claim_next("w")
     assert claims.claim_next("w")
     rings, began = 0, time.monotonic()
 
     while time.monotonic() - began < 2:
-        rings += len(bell.dequeue() or [])
+        rings += len(notify_broker.dequeue() or [])
 
     assert rings == 0
 
 
-def test_what_is_parked_rings_nothing(bell: NotifyBroker, ana: UUID) -> None:
+def test_a_parked_job_wakes_no_worker(notify_broker: NotifyBroker, ana: UUID) -> None:
     JobFactory.create(user_id=ana, run_after="2020-01-01T00:00Z")
 
-    assert bell.dequeue() is None
+    assert notify_broker.dequeue() is None
 
 
-def test_a_ring_ends_the_listening_at_once(bell: NotifyBroker, ana: UUID) -> None:
-    assert bell.dequeue() is None  # it listens from now on
+def test_a_notification_ends_the_wait_at_once(notify_broker: NotifyBroker, ana: UUID) -> None:
+    assert notify_broker.dequeue() is None  # it listens from now on
     job = JobFactory.create(user_id=ana)
     began = time.monotonic()
 
     services.notify_workers()
 
-    assert bell.dequeue()
+    assert notify_broker.dequeue()
     assert time.monotonic() - began < broker.LISTEN_SECONDS / 2
     assert job.state == "queued"
 
 
-def test_a_bell_whose_connection_is_cut_listens_again(
-    bell: NotifyBroker, ana: UUID, monkeypatch: pytest.MonkeyPatch
+def test_the_broker_reconnects_when_its_connection_breaks(
+    notify_broker: NotifyBroker, ana: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "RECONNECT_SECONDS", 0.01)
-    assert bell.dequeue() is None
+    assert notify_broker.dequeue() is None
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s)", [bell._ears.info.backend_pid])
+        cursor.execute("SELECT pg_terminate_backend(%s)", [notify_broker._connection.info.backend_pid])
     JobFactory.create(user_id=ana)
 
-    wait_until(bell.dequeue, seconds=5)
+    wait_until(notify_broker.dequeue, seconds=5)
 
 
-def test_a_database_that_is_not_there_is_waited_for(bell: NotifyBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broker_waits_for_an_unavailable_database(
+    notify_broker: NotifyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """django-q2 gives a pusher whose broker raises ten seconds of sleep."""
     monkeypatch.setattr(broker, "RECONNECT_SECONDS", 0.01)
     monkeypatch.setitem(connection.settings_dict, "NAME", "not_there")
 
-    assert bell.dequeue() is None
+    assert notify_broker.dequeue() is None
 
 
-def pickup(job: UploadJob) -> float:
+def pickup_seconds(job: UploadJob) -> float:
     wait_until(lambda: UploadJob.objects.filter(pk=job.pk, state="done").exists(), seconds=10, pause=0.01)
     job.refresh_from_db()
     assert job.claimed_at is not None
     return (job.claimed_at - job.created_at).total_seconds()
 
 
-def enqueued() -> UploadJob:
+def enqueue_job() -> UploadJob:
     document = DocumentFactory.create()
     return services.enqueue(
         pipeline="noop", user_id=document.user_id, document_id=document.pk, raw_path="x", chunks_version=""
     )
 
 
-def test_an_idle_cluster_is_woken_by_a_ring_makes_up_for_a_lost_one_and_minds_its_timers() -> None:
+def test_an_idle_cluster_reacts_to_notifications_lost_ones_and_timers() -> None:
     with running_cluster():
         with connection.cursor() as cursor:
             create_jobs(cursor, 4, "noop")  # nobody rings for these
         wait_until(lambda: UploadJob.objects.filter(state="done").count() == 4, seconds=5)
 
-        rung = [pickup(enqueued()) for _ in range(8)]
+        rung = [pickup_seconds(enqueue_job()) for _ in range(8)]
         assert statistics.median(rung) < broker.LISTEN_SECONDS / 4
 
         due = datetime.now(UTC) + timedelta(seconds=1)
-        late = pickup(JobFactory.create(run_after=due, created_at=due))
+        late = pickup_seconds(JobFactory.create(run_after=due, created_at=due))
         assert 0 <= late < 3

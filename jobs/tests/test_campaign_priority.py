@@ -1,6 +1,4 @@
-"""Campaigns' jobs: behind every tenant's, never in a user's first slot, out of the way as soon as they are in it."""
-
-from __future__ import annotations
+"""Priority of campaigns' jobs: after every tenant's, never in a user's first slot, yielding to others."""
 
 import re
 import time
@@ -25,86 +23,88 @@ pytestmark = pytest.mark.django_db
 CAMPAIGN = UUID(int=99)
 
 
-def low(user_id: UUID, **columns: Any) -> UploadJob:
+def create_campaign_job(user_id: UUID, **columns: Any) -> UploadJob:
     job: UploadJob = JobFactory.create(user_id=user_id, campaign_id=CAMPAIGN, created_at="2020-01-01T00:00Z", **columns)
     return job
 
 
-def taken() -> Claim:
+def claimed_ids() -> Claim:
     claim = claims.claim_next("w")
     assert claim is not None
     return claim
 
 
-def read(job: UploadJob) -> UploadJob:
+def reload(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 
 
 # Whose turn it is
 
 
-def test_a_campaigns_job_is_claimed_when_no_other_can_be(ana: UUID, ben: UUID) -> None:
-    campaigns, parked = low(ana), JobFactory.create(user_id=ben, run_after="2999-01-01T00:00Z")
+def test_a_campaigns_job_is_claimed_only_when_no_other_is_due(ana: UUID, ben: UUID) -> None:
+    campaigns, parked = create_campaign_job(ana), JobFactory.create(user_id=ben, run_after="2999-01-01T00:00Z")
     younger = JobFactory.create(user_id=ben)
 
-    assert [taken().job.pk, taken().job.pk, claims.claim_next("w")] == [younger.pk, campaigns.pk, None]
-    assert read(parked).state == "queued"
+    assert [claimed_ids().job.pk, claimed_ids().job.pk, claims.claim_next("w")] == [younger.pk, campaigns.pk, None]
+    assert reload(parked).state == "queued"
 
 
 @pytest.mark.parametrize(("cap", "slots"), [(1, [0]), (2, [1]), (3, [1, 2])])
-def test_it_never_has_the_first_slot_where_there_are_more(ana: UUID, settings: Any, cap: int, slots: list[int]) -> None:
+def test_a_campaigns_job_never_takes_the_first_of_several_slots(
+    ana: UUID, settings: Any, cap: int, slots: list[int]
+) -> None:
     settings.JOBS_ACTIVE_PER_USER = cap
     for _ in range(4):
-        low(ana)
+        create_campaign_job(ana)
 
-    assert [taken().job.slot for _ in slots] == slots
+    assert [claimed_ids().job.slot for _ in slots] == slots
     assert claims.claim_next("w") is None
 
 
-def test_the_users_own_upload_finds_a_slot_beside_it(ana: UUID) -> None:
-    low(ana), low(ana)
-    taken()
+def test_the_users_upload_finds_a_slot_beside_a_campaigns_job(ana: UUID) -> None:
+    create_campaign_job(ana), create_campaign_job(ana)
+    claimed_ids()
     own = JobFactory.create(user_id=ana)
 
-    claim = taken()
+    claim = claimed_ids()
 
     assert (claim.job.pk, claim.job.slot) == (own.pk, 0)
     assert progress.count_running(ana) == 1
 
 
-def test_who_finishes_takes_a_tenants_job_first_and_a_campaigns_when_there_is_none(ana: UUID, ben: UUID) -> None:
-    campaigns = low(ben)
+def test_finish_and_claim_prefers_a_tenants_job(ana: UUID, ben: UUID) -> None:
+    campaigns = create_campaign_job(ben)
     JobFactory.create_batch(2, user_id=ana)
 
-    following = taken().finish_and_claim_next("w")
+    following = claimed_ids().finish_and_claim_next("w")
 
     assert following is not None
     assert following.job.user_id == ana
     assert following.finish_and_claim_next("w") is None
-    assert taken().job.pk == campaigns.pk
+    assert claimed_ids().job.pk == campaigns.pk
 
 
-def test_one_ring_for_each_user_who_has_either(ana: UUID, ben: UUID) -> None:
-    JobFactory.create(user_id=ana), low(ana), low(ben), low(ben)
+def test_each_user_with_any_due_job_counts_as_claimable(ana: UUID, ben: UUID) -> None:
+    JobFactory.create(user_id=ana), create_campaign_job(ana), create_campaign_job(ben), create_campaign_job(ben)
 
     with connection.cursor() as cursor:
         assert [claim_queries.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
         for _ in range(3):
-            taken()
+            claimed_ids()
         assert claim_queries.count_claimable(cursor, most=9) == 0
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_doorbell_rings_for_a_campaigns_job(ana: UUID) -> None:
-    low(ana)
-    bell = NotifyBroker()
+def test_a_campaigns_job_wakes_a_worker(ana: UUID) -> None:
+    create_campaign_job(ana)
+    broker = NotifyBroker()
 
-    assert len(bell.dequeue() or []) == 1
-    bell.close()
+    assert len(broker.dequeue() or []) == 1
+    broker.close()
 
 
-def plan_of(sql: str, **params: None) -> set[str]:
-    """The indexes of upload_jobs by which a statement would look for what is due."""
+def scanned_indexes(sql: str, **params: None) -> set[str]:
+    """Return the indexes by which a statement would look for due jobs."""
     filled: dict[str, Any] = {
         "last": UUID(int=3),
         "most": 4,
@@ -116,22 +116,22 @@ def plan_of(sql: str, **params: None) -> set[str]:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")  # as workers do
         cursor.execute("EXPLAIN " + sql, filled)
-        found = re.findall(r" (?:using|on) (ix_\w+|uq_\w+)(.*)", "\n".join(row[0] for row in cursor.fetchall()))
-    return {index for index, table in found if not re.search(r" on upload_jobs w(_\d)? ", table)}  # w: who is at work
+        scans = re.findall(r" (?:using|on) (ix_\w+|uq_\w+)(.*)", "\n".join(row[0] for row in cursor.fetchall()))
+    return {index for index, table in scans if not re.search(r" on upload_jobs w(_\d)? ", table)}  # w: who is at work
 
 
 @pytest.mark.usefixtures("never_vacuumed")
-def test_what_is_due_is_found_by_the_index_made_for_it() -> None:
+def test_the_claim_uses_the_partial_indexes() -> None:
     with connection.cursor() as cursor:
         create_jobs(cursor, 3000, "noop", users=300)
         cursor.execute("UPDATE upload_jobs SET campaign_id = %s WHERE get_byte(uuid_send(job_id), 0) < 128", [CAMPAIGN])
         cursor.execute("ANALYZE upload_jobs")
     params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)
 
-    assert plan_of(claim_queries.CLAIM, **params) == {"ix_jobs_due"}
-    assert plan_of(claim_queries.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
-    assert plan_of(claim_queries.SHOULD_YIELD) == {"ix_jobs_due"}
-    assert plan_of(claim_queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
+    assert scanned_indexes(claim_queries.CLAIM, **params) == {"ix_jobs_due"}
+    assert scanned_indexes(claim_queries.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
+    assert scanned_indexes(claim_queries.SHOULD_YIELD) == {"ix_jobs_due"}
+    assert scanned_indexes(claim_queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
 
 
 # Giving way
@@ -142,53 +142,53 @@ def stages(job: UploadJob) -> list[str]:
 
 
 @pytest.mark.parametrize("cap", [1, 2])
-def test_it_gives_way_after_its_stage_and_goes_on_later_at_no_attempt(ana: UUID, settings: Any, cap: int) -> None:
+def test_a_campaigns_job_yields_after_its_stage_without_costing_an_attempt(ana: UUID, settings: Any, cap: int) -> None:
     settings.JOBS_ACTIVE_PER_USER = cap
-    campaigns = low(ana, pipeline="stages", stage="chunked")
-    claim = taken()
+    campaigns = create_campaign_job(ana, pipeline="stages", stage="chunked")
+    claim = claimed_ids()
     own = JobFactory.create_batch(cap, user_id=ana)  # one more than there are slots beside it
     if cap > 1:
-        taken()
+        claimed_ids()
     turn = worker.DrainSlice(until=time.monotonic() + 5)
 
     following = worker.run_job(claim, turn)
 
     assert following is not None
     assert following.job.pk in {job.pk for job in own}
-    left = read(campaigns)
+    left = reload(campaigns)
     assert (left.state, left.stage, left.attempts, left.run_after) == ("queued", "embedding", 0, None)
     assert stages(campaigns) == ["CLAIMED", "STAGE_DONE", "GAVE_WAY"]
     following.move("finish")
     assert worker.drain() == 1
-    assert read(campaigns).state == "done"
+    assert reload(campaigns).state == "done"
 
 
-def test_it_is_carried_through_while_nobody_else_waits(ana: UUID, ben: UUID) -> None:
-    campaigns = low(ana, pipeline="stages", stage="chunked")
-    low(ben)
-    claim = taken()
+def test_a_campaigns_job_runs_to_its_end_while_no_other_waits(ana: UUID, ben: UUID) -> None:
+    campaigns = create_campaign_job(ana, pipeline="stages", stage="chunked")
+    create_campaign_job(ben)
+    claim = claimed_ids()
 
     worker.run_job(claim, worker.DrainSlice(until=0))
 
-    assert read(campaigns).state == "done"
+    assert reload(campaigns).state == "done"
 
 
-def test_a_tenants_job_gives_way_to_nobody(ana: UUID, ben: UUID) -> None:
+def test_a_tenants_job_does_not_yield(ana: UUID, ben: UUID) -> None:
     own = JobFactory.create(user_id=ana, pipeline="stages", stage="chunked")
-    claim = taken()
+    claim = claimed_ids()
     JobFactory.create(user_id=ben)
 
     worker.run_job(claim, worker.DrainSlice(until=0))
 
-    assert read(own).state == "done"
+    assert reload(own).state == "done"
 
 
 # Of whom it is
 
 
-def test_the_policy_hides_it_from_the_tenant(ana: UUID) -> None:
+def test_row_level_security_hides_campaign_jobs(ana: UUID) -> None:
     own = JobFactory.create(user_id=ana)
-    low(ana)
+    create_campaign_job(ana)
 
     with as_tenant(ana):
         assert list(UploadJob.objects.values_list("pk", flat=True)) == [own.pk]
@@ -208,20 +208,20 @@ def enqueue(job: UploadJob, **columns: Any) -> UploadJob:
 
 
 @pytest.mark.parametrize("state", ["queued", "working", "retryable"])
-def test_a_tenants_new_job_takes_the_place_of_a_campaigns(ana: UUID, state: str) -> None:
-    campaigns = low(ana, state=state)
+def test_a_tenants_new_job_supersedes_a_campaigns(ana: UUID, state: str) -> None:
+    campaigns = create_campaign_job(ana, state=state)
 
     own = enqueue(campaigns)
 
-    assert (own.state, read(campaigns).state) == ("queued", "deadletter")
-    assert (read(campaigns).last_error or {})["code"] == "SUPERSEDED"
+    assert (own.state, reload(campaigns).state) == ("queued", "deadletter")
+    assert (reload(campaigns).last_error or {})["code"] == "SUPERSEDED"
     assert stages(campaigns) == ["SUPERSEDED"]
 
 
-def test_so_does_a_tenants_retry_and_the_campaigns_worker_writes_nothing_more(ana: UUID) -> None:
+def test_a_tenants_retry_supersedes_a_running_campaign_job(ana: UUID) -> None:
     dead = JobFactory.create(user_id=ana, state="deadletter")
     JobFactory.create(user_id=ana, document=dead.document, campaign_id=CAMPAIGN)
-    claim = taken()
+    claim = claimed_ids()
 
     assert services.retry(dead, by="ana").state == "queued"
 
@@ -230,44 +230,44 @@ def test_so_does_a_tenants_retry_and_the_campaigns_worker_writes_nothing_more(an
 
 
 @pytest.mark.parametrize("owner", [None, CAMPAIGN], ids=["a tenant's", "a campaign's"])
-def test_a_campaigns_job_takes_the_place_of_none(ana: UUID, owner: UUID | None) -> None:
+def test_a_campaigns_job_supersedes_no_job(ana: UUID, owner: UUID | None) -> None:
     active = JobFactory.create(user_id=ana, campaign_id=owner)
-    dead = low(ana, document=active.document, state="deadletter")
+    dead = create_campaign_job(ana, document=active.document, state="deadletter")
 
     with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         enqueue(active, campaign_id=CAMPAIGN)
     with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         services.retry(dead, by="sam")
-    assert read(active).state == "queued"
+    assert reload(active).state == "queued"
 
 
-def test_two_of_a_tenants_own_jobs_are_still_refused(ana: UUID) -> None:
+def test_a_tenants_second_job_of_a_document_is_rejected(ana: UUID) -> None:
     with pytest.raises(ApiError, match="JOB_ALREADY_ACTIVE"):
         enqueue(JobFactory.create(user_id=ana))
 
 
 def test_staff_requeue_a_campaigns_dead_letters_too(ana: UUID) -> None:
-    dead = low(ana, state="deadletter", last_error={"code": "X"})
+    dead = create_campaign_job(ana, state="deadletter", last_error={"code": "X"})
 
     call_command("requeue", "--code", "X")
 
-    assert (read(dead).state, read(dead).campaign_id) == ("queued", CAMPAIGN)
+    assert (reload(dead).state, reload(dead).campaign_id) == ("queued", CAMPAIGN)
 
 
 @pytest.mark.parametrize("code", ["CANCELLED", "SUPERSEDED"])
-def test_what_a_campaign_let_go_of_is_not_requeued(ana: UUID, code: str) -> None:
-    dead = low(ana, state="deadletter", last_error={"code": code})
+def test_jobs_that_a_campaign_cancelled_are_not_requeued(ana: UUID, code: str) -> None:
+    dead = create_campaign_job(ana, state="deadletter", last_error={"code": code})
 
     call_command("requeue", "--all")
 
-    assert read(dead).state == "deadletter"
+    assert reload(dead).state == "deadletter"
 
 
 def test_a_document_is_deleted_whatever_its_campaign_is_at(ana: UUID) -> None:
     document = DocumentFactory.create(user_id=ana)
     JobFactory.create(user_id=ana, document=document, state="done")
-    low(ana, document=document)
-    claim = taken()
+    create_campaign_job(ana, document=document)
+    claim = claimed_ids()
 
     documents.delete(document)
 

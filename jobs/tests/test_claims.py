@@ -1,6 +1,4 @@
-"""Whose turn it is: two at most for each user, the oldest first, one user after the other."""
-
-from __future__ import annotations
+"""Order of claims: two jobs per user, the oldest first, rotating over users."""
 
 import time
 from collections import Counter
@@ -20,12 +18,12 @@ from testing.factories import JobFactory
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def queued(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
+def queue_job(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
     job: UploadJob = JobFactory.create(user_id=user_id, created_at=LONG_AGO - timedelta(seconds=age), **columns)
     return job
 
 
-def taken(last: UUID = claim_queries.NIL_UUID) -> Claim:
+def claimed_id(last: UUID = claim_queries.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -33,9 +31,9 @@ def taken(last: UUID = claim_queries.NIL_UUID) -> Claim:
 
 @pytest.mark.django_db
 def test_a_claim_counts_its_attempt_before_the_work(ana: UUID) -> None:
-    queued(ana)
+    queue_job(ana)
 
-    claim = taken()
+    claim = claimed_id()
 
     row = UploadJob.objects.get()
     assert (row.state, row.attempts, row.slot, row.claimed_by) == ("working", 1, 0, "w")
@@ -47,47 +45,47 @@ def test_a_claim_counts_its_attempt_before_the_work(ana: UUID) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_of_many_workers_one_gets_a_job(ana: UUID) -> None:
-    queued(ana)
+    queue_job(ana)
 
-    found = run_concurrently(*[lambda: claims.claim_next("w")] * 6)
+    results = run_concurrently(*[lambda: claims.claim_next("w")] * 6)
 
-    assert len([claim for claim in found if claim]) == 1
+    assert len([claim for claim in results if claim]) == 1
     assert Event.objects.filter(code="CLAIMED").count() == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_that_race_for_one_users_slots_get_two_and_a_third_job_waits(ana: UUID) -> None:
+def test_racing_workers_get_two_slots_of_one_user(ana: UUID) -> None:
     for _ in range(8):
-        queued(ana)
+        queue_job(ana)
 
-    found = run_concurrently(*[lambda: claims.claim_next("w")] * 6)
+    results = run_concurrently(*[lambda: claims.claim_next("w")] * 6)
 
     slots = UploadJob.objects.filter(state="working").values_list("slot", flat=True)
     assert (len(slots), set(slots)) == (2, {0, 1})
-    assert len([claim for claim in found if claim]) == 2
+    assert len([claim for claim in results if claim]) == 2
     assert claims.claim_next("w") is None
 
 
 @pytest.mark.django_db
 def test_the_third_job_starts_when_one_of_the_two_has_ended(ana: UUID) -> None:
     for age in (3, 2, 1):
-        queued(ana, age=age)
-    _, second = taken(), taken()
+        queue_job(ana, age=age)
+    _, second = claimed_id(), claimed_id()
     assert claims.claim_next("w") is None
 
     second.move("finish")
 
-    assert taken().job.slot == 1
+    assert claimed_id().job.slot == 1
 
 
 @pytest.mark.django_db
-def test_a_user_at_the_cap_holds_nobody_else_up(ana: UUID, ben: UUID) -> None:
+def test_a_user_at_the_limit_does_not_delay_others(ana: UUID, ben: UUID) -> None:
     for age in range(50, 10, -1):
-        queued(ana, age=age)
-    taken(), taken()
-    queued(ben)
+        queue_job(ana, age=age)
+    claimed_id(), claimed_id()
+    queue_job(ben)
 
-    assert taken().job.user_id == ben
+    assert claimed_id().job.user_id == ben
     assert claims.claim_next("w") is None
 
 
@@ -95,11 +93,11 @@ def test_a_user_at_the_cap_holds_nobody_else_up(ana: UUID, ben: UUID) -> None:
 def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
     third = UUID(int=0xC)
     for user_id in (ana, ben, third):
-        queued(user_id), queued(user_id)
+        queue_job(user_id), queue_job(user_id)
 
     order, last = [], claim_queries.NIL_UUID
     for _ in range(6):
-        last = taken(last).job.user_id
+        last = claimed_id(last).job.user_id
         order.append(last)
 
     assert order == [ana, ben, third, ana, ben, third]
@@ -107,11 +105,11 @@ def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
 
 @pytest.mark.django_db
 def test_within_a_user_the_oldest_is_first(ana: UUID) -> None:
-    young, old, middle = queued(ana, age=1), queued(ana, age=9), queued(ana, age=5)
+    young, old, middle = queue_job(ana, age=1), queue_job(ana, age=9), queue_job(ana, age=5)
 
     order = []
     for _ in range(3):
-        claim = taken()
+        claim = claimed_id()
         order.append(claim.job.pk)
         claim.move("finish")
 
@@ -121,23 +119,23 @@ def test_within_a_user_the_oldest_is_first(ana: UUID) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("state", ["queued", "retryable"])
 def test_a_parked_job_is_not_claimed(ana: UUID, state: str) -> None:
-    queued(ana, state=state, run_after=LONG_AGO)  # even when its time has come: `due` is a move of its own
+    queue_job(ana, state=state, run_after=LONG_AGO)  # even when its time has come: `due` is a move of its own
 
     assert claims.claim_next("w") is None
 
 
 @pytest.mark.django_db
 def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
-    queued(ana, age=9, run_after=LONG_AGO)
-    young = queued(ana, age=1)
+    queue_job(ana, age=9, run_after=LONG_AGO)
+    young = queue_job(ana, age=1)
 
-    assert taken().job.pk == young.pk
+    assert claimed_id().job.pk == young.pk
 
 
 @pytest.mark.django_db
-def test_a_worker_goes_on_with_the_user_after_the_last_in_its_next_drain_too(ana: UUID, ben: UUID) -> None:
+def test_the_rotation_over_users_continues_in_the_next_drain(ana: UUID, ben: UUID) -> None:
     for age in (3, 2, 1):
-        queued(ana, age=age), queued(ben, age=age)
+        queue_job(ana, age=age), queue_job(ben, age=age)
     worker.DrainSlice.last_user = claim_queries.NIL_UUID
 
     for _ in range(6):
@@ -152,22 +150,22 @@ def test_a_worker_goes_on_with_the_user_after_the_last_in_its_next_drain_too(ana
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_locked_by_somebody_is_passed_over(ana: UUID) -> None:
-    locked, free = queued(ana, age=9), queued(ana, age=1)
+def test_a_locked_row_is_skipped(ana: UUID) -> None:
+    locked, free = queue_job(ana, age=9), queue_job(ana, age=1)
 
     with transaction.atomic():
         UploadJob.objects.select_for_update().get(pk=locked.pk)
-        (found,) = run_concurrently(lambda: claims.claim_next("w"))
+        (claim,) = run_concurrently(lambda: claims.claim_next("w"))
 
-    assert found is not None
-    assert found.job.pk == free.pk
+    assert claim is not None
+    assert claim.job.pk == free.pk
 
 
 @pytest.mark.django_db
 def test_ending_a_job_and_claiming_the_next_are_one_statement(ana: UUID) -> None:
-    first, second, third = (queued(ana, age=age) for age in (3, 2, 1))
-    claim = taken()
-    taken()
+    first, second, third = (queue_job(ana, age=age) for age in (3, 2, 1))
+    claim = claimed_id()
+    claimed_id()
 
     following = claim.finish_and_claim_next("w")
 
@@ -179,11 +177,11 @@ def test_ending_a_job_and_claiming_the_next_are_one_statement(ana: UUID) -> None
 
 
 @pytest.mark.django_db
-def test_who_has_lost_the_job_that_it_ends_claims_nothing_either(ana: UUID, ben: UUID) -> None:
-    queued(ana)
-    claim = taken()
+def test_finishing_a_lost_job_claims_no_other(ana: UUID, ben: UUID) -> None:
+    queue_job(ana)
+    claim = claimed_id()
     claim.move("release")
-    waiting = queued(ben)
+    waiting = queue_job(ben)
 
     with pytest.raises(ClaimLost):
         claim.finish_and_claim_next("w")

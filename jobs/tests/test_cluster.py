@@ -1,4 +1,4 @@
-"""Real clusters: how they stop, how they die, and what they do with work that kills, hangs or deafens a worker."""
+"""Real clusters: stops, kills, hanging workers and poison jobs."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from testing.cluster import MANAGE, create_jobs, database_params, database_url, 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
-def fill(count: int, pipeline: str, *, users: int = 5, **payload: Any) -> None:
+def enqueue_jobs(count: int, pipeline: str, *, users: int = 5, **payload: Any) -> None:
     with connection.cursor() as cursor:
         create_jobs(cursor, count, pipeline, users=users, **payload)
 
 
-def states(pipeline: str) -> Counter[str]:
+def count_states(pipeline: str) -> Counter[str]:
     return Counter(UploadJob.objects.filter(pipeline=pipeline).values_list("state", flat=True))
 
 
-def working() -> int:
+def count_working() -> int:
     return UploadJob.objects.filter(state="working").count()
 
 
-def active() -> bool:
+def count_active() -> bool:
     return UploadJob.objects.filter(state__in=["queued", "working", "retryable"]).exists()
 
 
 def test_eight_processes_run_a_thousand_jobs_once_each() -> None:
-    fill(1000, "noop", users=60)
+    enqueue_jobs(1000, "noop", users=60)
 
     with running_cluster(workers=8):
-        wait_until(lambda: not active(), seconds=60)
+        wait_until(lambda: not count_active(), seconds=60)
 
     runs = Event.objects.filter(code="CLAIMED").values_list("job_id", flat=True)
     assert (len(runs), len(set(runs))) == (1000, 1000)
@@ -50,10 +50,10 @@ def test_eight_processes_run_a_thousand_jobs_once_each() -> None:
 
 @pytest.mark.parametrize("group", [False, True], ids=["to the main process", "to the whole group"])
 def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
-    fill(4, "sleep", users=2, seconds=60)
-    fill(3000, "stages", users=40, stage="queued")
+    enqueue_jobs(4, "sleep", users=2, seconds=60)
+    enqueue_jobs(3000, "stages", users=40, stage="queued")
     with running_cluster(workers=4, JOBS_STOP_GRACE_SECONDS=1) as machine:
-        wait_until(lambda: states("sleep")["working"] and states("stages")["done"], seconds=20)
+        wait_until(lambda: count_states("sleep")["working"] and count_states("stages")["done"], seconds=20)
 
         began = time.monotonic()
         code = machine.stop(group=group)
@@ -61,18 +61,18 @@ def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
         assert code == 0
         assert time.monotonic() - began < 30
         assert [process for process in machine.tree() if process.is_running()] == []
-    assert working() == 0
+    assert count_working() == 0
     held = UploadJob.objects.filter(pipeline="sleep", started_at__isnull=False)
     assert set(held.values_list("state", "attempts", "last_error")) == {("queued", 0, None)}
     assert Event.objects.filter(job__in=held).exclude(code__in=["CLAIMED", "RELEASED"]).count() == 0
     assert set(UploadJob.objects.values_list("attempts", "last_error")) <= {(0, None), (1, None)}
 
 
-def test_sigterm_ends_a_cluster_whose_workers_are_all_held_up() -> None:
-    fill(2, "sleep", users=2, seconds=60)
+def test_sigterm_ends_a_cluster_whose_workers_all_hang() -> None:
+    enqueue_jobs(2, "sleep", users=2, seconds=60)
     with running_cluster(workers=2, JOBS_STOP_GRACE_SECONDS=1) as machine:
-        wait_until(lambda: working() == 2, seconds=20)
-        fill(500, "noop", users=50)
+        wait_until(lambda: count_working() == 2, seconds=20)
+        enqueue_jobs(500, "noop", users=50)
         time.sleep(3)  # rings fill a queue that nobody empties, and django-q2's pusher waits for room
 
         began = time.monotonic()
@@ -81,24 +81,24 @@ def test_sigterm_ends_a_cluster_whose_workers_are_all_held_up() -> None:
         assert code == 0
         assert time.monotonic() - began < 15
         assert [process for process in machine.tree() if process.is_running()] == []
-    assert working() == 0
+    assert count_working() == 0
 
 
 def test_sigterm_lets_a_job_that_is_nearly_done_finish() -> None:
-    fill(2, "nap", seconds=1.5)
+    enqueue_jobs(2, "nap", seconds=1.5)
     with running_cluster() as machine:
         wait_until(lambda: Event.objects.filter(code="ASLEEP").count() == 2, seconds=20)
 
         assert machine.stop() == 0
 
-    assert states("nap") == {"done": 2}
+    assert count_states("nap") == {"done": 2}
     assert not Event.objects.filter(code="RELEASED").exists()
 
 
-def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
-    fill(2, "sleep", users=2, seconds=60)
+def test_workers_die_with_the_main_process() -> None:
+    enqueue_jobs(2, "sleep", users=2, seconds=60)
     with running_cluster() as machine:
-        wait_until(lambda: working() == 2, seconds=10)
+        wait_until(lambda: count_working() == 2, seconds=10)
         tree = machine.tree()
 
         machine.main.kill()
@@ -107,7 +107,7 @@ def test_when_the_main_process_is_killed_nothing_goes_on_working() -> None:
         assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
-def test_killing_idle_workers_stops_no_work_for_long() -> None:
+def test_a_cluster_recovers_from_killed_idle_workers() -> None:
     """django-q2 may lose its queue's lock with an idle worker: the watchdog then ends the cluster."""
     environment = {
         "DATABASE_URL": database_url(database_params()),
@@ -121,8 +121,8 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
         if machine.reap() is not None or machine.process is None:
             machine.start()
         assert machine.process is not None
-        found = psutil.Process(machine.process.pid).children(recursive=True)
-        return found if len(found) >= 5 else []
+        processes = psutil.Process(machine.process.pid).children(recursive=True)
+        return processes if len(processes) >= 5 else []
 
     try:
         for victims in (2, 1):
@@ -130,24 +130,24 @@ def test_killing_idle_workers_stops_no_work_for_long() -> None:
             workers = sorted(guarded(), key=lambda process: process.pid)[1:3]
             for process in workers[:victims]:
                 process.kill()
-            fill(3, "noop")
-            wait_until(lambda: guarded() and not active(), seconds=60)
+            enqueue_jobs(3, "noop")
+            wait_until(lambda: guarded() and not count_active(), seconds=60)
     finally:
         machine.kill()
         machine.process and machine.process.wait()
 
-    assert states("noop") == {"done": 6}
+    assert count_states("noop") == {"done": 6}
 
 
-def test_poison_is_dead_lettered_with_a_reason_while_good_jobs_finish() -> None:
-    fill(2, "die", users=2)
-    fill(2, "hangs", users=2, seconds=60)
-    fill(1, "crash")
-    fill(100, "stages", users=10, stage="queued")
+def test_a_poison_job_becomes_a_dead_letter_while_others_finish() -> None:
+    enqueue_jobs(2, "die", users=2)
+    enqueue_jobs(2, "hangs", users=2, seconds=60)
+    enqueue_jobs(1, "crash")
+    enqueue_jobs(100, "stages", users=10, stage="queued")
 
     with running_cluster(workers=4, JOBS_LEASE_SECONDS=1, JOBS_RETRY_BASE_SECONDS=0.1, JOBS_HANG_SECONDS=60) as machine:
-        wait_until(lambda: states("stages") == {"done": 100}, seconds=20)
-        wait_until(lambda: not active(), seconds=40)
+        wait_until(lambda: count_states("stages") == {"done": 100}, seconds=20)
+        wait_until(lambda: not count_active(), seconds=40)
         assert machine.process.poll() is None
 
     dead = UploadJob.objects.filter(state="deadletter").order_by("pipeline")
@@ -160,10 +160,10 @@ def test_poison_is_dead_lettered_with_a_reason_while_good_jobs_finish() -> None:
     ]
 
 
-def test_a_worker_that_holds_its_gil_is_ended_by_the_kernel() -> None:
-    fill(1, "deaf")
+def test_the_alarm_kills_a_worker_that_holds_its_gil() -> None:
+    enqueue_jobs(1, "deaf")
     with running_cluster(workers=1, JOBS_LEASE_SECONDS=1):
-        wait_until(working, seconds=10)
+        wait_until(count_working, seconds=10)
         job = UploadJob.objects.get()
         worker = psutil.Process(worker_pid(job.claimed_by))
 
@@ -174,17 +174,17 @@ def test_a_worker_that_holds_its_gil_is_ended_by_the_kernel() -> None:
 
 
 def test_a_long_job_keeps_its_lease() -> None:
-    fill(1, "sleep", seconds=3)
+    enqueue_jobs(1, "sleep", seconds=3)
 
     with running_cluster(JOBS_LEASE_SECONDS=1):
-        wait_until(lambda: not active(), seconds=20)
+        wait_until(lambda: not count_active(), seconds=20)
 
     assert [*UploadJob.objects.values_list("state", "attempts")] == [("done", 1)]
     assert not Event.objects.filter(code="LEASE_EXPIRED").exists()
 
 
-def test_a_cluster_that_is_to_run_until_idle_ends_by_itself() -> None:
-    fill(20, "noop")
+def test_until_idle_ends_the_cluster_when_the_queue_is_empty() -> None:
+    enqueue_jobs(20, "noop")
     environment = os.environ | {
         "DATABASE_URL": database_url(database_params()),
         "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
@@ -192,4 +192,4 @@ def test_a_cluster_that_is_to_run_until_idle_ends_by_itself() -> None:
 
     ended = subprocess.run([*MANAGE, "qcluster", "--until-idle"], env=environment, timeout=30, capture_output=True)
 
-    assert (ended.returncode, states("noop")) == (0, {"done": 20})
+    assert (ended.returncode, count_states("noop")) == (0, {"done": 20})

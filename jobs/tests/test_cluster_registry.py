@@ -1,4 +1,4 @@
-"""Clusters say that they are up, by the database's clock, and are gone when they are gone."""
+"""Registry of live clusters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 UNSEEN = "UPDATE clusters SET seen_at = clock_timestamp() - %s::interval"
 
 
-def unseen_for(interval: str) -> None:
+def age_cluster(interval: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(UNSEEN, [interval])
 
 
-def test_a_cluster_is_seen_and_one_that_was_killed_is_so_for_half_a_minute() -> None:
+def test_a_killed_cluster_counts_as_live_for_half_a_minute() -> None:
     with running_cluster(workers=1) as machine:
         wait_until(lambda: registry.count_workers() == 1, seconds=10)
         seen = registry.live_clusters().get()
@@ -32,11 +32,11 @@ def test_a_cluster_is_seen_and_one_that_was_killed_is_so_for_half_a_minute() -> 
     assert seen.name.endswith(f":{machine.process.pid}")
     assert abs(seen.clock_ahead) < 5
     assert registry.count_workers() == 1
-    unseen_for("31 seconds")
+    age_cluster("31 seconds")
     assert (registry.count_workers(), registry.live_clusters().count()) == (0, 0)
 
 
-def test_an_orderly_stop_leaves_no_row() -> None:
+def test_a_graceful_stop_unregisters_the_cluster() -> None:
     with running_cluster(workers=1) as machine:
         wait_until(lambda: registry.count_workers() == 1, seconds=10)
 
@@ -45,7 +45,7 @@ def test_an_orderly_stop_leaves_no_row() -> None:
     assert Cluster.objects.count() == 0
 
 
-def test_a_cluster_forgets_those_that_nobody_has_seen_for_an_hour() -> None:
+def test_clusters_unseen_for_an_hour_are_deleted() -> None:
     for name, interval in (("late:1", "59 minutes"), ("gone:1", "61 minutes")):
         Cluster.objects.create(name=name, workers=3)
         with connection.cursor() as cursor:
@@ -58,7 +58,7 @@ def test_a_cluster_forgets_those_that_nobody_has_seen_for_an_hour() -> None:
     assert registry.count_workers() == 2  # this process's
 
 
-def test_saying_it_again_moves_only_the_last_sight() -> None:
+def test_a_second_heartbeat_changes_only_seen_at() -> None:
     registry.record_heartbeat()
     first = registry.live_clusters().get()
 
@@ -69,10 +69,10 @@ def test_saying_it_again_moves_only_the_last_sight() -> None:
     assert again.seen_at > first.seen_at
 
 
-def test_nothing_that_is_told_can_be_read() -> None:
+def test_the_fingerprint_holds_digests_only() -> None:
     registry.record_heartbeat()
 
-    told = registry.live_clusters().get().fingerprint
+    fingerprint = registry.live_clusters().get().fingerprint
 
-    assert {"SECRET_KEY", "STORAGE", "OPENAI_API_KEY"} <= told.keys()
-    assert {len(digest) for digest in told.values()} == {24}
+    assert {"SECRET_KEY", "STORAGE", "OPENAI_API_KEY"} <= fingerprint.keys()
+    assert {len(digest) for digest in fingerprint.values()} == {24}

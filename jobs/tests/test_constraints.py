@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever writes: each constraint, by a raw UPDATE that breaks only that one."""
+"""Constraints of the tables: each is violated by a raw UPDATE that violates only that one."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ REFUSED = [
 # fmt: on
 
 
-def update(job: UploadJob, sets: str) -> None:
+def raw_update(job: UploadJob, sets: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"UPDATE upload_jobs SET {sets} WHERE job_id = %s", [job.pk])
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("constraint", "state", "sets"), REFUSED)
-def test_a_row_that_contradicts_itself_is_refused(constraint: str, state: str, sets: str) -> None:
+def test_a_contradictory_row_is_rejected(constraint: str, state: str, sets: str) -> None:
     job = JobFactory.create(state=state)
 
     with pytest.raises(IntegrityError, match=f'"{constraint}"'):
-        update(job, sets)
+        raw_update(job, sets)
 
 
 @pytest.mark.django_db
@@ -62,7 +62,7 @@ def test_a_third_job_of_a_user_finds_no_slot() -> None:
     other = JobFactory.create(state="queued", user_id=held.user_id)
 
     with pytest.raises(IntegrityError, match='"uq_job_user_slot"'):
-        update(other, f"state = 'working', {HOLD}")
+        raw_update(other, f"state = 'working', {HOLD}")
 
 
 @pytest.mark.django_db
@@ -86,7 +86,7 @@ def test_a_job_that_has_ended_makes_room_for_another(state: str) -> None:
 
 
 @pytest.mark.django_db
-def test_every_constraint_of_the_table_is_shown_here() -> None:
+def test_every_constraint_of_the_table_has_a_case() -> None:
     named = {constraint.name for constraint in UploadJob._meta.constraints}
 
     assert named == {name for name, _, _ in REFUSED} | {

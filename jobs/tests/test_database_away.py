@@ -1,4 +1,4 @@
-"""PostgreSQL falls over and comes back while a cluster works; connections are cut by the dozen."""
+"""PostgreSQL restarts and cut connections while a cluster works."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RESTARTS, CUTS = 3, 20
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
     folder = Path(tempfile.mkdtemp(prefix="accessa-away-", dir="/tmp"))
-    made = EmbeddedServer(folder / "postgres")
-    made.ensure_running()
-    url = database_url(made.params())
+    postgres = EmbeddedServer(folder / "postgres")
+    postgres.ensure_running()
+    url = database_url(postgres.params())
     subprocess.run([*MANAGE, "migrate", "-v0"], env=os.environ | {"DATABASE_URL": url}, check=True, timeout=60)
-    yield made
-    made.stop("immediate")
+    yield postgres
+    postgres.stop("immediate")
     shutil.rmtree(folder)
 
 
@@ -41,17 +41,17 @@ def ask(server: EmbeddedServer, sql: str) -> Any:
         return row and row[0]
 
 
-def fill(server: EmbeddedServer, count: int) -> None:
+def enqueue_jobs(server: EmbeddedServer, count: int) -> None:
     with psycopg.connect(make_conninfo(**server.params()), autocommit=True) as connection:
         create_jobs(connection.cursor(), count, "sleep", users=20, seconds=0.02)
 
 
-def done(server: EmbeddedServer) -> int:
+def count_done(server: EmbeddedServer) -> int:
     return int(ask(server, "SELECT count(*) FROM upload_jobs WHERE state = 'done'"))
 
 
-def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: EmbeddedServer) -> None:
-    fill(server, 300)
+def test_work_resumes_within_15_seconds_of_each_restart(server: EmbeddedServer) -> None:
+    enqueue_jobs(server, 300)
     url = database_url(server.params())
     with running_cluster(DATABASE_URL=url, JOBS_LEASE_SECONDS=2) as machine:
         for _ in range(RESTARTS):
@@ -59,8 +59,8 @@ def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: Emb
             server.stop("immediate")
             time.sleep(0.5)
             server.ensure_running()
-            before = done(server)
-            wait_until(lambda: done(server) > before, seconds=15, patience=1)  # noqa: B023
+            before = count_done(server)
+            wait_until(lambda: count_done(server) > before, seconds=15, patience=1)  # noqa: B023
 
         cut = 0
         while cut < CUTS:
@@ -69,10 +69,10 @@ def test_work_goes_on_within_15_seconds_of_each_restart_and_each_cut(server: Emb
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE datname = 'accessa' AND pid <> pg_backend_pid()",
             )
-            before = done(server)
-            wait_until(lambda: done(server) > before or done(server) == 300, seconds=15, patience=1)  # noqa: B023
+            before = count_done(server)
+            wait_until(lambda: count_done(server) > before or count_done(server) == 300, seconds=15, patience=1)  # noqa: B023
 
-        wait_until(lambda: done(server) == 300, seconds=60)
+        wait_until(lambda: count_done(server) == 300, seconds=60)
         assert machine.process.poll() is None
 
     assert ask(server, "SELECT count(*) FROM events WHERE code = 'FINALIZED'") == 300

@@ -1,4 +1,4 @@
-"""Nothing but the table of moves writes a job's stage or state: the source of the whole product is read for it."""
+"""No module but jobs.lifecycle writes a job's stage or state: checked in the source of the whole product."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ WRITERS = {"update", "create", "bulk_create", "bulk_update", "update_or_create",
 
 
 def modules() -> list[Path]:
-    found = (path for app in APPS for path in (settings.BASE_DIR / app).rglob("*.py"))
-    return sorted(path for path in found if not {"tests", "migrations"} & set(path.parts))
+    paths = (path for app in APPS for path in (settings.BASE_DIR / app).rglob("*.py"))
+    return sorted(path for path in paths if not {"tests", "migrations"} & set(path.parts))
 
 
-def offences(source: str) -> Iterator[str]:
+def state_writes(source: str) -> Iterator[str]:
     """Yield what writes one of the columns: a call of the ORM, an assignment to an attribute, an UPDATE in SQL."""
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -63,9 +63,11 @@ def _written_by(text: str) -> Iterator[str]:
 
 def test_no_other_module_writes_stage_or_state() -> None:
     named = {str(path.relative_to(settings.BASE_DIR)): path for path in modules()}
-    found = {name: set(offences(path.read_text())) - INNOCENT.get(name, set()) for name, path in named.items()}
+    offences_by_module = {
+        name: set(state_writes(path.read_text())) - INNOCENT.get(name, set()) for name, path in named.items()
+    }
 
-    assert {name for name, writes in found.items() if writes} == set()
+    assert {name for name, writes in offences_by_module.items() if writes} == set()
 
 
 @pytest.mark.parametrize(
@@ -78,4 +80,4 @@ def test_no_other_module_writes_stage_or_state() -> None:
     ],
 )
 def test_a_second_writer_would_be_found(source: str) -> None:
-    assert list(offences(source))
+    assert list(state_writes(source))

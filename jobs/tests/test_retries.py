@@ -1,4 +1,4 @@
-"""Three retries after 3, 6 and 12 seconds, then the dead letters; what a failure may say, and what it may not."""
+"""Three retries after 3, 6 and 12 seconds, then a dead letter; contents of the stored error."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def make_due(job: UploadJob) -> None:
     assert services.requeue_due_and_expired() == 1
 
 
-def run(job: UploadJob) -> UploadJob:
+def run_and_reload(job: UploadJob) -> UploadJob:
     worker.drain()
     job.refresh_from_db()
     return job
 
 
-def pause(job: UploadJob) -> timedelta:
-    """The pause that the database was given, by its own clock."""
+def pause_seconds(job: UploadJob) -> timedelta:
+    """Return the pause in the row, by the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT run_after - updated_at FROM upload_jobs WHERE job_id = %s", [job.pk])
-        found: timedelta = cursor.fetchone()[0]
-    return found
+        seconds: timedelta = cursor.fetchone()[0]
+    return seconds
 
 
-def test_waits_of_3_6_and_12_seconds_then_the_dead_letters(ana: UUID) -> None:
+def test_retries_after_3_6_and_12_seconds_then_a_dead_letter(ana: UUID) -> None:
     job = JobFactory.create(user_id=ana, pipeline="fail")
 
     for attempt, seconds in enumerate((3, 6, 12), start=1):
-        assert run(job).state == "retryable"
+        assert run_and_reload(job).state == "retryable"
         assert (job.attempts, job.retry_count) == (attempt, attempt)
-        assert pause(job) == pytest.approx(timedelta(seconds=seconds), abs=timedelta(milliseconds=100))
+        assert pause_seconds(job) == pytest.approx(timedelta(seconds=seconds), abs=timedelta(milliseconds=100))
         make_due(job)
 
-    assert run(job).state == "deadletter"
+    assert run_and_reload(job).state == "deadletter"
     assert job.last_error == {
         "code": "ALWAYS_FAILS",
         "detail": "This stage always fails.",
@@ -67,13 +67,13 @@ def test_waits_of_3_6_and_12_seconds_then_the_dead_letters(ana: UUID) -> None:
     assert list(codes) == ["RETRY_SCHEDULED"] * 3 + ["DLQ_MOVED"]
 
 
-def test_a_vendor_that_says_when_is_waited_for_longer() -> None:
+def test_retry_after_of_a_vendor_extends_the_delay() -> None:
     assert claims.retry_delay(1, floor=40) == timedelta(seconds=40)
     assert claims.retry_delay(3, floor=5) == timedelta(seconds=12)
 
 
-def test_what_no_later_try_can_mend_is_dead_at_once(ana: UUID) -> None:
-    job = run(JobFactory.create(user_id=ana, pipeline="refuse"))
+def test_a_permanent_failure_is_a_dead_letter_at_once(ana: UUID) -> None:
+    job = run_and_reload(JobFactory.create(user_id=ana, pipeline="refuse"))
 
     assert (job.state, job.attempts) == ("deadletter", 1)
     assert job.last_error is not None
@@ -84,7 +84,7 @@ def test_a_bug_is_retried_and_its_frames_are_kept_for_staff(ana: UUID, caplog: p
     job = JobFactory.create(user_id=ana, pipeline="crash", payload={"ssn": SECRET})
 
     with caplog.at_level(logging.DEBUG):
-        run(job)
+        run_and_reload(job)
 
     assert (job.state, job.attempts) == ("retryable", 1)
     assert job.last_error is not None
@@ -97,7 +97,7 @@ def test_a_bug_is_retried_and_its_frames_are_kept_for_staff(ana: UUID, caplog: p
 
 
 def test_a_database_error_keeps_its_code_and_not_its_values(ana: UUID, caplog: pytest.LogCaptureFixture) -> None:
-    job = run(JobFactory.create(user_id=ana, pipeline="violate", payload={"ssn": SECRET}))
+    job = run_and_reload(JobFactory.create(user_id=ana, pipeline="violate", payload={"ssn": SECRET}))
 
     assert job.traceback is not None
     assert "UniqueViolation 23505" in job.traceback
@@ -105,16 +105,16 @@ def test_a_database_error_keeps_its_code_and_not_its_values(ana: UUID, caplog: p
 
 
 def test_a_named_failure_keeps_no_traceback(ana: UUID) -> None:
-    assert run(JobFactory.create(user_id=ana, pipeline="fail")).traceback is None
+    assert run_and_reload(JobFactory.create(user_id=ana, pipeline="fail")).traceback is None
 
 
 def test_a_wait_costs_no_attempt(ana: UUID) -> None:
     job = JobFactory.create(user_id=ana, pipeline="wait")
 
     for _ in range(5):
-        assert run(job).state == "queued"
+        assert run_and_reload(job).state == "queued"
         assert (job.attempts, job.wait_reason) == (0, "waiting_for_nothing")
-        assert pause(job) == pytest.approx(timedelta(seconds=60), abs=timedelta(milliseconds=100))
+        assert pause_seconds(job) == pytest.approx(timedelta(seconds=60), abs=timedelta(milliseconds=100))
         make_due(job)
 
 
@@ -159,7 +159,7 @@ def test_a_job_whose_lease_is_in_force_is_left_alone() -> None:
     assert job.state == "working"
 
 
-def test_a_stage_that_is_reached_starts_counting_anew(ana: UUID) -> None:
+def test_a_new_stage_resets_the_attempts(ana: UUID) -> None:
     job = JobFactory.create(
         user_id=ana, pipeline="stages", stage="queued", attempts=3, retry_count=3, last_error={"code": "X"}
     )
@@ -177,10 +177,10 @@ def test_a_failure_is_shown_with_its_detail_only() -> None:
 
 
 @pytest.mark.parametrize(("pipeline", "reason"), [("not-deployed", "CONFIGURATION"), ("full", "STORAGE_UNAVAILABLE")])
-def test_what_is_no_documents_fault_is_waited_for_and_charged_to_none(ana: UUID, pipeline: str, reason: str) -> None:
+def test_infrastructure_failures_cost_no_attempt(ana: UUID, pipeline: str, reason: str) -> None:
     job = JobFactory.create(user_id=ana, pipeline=pipeline)
 
-    run(job)
+    run_and_reload(job)
 
     assert (job.state, job.wait_reason, job.attempts) == ("queued", reason, 0)
     assert job.run_after is not None

@@ -1,4 +1,4 @@
-"""What staff do to jobs: done and written down together, or neither."""
+"""Staff actions on jobs and their audit entries, in one transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vendors.models import Purchase
 WHY = "ticket 4711"
 
 
-def said(work: Callable[[], object]) -> str:
+def outcome_code(work: Callable[[], object]) -> str:
     try:
         work()
     except ApiError as refused:
@@ -35,7 +35,7 @@ def said(work: Callable[[], object]) -> str:
     return "done"
 
 
-def read(job: UploadJob) -> UploadJob:
+def reload(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 
 
@@ -55,7 +55,7 @@ def sue(db: None) -> User:
         ("discard", "working", "deadletter", "MOVED_BY_STAFF"),
     ],
 )
-def test_a_repair_is_done_and_says_who_did_what_and_why(
+def test_an_action_moves_the_job_and_writes_an_audit_entry(
     sue: User, verb: str, state: str, moved: str, code: str | None
 ) -> None:
     job = JobFactory.create(state=state, last_error={"code": "ALWAYS_FAILS", "detail": "It always fails."})
@@ -68,7 +68,7 @@ def test_a_repair_is_done_and_says_who_did_what_and_why(
     assert entry.details == {
         "document_id": str(job.document_id), "code": "ALWAYS_FAILS", "from": job.stage, "to": job.stage,
     }  # fmt: skip
-    after = read(job)
+    after = reload(job)
     assert (after.state, (after.last_error or {}).get("code")) == (moved, code)
     assert Event.objects.get().payload["by"] == str(sue.pk)
 
@@ -89,34 +89,39 @@ def test_a_repair_is_done_and_says_who_did_what_and_why(
         ("discard", {"state": "done"}, "JOB_STATE_CHANGED"),
     ],
 )
-def test_what_is_refused_leaves_no_entry(sue: User, verb: str, columns: dict[str, Any], code: str) -> None:
+def test_a_rejected_action_writes_no_audit_entry(sue: User, verb: str, columns: dict[str, Any], code: str) -> None:
     job = JobFactory.create(**{"pipeline": "stages"} | columns)
 
-    assert said(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason=WHY, stage="no-such-stage")) == code
+    assert (
+        outcome_code(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason=WHY, stage="no-such-stage")) == code
+    )
 
     assert not AuditEntry.objects.exists()
     assert not Event.objects.exists()
-    assert read(job).state == job.state
+    assert reload(job).state == job.state
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("verb", ["retry", "cancel", "discard"])
-def test_nothing_is_done_without_a_reason_or_to_a_job_that_was_deleted(sue: User, verb: str) -> None:
+def test_an_action_needs_a_reason_and_an_existing_job(sue: User, verb: str) -> None:
     job = JobFactory.create(state="deadletter" if verb == "retry" else "queued")
 
-    assert said(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason="  ")) == "REASON_REQUIRED"
-    assert said(lambda: staff_actions.run_bulk_action(verb, [job.pk], by=sue, reason="")) == "REASON_REQUIRED"
-    assert read(job).state == job.state
+    assert outcome_code(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason="  ")) == "REASON_REQUIRED"
+    assert outcome_code(lambda: staff_actions.run_bulk_action(verb, [job.pk], by=sue, reason="")) == "REASON_REQUIRED"
+    assert reload(job).state == job.state
 
     job.document.delete()
 
-    assert said(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason=WHY)) == "NOT_FOUND"
-    assert said(lambda: getattr(staff_actions, verb)(job, by=sue, reason=WHY)) in ("NOT_FOUND", "JOB_STATE_CHANGED")
+    assert outcome_code(lambda: staff_actions.run_action(verb, job.pk, by=sue, reason=WHY)) == "NOT_FOUND"
+    assert outcome_code(lambda: getattr(staff_actions, verb)(job, by=sue, reason=WHY)) in (
+        "NOT_FOUND",
+        "JOB_STATE_CHANGED",
+    )
     assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_entry_that_cannot_be_written_takes_the_repair_back(sue: User) -> None:
+def test_a_failed_audit_entry_rolls_the_action_back(sue: User) -> None:
     job = JobFactory.create(state="deadletter")
 
     with connection.cursor() as cursor:
@@ -127,27 +132,30 @@ def test_an_entry_that_cannot_be_written_takes_the_repair_back(sue: User) -> Non
         finally:
             cursor.execute("ALTER TABLE away RENAME TO audit_entries")
 
-    assert read(job).state == "deadletter"
+    assert reload(job).state == "deadletter"
     assert not Event.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("_", range(3))
-def test_of_two_admins_who_retry_the_same_job_one_does_it(sue: User, _: int) -> None:
+def test_one_of_two_concurrent_staff_retries_succeeds(sue: User, _: int) -> None:
     job = JobFactory.create(state="deadletter")
     tom = UserFactory.create(username="tom")
 
-    found = run_concurrently(
-        *[lambda by=by: said(lambda: staff_actions.run_action("retry", job.pk, by=by, reason=WHY)) for by in (sue, tom)]
+    codes = run_concurrently(
+        *[
+            lambda by=by: outcome_code(lambda: staff_actions.run_action("retry", job.pk, by=by, reason=WHY))
+            for by in (sue, tom)
+        ]
     )
 
-    assert sorted(found)[1] == "done"
-    assert sorted(found)[0] in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED")
+    assert sorted(codes)[1] == "done"
+    assert sorted(codes)[0] in ("JOB_ALREADY_ACTIVE", "JOB_STATE_CHANGED")
     assert AuditEntry.objects.count() == Event.objects.filter(code="REQUEUED").count() == 1
 
 
 @pytest.mark.django_db
-def test_of_many_mixed_jobs_each_is_done_or_counted_by_why_not(sue: User) -> None:
+def test_a_bulk_action_counts_errors_by_code(sue: User) -> None:
     dead = JobFactory.create_batch(3, state="deadletter")
     others = [JobFactory.create(state=state) for state in ("working", "queued", "done")]
     gone = uuid.uuid4()
@@ -161,7 +169,7 @@ def test_of_many_mixed_jobs_each_is_done_or_counted_by_why_not(sue: User) -> Non
 
 
 @pytest.mark.django_db
-def test_more_than_a_request_can_do_is_left_and_said(sue: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bulk_action_reports_jobs_that_were_not_tried(sue: User, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = JobFactory.create_batch(3, state="deadletter")
 
     monkeypatch.setattr(staff_actions, "MAX_JOBS", 2)
@@ -173,7 +181,7 @@ def test_more_than_a_request_can_do_is_left_and_said(sue: User, monkeypatch: pyt
 
 
 @pytest.mark.django_db
-def test_the_worker_of_a_buried_job_can_write_nothing_more(sue: User) -> None:
+def test_the_worker_of_a_discarded_job_loses_its_claim(sue: User) -> None:
     job = JobFactory.create()
     claim = claims.claim_next("w")
     assert claim is not None
@@ -186,12 +194,12 @@ def test_the_worker_of_a_buried_job_can_write_nothing_more(sue: User) -> None:
 
 
 @pytest.mark.django_db
-def test_what_a_campaign_has_let_go_of_is_not_retried_and_what_a_tenant_cancelled_is(sue: User) -> None:
+def test_a_campaigns_cancelled_job_is_not_retried_but_a_tenants_is(sue: User) -> None:
     let_go = {"state": "deadletter", "last_error": {"code": "CANCELLED"}}
     of_campaign = JobFactory.create(campaign_id=uuid.uuid4(), **let_go)
 
-    assert said(lambda: staff_actions.retry(of_campaign, by=sue, reason=WHY)) == "JOB_LET_GO"
-    assert said(lambda: staff_actions.retry(JobFactory.create(**let_go), by=sue, reason=WHY)) == "done"
+    assert outcome_code(lambda: staff_actions.retry(of_campaign, by=sue, reason=WHY)) == "JOB_LET_GO"
+    assert outcome_code(lambda: staff_actions.retry(JobFactory.create(**let_go), by=sue, reason=WHY)) == "done"
 
 
 @pytest.mark.django_db
@@ -209,7 +217,7 @@ def test_the_command_line_leaves_an_entry_of_its_own(db: None) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("stage", "outcome"),
     [
         ("queued", "done"),
         ("parsed", "done"),
@@ -218,87 +226,81 @@ def test_the_command_line_leaves_an_entry_of_its_own(db: None) -> None:
         ("embedded", "chunking"),
     ],
 )
-def test_a_retry_begins_no_later_than_what_is_proven_and_the_refusal_names_that(
-    sue: User, asked: str, found: str
-) -> None:
+def test_a_retry_from_a_stage_is_bounded_by_the_latest_valid_one(sue: User, stage: str, outcome: str) -> None:
     job = JobFactory.create(state="deadletter", pipeline="unproven", stage="embedding")  # holds up to chunking
 
-    if found == "done":
-        staff_actions.retry(job, stage=asked, by=sue, reason=WHY)
-        assert (read(job).stage, read(job).state) == (asked, "queued")
-        assert AuditEntry.objects.get().details["to"] == asked
+    if outcome == "done":
+        staff_actions.retry(job, stage=stage, by=sue, reason=WHY)
+        assert (reload(job).stage, reload(job).state) == (stage, "queued")
+        assert AuditEntry.objects.get().details["to"] == stage
         return
-    with pytest.raises(ApiError, match=f"STAGE_NOT_REACHED.* {found}\\.$"):
-        staff_actions.retry(job, stage=asked, by=sue, reason=WHY)
-    assert read(job).state == "deadletter"
+    with pytest.raises(ApiError, match=f"STAGE_NOT_REACHED.* {outcome}\\.$"):
+        staff_actions.retry(job, stage=stage, by=sue, reason=WHY)
+    assert reload(job).state == "deadletter"
 
 
 @pytest.mark.django_db
-def test_no_job_goes_past_where_it_stands(sue: User) -> None:
+def test_a_retry_skips_no_stage(sue: User) -> None:
     job = JobFactory.create(state="deadletter", pipeline="stages", stage="parsing")  # every proof holds
 
-    assert said(lambda: staff_actions.retry(job, stage="parsed", by=sue, reason=WHY)) == "STAGE_NOT_REACHED"
+    assert outcome_code(lambda: staff_actions.retry(job, stage="parsed", by=sue, reason=WHY)) == "STAGE_NOT_REACHED"
 
 
 @pytest.fixture
-def dead(ana: UUID, settings: Any, store: None) -> Upload:
-    """A document of a tenant's, searchable, whose job then was made a dead letter at its last stage."""
+def dead_letter(ana: UUID, settings: Any, store: None) -> Upload:
+    """Return a searchable document whose job was made a dead letter at its last stage."""
     settings.JOBS_PIPELINES = "accessa.pipelines.PIPELINES"
-    made = Person("mia").ingest(plan_pdf("dental", lines=9))
-    assert made.job.state == "done"
-    UploadJob.objects.filter(pk=made.job_id).update(  # as if its last try had failed
+    upload = Person("mia").ingest(plan_pdf("dental", lines=9))
+    assert upload.job.state == "done"
+    UploadJob.objects.filter(pk=upload.job_id).update(  # as if its last try had failed
         **{"state": "deadletter", "last_error": {"code": "VECTORS_NOT_SOUND"}}
     )
-    return made
+    return upload
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("stage", ["queued", "job_validated", "parsing", "parse_validated", "chunking", "chunked"])
-def test_from_any_stage_a_document_gets_to_its_end_again_with_the_same_passages(
-    sue: User, dead: Upload, stage: str
-) -> None:
-    before = _passages(dead)
+def test_a_retry_from_any_stage_gives_the_same_chunks(sue: User, dead_letter: Upload, stage: str) -> None:
+    before = _chunks(dead_letter)
 
-    staff_actions.retry(dead.job, stage=stage, by=sue, reason=WHY)
-    assert dead.job.stage == stage
+    staff_actions.retry(dead_letter.job, stage=stage, by=sue, reason=WHY)
+    assert dead_letter.job.stage == stage
     run_all_jobs(2)
 
-    assert dead.job.state == "done"
-    assert _passages(dead) == before
+    assert dead_letter.job.state == "done"
+    assert _chunks(dead_letter) == before
     assert not Purchase.objects.exists()
 
 
-def _passages(made: Upload) -> list[Any]:
-    chunks = made.job.document.chunks.order_by("chunk_ord")
+def _chunks(upload: Upload) -> list[Any]:
+    chunks = upload.job.document.chunks.order_by("chunk_ord")
     return list(chunks.values_list("chunk_id", "chunk_sha", "vector_sha", "embed_model"))
 
 
 @pytest.mark.django_db
-def test_from_parse_validated_a_document_is_cut_by_todays_chunker(sue: User, dead: Upload, settings: Any) -> None:
+def test_a_retry_from_parse_validated_uses_todays_chunker(sue: User, dead_letter: Upload, settings: Any) -> None:
     settings.CHUNKER = "markdown-simple@2"
 
-    staff_actions.retry(dead.job, stage="parse_validated", by=sue, reason=WHY)
+    staff_actions.retry(dead_letter.job, stage="parse_validated", by=sue, reason=WHY)
     run_all_jobs(2)
 
-    assert (dead.job.state, dead.job.chunks_version) == ("done", "markdown-simple@2")
+    assert (dead_letter.job.state, dead_letter.job.chunks_version) == ("done", "markdown-simple@2")
 
 
 @pytest.mark.django_db
-def test_from_job_validated_a_parse_that_was_made_by_another_plan_is_not_taken_for_the_new_one(
-    sue: User, dead: Upload
-) -> None:
-    staff_actions.retry(dead.job, stage="job_validated", by=sue, reason=WHY)
+def test_a_retry_from_job_validated_ignores_the_parse_of_another_plan(sue: User, dead_letter: Upload) -> None:
+    staff_actions.retry(dead_letter.job, stage="job_validated", by=sue, reason=WHY)
 
-    job = dead.job
+    job = dead_letter.job
     assert (job.parsed_path, job.parsed_sha256) == (None, None)
     run_all_jobs(2)
     reused = Event.objects.filter(job_id=job.pk, code="PARSE_REUSED")
     assert reused.count() == 1  # the same plan takes what is stored as it is
-    assert dead.job.parsed_sha256 == job.document.parsed_sha256
+    assert dead_letter.job.parsed_sha256 == job.document.parsed_sha256
 
 
 @pytest.fixture
-def bought(settings: Any) -> Iterator[LlamaParseServer]:
+def count_purchases(settings: Any) -> Iterator[LlamaParseServer]:
     """LlamaParse from now on, done as soon as it is asked."""
     with LlamaParseServer() as server:
         settings.PARSER, settings.LLAMAPARSE_API_KEY, settings.LLAMAPARSE_BASE_URL = (
@@ -313,44 +315,42 @@ def bought(settings: Any) -> Iterator[LlamaParseServer]:
 
 
 @pytest.mark.django_db
-def test_another_parser_is_paid_once_and_its_text_is_taken_and_going_back_again_buys_nothing(
-    sue: User, dead: Upload, bought: LlamaParseServer
-) -> None:
-    staff_actions.retry(dead.job, stage="job_validated", by=sue, reason=WHY)
+def test_another_parser_is_paid_once(sue: User, dead_letter: Upload, count_purchases: LlamaParseServer) -> None:
+    staff_actions.retry(dead_letter.job, stage="job_validated", by=sue, reason=WHY)
     run_all_jobs(4)
-    assert (dead.job.state, dead.job.document.parser_name) == ("done", "llamaparse")
-    assert bought.ledger.sold == 1
+    assert (dead_letter.job.state, dead_letter.job.document.parser_name) == ("done", "llamaparse")
+    assert count_purchases.ledger.sold == 1
 
-    UploadJob.objects.filter(pk=dead.job_id).update(**{"state": "deadletter", "last_error": {"code": "X"}})
+    UploadJob.objects.filter(pk=dead_letter.job_id).update(**{"state": "deadletter", "last_error": {"code": "X"}})
     for stage in ("job_validated", "parsing", "chunked"):
-        staff_actions.retry(dead.job, stage=stage, by=sue, reason=WHY)
+        staff_actions.retry(dead_letter.job, stage=stage, by=sue, reason=WHY)
         run_all_jobs(3)
-        assert dead.job.state == "done"
-        UploadJob.objects.filter(pk=dead.job_id).update(**{"state": "deadletter"})
+        assert dead_letter.job.state == "done"
+        UploadJob.objects.filter(pk=dead_letter.job_id).update(**{"state": "deadletter"})
 
-    assert bought.ledger.sold == Purchase.objects.count() == 1
+    assert count_purchases.ledger.sold == Purchase.objects.count() == 1
 
 
 @pytest.mark.django_db
-def test_a_store_that_is_away_is_no_reason_to_begin_anew(sue: User, dead: Upload, monkeypatch: Any) -> None:
+def test_an_unavailable_store_rejects_the_retry(sue: User, dead_letter: Upload, monkeypatch: Any) -> None:
     def away(*_: Any) -> bool:
         raise OSError("away")
 
     monkeypatch.setattr("documents.storage.LocalSignedStorage.exists", away)
 
-    assert said(lambda: staff_actions.retry(dead.job, by=sue, reason=WHY)) == "UNAVAILABLE"
-    assert staff_actions.run_bulk_action("retry", [dead.job_id], by=sue, reason=WHY) == BulkResult(
+    assert outcome_code(lambda: staff_actions.retry(dead_letter.job, by=sue, reason=WHY)) == "UNAVAILABLE"
+    assert staff_actions.run_bulk_action("retry", [dead_letter.job_id], by=sue, reason=WHY) == BulkResult(
         0, {"UNAVAILABLE": 1}, 0
     )
-    assert (dead.job.state, services.newest_job(UploadJob.objects.all())) == ("deadletter", dead.job)
+    assert (dead_letter.job.state, services.newest_job(UploadJob.objects.all())) == ("deadletter", dead_letter.job)
 
 
 # Through the API.
 
 
 @pytest.mark.django_db
-def test_staffs_retry_of_a_tenants_job_through_the_api_is_written_down(dead: Upload, sam: Person) -> None:
-    path = f"/jobs/{dead.document_id}/retry"
+def test_a_staff_retry_through_the_api_writes_an_audit_entry(dead_letter: Upload, sam: Person) -> None:
+    path = f"/jobs/{dead_letter.document_id}/retry"
 
     assert sam.post(path, {"reason": WHY}).status_code == 202
 
@@ -362,22 +362,22 @@ def test_staffs_retry_of_a_tenants_job_through_the_api_is_written_down(dead: Upl
 
 
 @pytest.mark.django_db
-def test_without_a_reason_the_entry_says_that_it_came_through_the_api(dead: Upload, sam: Person) -> None:
-    assert sam.client.post(f"/jobs/{dead.document_id}/retry").status_code == 202
+def test_an_api_retry_without_a_reason_has_a_default_one(dead_letter: Upload, sam: Person) -> None:
+    assert sam.client.post(f"/jobs/{dead_letter.document_id}/retry").status_code == 202
 
     assert AuditEntry.objects.get().reason == "via the API"
 
 
 @pytest.mark.django_db
-def test_staff_without_the_permission_have_no_more_rights_than_a_tenant(dead: Upload) -> None:
+def test_staff_without_the_permission_act_as_tenants(dead_letter: Upload) -> None:
     novice = Person("novice", staff=True)
 
-    assert novice.post(f"/jobs/{dead.document_id}/retry").status_code == 404
-    assert dead.job.state == "deadletter"
+    assert novice.post(f"/jobs/{dead_letter.document_id}/retry").status_code == 404
+    assert dead_letter.job.state == "deadletter"
 
 
 @pytest.mark.django_db
-def test_a_tenants_own_retry_is_nobody_elses_business(ana: UUID, settings: Any, store: None) -> None:
+def test_a_tenants_own_retry_writes_no_audit_entry(ana: UUID, settings: Any, store: None) -> None:
     mia = Person("mia")
     document = DocumentFactory.create(user_id=mia.id)
     JobFactory.create(document=document, user_id=mia.id, state="deadletter")

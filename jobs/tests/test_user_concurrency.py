@@ -1,6 +1,4 @@
-"""Who may have more jobs at once than others (JOBS_ACTIVE_OF) takes what is idle, and starves nobody."""
-
-from __future__ import annotations
+"""Users with a concurrency limit of their own (JOBS_ACTIVE_OF)."""
 
 import time
 from typing import Any
@@ -20,16 +18,16 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
-def five_of_the_corpus(settings: Any) -> None:
+def five_slots_for_the_system_tenant(settings: Any) -> None:
     settings.JOBS_ACTIVE_OF = {SYSTEM_TENANT_ID: 5}
 
 
-def many(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob]:
-    made: list[UploadJob] = JobFactory.create_batch(count, user_id=user_id, **columns)
-    return made
+def create_jobs(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob]:
+    jobs: list[UploadJob] = JobFactory.create_batch(count, user_id=user_id, **columns)
+    return jobs
 
 
-def taken(last: UUID = claim_queries.NIL_UUID) -> Claim:
+def claim_all(last: UUID = claim_queries.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -39,8 +37,8 @@ def codes(claim: Claim) -> list[str]:
     return list(Event.objects.filter(job=claim.job).order_by("ts").values_list("code", flat=True))
 
 
-def test_it_gets_as_many_slots_as_it_may_have_and_a_tenant_the_usual_two(ana: UUID) -> None:
-    many(SYSTEM_TENANT_ID), many(ana)
+def test_a_configured_user_gets_its_slots_and_others_two(ana: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID), create_jobs(ana)
 
     held = [claim.job for claim in iter(lambda: claims.claim_next("w"), None)]
 
@@ -49,8 +47,8 @@ def test_it_gets_as_many_slots_as_it_may_have_and_a_tenant_the_usual_two(ana: UU
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_that_race_for_its_slots_get_no_more_than_these(ana: UUID) -> None:
-    many(SYSTEM_TENANT_ID, 9)
+def test_racing_workers_do_not_exceed_the_configured_slots(ana: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID, 9)
 
     run_concurrently(*[lambda: claims.claim_next("w")] * 7)
 
@@ -58,21 +56,21 @@ def test_workers_that_race_for_its_slots_get_no_more_than_these(ana: UUID) -> No
     assert sorted(slot or 0 for slot in slots) == [0, 1, 2, 3, 4]
 
 
-def test_it_is_one_user_among_others_in_the_rotation(ana: UUID, ben: UUID) -> None:
-    many(SYSTEM_TENANT_ID), many(ana, 2), many(ben, 2)
+def test_a_configured_user_takes_its_turn_in_the_rotation(ana: UUID, ben: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID), create_jobs(ana, 2), create_jobs(ben, 2)
 
     order, last = [], claim_queries.NIL_UUID
     for _ in range(6):
-        last = taken(last).job.user_id
+        last = claim_all(last).job.user_id
         order.append(last)
 
     assert order == [ana, ben, SYSTEM_TENANT_ID] * 2
 
 
-def test_who_ends_a_job_of_it_goes_on_with_a_tenants(ana: UUID) -> None:
-    many(SYSTEM_TENANT_ID)
-    claim = taken()
-    many(ana, 1)
+def test_after_its_job_a_worker_continues_with_a_tenants(ana: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID)
+    claim = claim_all()
+    create_jobs(ana, 1)
 
     following = claim.finish_and_claim_next("w")
 
@@ -80,16 +78,16 @@ def test_who_ends_a_job_of_it_goes_on_with_a_tenants(ana: UUID) -> None:
     assert following.job.user_id == ana
 
 
-def beyond_the_usual(**columns: Any) -> Claim:
+def claim_in_extra_slot(**columns: Any) -> Claim:
     """Return a job of the corpus in its third slot."""
-    many(SYSTEM_TENANT_ID, 3, pipeline="stages", stage="chunked", **columns)
-    taken(), taken()
-    return taken()
+    create_jobs(SYSTEM_TENANT_ID, 3, pipeline="stages", stage="chunked", **columns)
+    claim_all(), claim_all()
+    return claim_all()
 
 
-def test_a_job_beyond_the_usual_two_gives_way_to_a_tenant_after_its_stage(ana: UUID) -> None:
-    claim = beyond_the_usual()
-    (waiting,) = many(ana, 1)
+def test_a_job_in_an_extra_slot_yields_to_a_tenant_after_its_stage(ana: UUID) -> None:
+    claim = claim_in_extra_slot()
+    (waiting,) = create_jobs(ana, 1)
 
     following = worker.run_job(claim, worker.DrainSlice(until=time.monotonic() + 5))
 
@@ -100,33 +98,33 @@ def test_a_job_beyond_the_usual_two_gives_way_to_a_tenant_after_its_stage(ana: U
     assert (left.state, left.stage, left.attempts, left.run_after) == ("queued", "embedding", 0, None)
 
 
-def test_it_gives_way_neither_to_its_own_nor_to_who_has_no_slot_left(ana: UUID) -> None:
-    claim = beyond_the_usual()
-    many(SYSTEM_TENANT_ID, 1), many(ana, 3)
-    assert [taken().job.user_id, taken().job.user_id] == [ana, ana]
+def test_a_job_in_an_extra_slot_yields_only_to_runnable_jobs_of_others(ana: UUID) -> None:
+    claim = claim_in_extra_slot()
+    create_jobs(SYSTEM_TENANT_ID, 1), create_jobs(ana, 3)
+    assert [claim_all().job.user_id, claim_all().job.user_id] == [ana, ana]
 
     worker.run_job(claim, worker.DrainSlice(until=0))
 
     assert UploadJob.objects.get(pk=claim.job.pk).state == "done"
 
 
-def test_the_usual_two_give_way_to_nobody(ana: UUID) -> None:
-    many(SYSTEM_TENANT_ID, 2, pipeline="stages", stage="chunked")
-    claim = taken()
-    many(ana)
+def test_jobs_in_the_first_two_slots_do_not_yield(ana: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID, 2, pipeline="stages", stage="chunked")
+    claim = claim_all()
+    create_jobs(ana)
 
     worker.run_job(claim, worker.DrainSlice(until=0))
 
     assert UploadJob.objects.get(pk=claim.job.pk).state == "done"
 
 
-def test_it_is_starved_when_all_its_slots_are_taken_and_no_sooner(ana: UUID) -> None:
-    many(SYSTEM_TENANT_ID), many(ana, 3)
+def test_a_configured_user_is_starved_when_all_its_slots_are_taken(ana: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID), create_jobs(ana, 3)
 
     seen: list[tuple[bool, str]] = []
     for _ in range(6):
         if len(seen) < 5:
-            taken(last=UUID(int=SYSTEM_TENANT_ID.int - 1))
+            claim_all(last=UUID(int=SYSTEM_TENANT_ID.int - 1))
         job = UploadJob.objects.filter(user_id=SYSTEM_TENANT_ID, state="queued")[0]
         starved = set(
             UploadJob.objects.filter(progress.DUE, progress.starved_filter()).values_list("user_id", flat=True)
@@ -141,14 +139,14 @@ def test_it_is_starved_when_all_its_slots_are_taken_and_no_sooner(ana: UUID) -> 
     assert seen == [(False, "queued")] * 4 + [(True, "starved")] * 2
 
 
-def test_the_doorbell_rings_for_its_free_slots(ana: UUID) -> None:
-    many(SYSTEM_TENANT_ID)
+def test_free_extra_slots_wake_workers(ana: UUID) -> None:
+    create_jobs(SYSTEM_TENANT_ID)
 
     for _ in range(4):
-        taken()
+        claim_all()
     with connection.cursor() as cursor:
         rung = claim_queries.count_claimable(cursor, most=9)
-        taken()
+        claim_all()
         silent = claim_queries.count_claimable(cursor, most=9)
 
     assert (rung, silent) == (1, 0)

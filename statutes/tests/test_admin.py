@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from accessa.admin_menu import SIDEBAR
-from accounts.audit.tests.personas import Staff, written
+from accounts.audit.tests.personas import Staff, audit_entries
 from jobs.models import UploadJob
 from statutes import versions
 from statutes.models import Consumer, Law, LawVersion
@@ -147,7 +147,7 @@ def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> 
     page = operator.client.get(answers[0].url).content.decode()
 
     assert UploadJob.objects.get().document_id == version.pk
-    assert [(action, actor) for action, actor, *_ in written()] == [("laws.reprocess", "operator@example.org")]
+    assert [(action, actor) for action, actor, *_ in audit_entries()] == [("laws.reprocess", "operator@example.org")]
     assert "1 begun again." in page
     assert "1 not begun again: JOB_ALREADY_ACTIVE." in page
 
@@ -161,7 +161,7 @@ def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion,
     run_action(operator, LAWS, "withdraw", "LIVA", reason="repealed")
 
     assert not Law.objects.exists()
-    assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
+    assert [(action, object_id) for action, _, object_id, _ in audit_entries()] == [("laws.withdraw", "LIVA")]
 
 
 def test_which_laws_go_is_named_before_they_go_and_that_some_stay() -> None:
@@ -183,7 +183,7 @@ def test_what_is_none_is_refused_and_breaks_nothing(page: str, action: str, chos
     answer = run_action(Staff("operator", group="operator"), page, action, chosen, reason="T-7")
 
     assert answer.status_code == 302
-    assert not written()
+    assert not audit_entries()
 
 
 def test_consumers_are_shown_with_whether_they_live() -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from accounts.audit.models import AuditEntry
-from accounts.audit.tests.personas import written
+from accounts.audit.tests.personas import audit_entries
 from statutes import versions
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, dead_letters, envelope
@@ -57,7 +57,7 @@ def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
         command_output("reprocess", "LIVA", "2024-01")
     assert command_output("withdraw", "LIVA", "--reason", "T-2") == "Taken out.\n"
     assert not Law.objects.filter(pk="LIVA").exists()
-    assert [(action, actor) for action, actor, *_ in written()] == [
+    assert [(action, actor) for action, actor, *_ in audit_entries()] == [
         ("laws.reprocess", "command line"), ("laws.withdraw", "command line"),
     ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server
     assert received.message_id in sent
     assert (message.law_id, message.version, message.raw_key, message.bucket) == ("LIVA", "2024-01", KEY, BUCKET)
     assert (message.priority, message.force_reprocess) == ("high", True)
-    assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.send", "LIVA")]
+    assert [(action, object_id) for action, _, object_id, _ in audit_entries()] == [("laws.send", "LIVA")]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_message_that_would_fail_is_not_sent(key: str, law: str, code: str, qu
         command_output("send", key, "--law", law, "--version", "1")
 
     assert queue.is_empty
-    assert not written()
+    assert not audit_entries()
 
 
 def test_a_queue_that_is_not_there_is_told_by_its_code(queue: Queue, settings: Any) -> None:

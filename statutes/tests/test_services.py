@@ -13,7 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
-from accounts.audit.tests.personas import written
+from accounts.audit.tests.personas import audit_entries
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
@@ -107,7 +107,7 @@ def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server)
         assert not model._default_manager.exists(), model
     assert sorted(bucket_objects(laws)) == sorted(OTHERS)
     assert not list(Path(configured.STORAGE_ROOT, "raw", str(SYSTEM_TENANT_ID)).glob("*"))
-    assert [(action, object_id) for action, _, object_id, _ in written()] == [("laws.withdraw", "LIVA")]
+    assert [(action, object_id) for action, _, object_id, _ in audit_entries()] == [("laws.withdraw", "LIVA")]
 
 
 def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> None:

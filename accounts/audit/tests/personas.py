@@ -1,4 +1,4 @@
-"""Members of staff for the admin's tests, and what a page shows."""
+"""Staff users for tests of the admin, and the audit entries that they leave."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Staff:
     def __init__(self, name: str, *permissions: str, group: str = "", superuser: bool = False) -> None:
         email = f"{name}@example.org"
         self.user = User.objects.create_user(email, email, is_staff=True, is_superuser=superuser)
-        wanted = Q(pk=None)
+        codenames = Q(pk=None)
         for each in permissions:
             app, _, codename = each.partition(".")
-            wanted |= Q(content_type__app_label=app, codename=codename)
-        self.user.user_permissions.set(Permission.objects.filter(wanted))
+            codenames |= Q(content_type__app_label=app, codename=codename)
+        self.user.user_permissions.set(Permission.objects.filter(codenames))
         if group:
             self.user.groups.add(roles.sync_group(group))
         self.client = Client()
@@ -35,8 +35,8 @@ class Staff:
     def get(self, route: str, *ids: Any, **query: Any) -> Any:
         return self.client.get(reverse(f"admin:{route}", args=ids), query)
 
-    def post(self, route: str, *ids: Any, **said: Any) -> Any:
-        return self.client.post(reverse(f"admin:{route}", args=ids), said)
+    def post(self, route: str, *ids: Any, **fields: Any) -> Any:
+        return self.client.post(reverse(f"admin:{route}", args=ids), fields)
 
     def page(self, route: str, *ids: Any, **query: Any) -> str:
         """Return a page that must be answered."""
@@ -45,6 +45,6 @@ class Staff:
         return str(answer.content.decode())
 
 
-def written() -> Sequence[tuple[str, str, str, UUID | None]]:
-    """What the audit log says: action, actor, object, tenant, the newest last."""
+def audit_entries() -> Sequence[tuple[str, str, str, UUID | None]]:
+    """Return the entries of the audit log: action, actor, object, tenant, the newest last."""
     return list(AuditEntry.objects.order_by("at").values_list("action", "actor", "object_id", "tenant_id"))

@@ -1,4 +1,4 @@
-"""Lists of staff stay quick: nothing is counted or paged through whole, and what takes too long is stopped."""
+"""Bounded lists of the admin: no full counts, no deep pages, a statement timeout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root(db: None) -> Staff:
     return Staff("root", superuser=True)
 
 
-def fill(rows: int) -> None:
+def create_entries(rows: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -37,8 +37,8 @@ def fill(rows: int) -> None:
         )
 
 
-def test_a_long_list_ends_at_its_thousandth_row_and_says_so(root: Staff) -> None:
-    fill(MAX_ROWS + 100)
+def test_a_long_list_ends_at_its_thousandth_row(root: Staff) -> None:
+    create_entries(MAX_ROWS + 100)
 
     with CaptureQueriesContext(connection) as seen:
         last, beyond = root.page(LIST, p=20), root.page(LIST, p=999_999)
@@ -47,19 +47,19 @@ def test_a_long_list_ends_at_its_thousandth_row_and_says_so(root: Staff) -> None
     assert oldest in last.replace(" ", "").replace("\n", "")
     assert oldest in beyond.replace(" ", "").replace("\n", "")
     assert "The first 1000 audit entries" in last
-    offsets = [int(found) for query in seen for found in re.findall(r"OFFSET (\d+)", query["sql"])]
+    offsets = [int(offset) for query in seen for offset in re.findall(r"OFFSET (\d+)", query["sql"])]
     assert max(offsets) == MAX_ROWS - 50
 
 
 def test_a_short_list_is_counted(root: Staff) -> None:
-    fill(51)
+    create_entries(51)
 
     assert "51 audit entries" in root.page(LIST)
     assert "audit entries" in root.page(LIST, p=2)
 
 
-def test_what_takes_too_long_is_stopped_with_a_sentence(root: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(1)
+def test_a_slow_list_is_stopped_with_a_message(root: Staff, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_entries(1)
 
     def slow(self: AuditEntryAdmin, request: Any) -> QuerySet[AuditEntry]:
         napping = Func(F("at"), function="pg_sleep", template="pg_sleep(1)::text", output_field=TextField())
@@ -74,8 +74,8 @@ def test_what_takes_too_long_is_stopped_with_a_sentence(root: Staff, monkeypatch
     assert AuditEntry.objects.count() == 1  # the connection is well
 
 
-def test_actions_are_offered_without_reading_every_entry(root: Staff) -> None:
-    fill(300)
+def test_the_action_filter_does_not_read_every_entry(root: Staff) -> None:
+    create_entries(300)
 
     with CaptureQueriesContext(connection) as seen:
         page = root.page(LIST, action="jobs.3")
@@ -86,13 +86,13 @@ def test_actions_are_offered_without_reading_every_entry(root: Staff) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("text", "meant"),
     [
         ("2026-11-01", "2026-11-01T00:00:00+00:00"), ("2026-11-01T12:30", "2026-11-01T12:30:00+00:00"),
         ("2026-11-01T12:30+02:00", "2026-11-01T12:30:00+02:00"), ("soon", None), ("", None), ("2026-13-01", None),
     ],
 )  # fmt: skip
-def test_a_moment_is_in_utc_unless_it_says_otherwise(said: str, meant: str | None) -> None:
-    found = parse_utc_datetime(said)
+def test_a_datetime_is_in_utc_unless_it_names_a_zone(text: str, meant: str | None) -> None:
+    moment = parse_utc_datetime(text)
 
-    assert (found.isoformat() if found else None) == meant
+    assert (moment.isoformat() if moment else None) == meant

@@ -1,4 +1,4 @@
-"""What is in the audit log stays there as it was written."""
+"""The audit log is append-only."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_a_test_has_committed_is_taken_out_after_it() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_and_the_trigger_is_there_again() -> None:
+def test_the_trigger_exists_again() -> None:
     assert not AuditEntry.objects.exists()
     entry()
 

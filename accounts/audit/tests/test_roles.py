@@ -1,4 +1,4 @@
-"""Who of staff may do what, and that it is written down when it changes."""
+"""Staff roles, users and groups: permissions, and the audit entries of changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.test import Client
 from accounts import api_tokens
 from accounts.audit import roles
 from accounts.audit.models import AuditEntry
-from accounts.audit.tests.personas import Staff, written
+from accounts.audit.tests.personas import Staff, audit_entries
 from accounts.models import ApiToken, User
 from testing.personas import Person
 
@@ -24,25 +24,25 @@ pytestmark = pytest.mark.django_db
 CHANGE, ADD = "accounts_user_change", "accounts_user_add"
 
 
-def create(email: str, group: str, password: str, monkeypatch: pytest.MonkeyPatch) -> User:
+def create_staff(email: str, group: str, password: str, monkeypatch: pytest.MonkeyPatch) -> User:
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
     call_command("create_staff", email, "--group", group, "--password-stdin")
     return User.objects.get(email=email.lower())
 
 
 def test_a_member_of_support_signs_in_and_has_exactly_its_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = create("Sue@example.org", "support", "long enough, surely", monkeypatch)
+    member = create_staff("Sue@example.org", "support", "long enough, surely", monkeypatch)
 
     assert authenticate(username="sue@example.org", password="long enough, surely") == member
     assert member.is_staff
     assert not member.is_superuser
     assert member.get_all_permissions() == set(roles.SUPPORT_PERMISSIONS)
-    assert written() == [("users.enlist", "command line", str(member.pk), None)]
+    assert audit_entries() == [("users.enlist", "command line", str(member.pk), None)]
     assert "long enough" not in str(AuditEntry.objects.values().get())
 
 
-def test_who_becomes_an_operator_keeps_the_password_and_leaves_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = create("sue@example.org", "support", "long enough, surely", monkeypatch).get_all_permissions()
+def test_a_new_role_replaces_the_old_and_keeps_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = create_staff("sue@example.org", "support", "long enough, surely", monkeypatch).get_all_permissions()
 
     monkeypatch.setattr("sys.stdin", io.StringIO())
     call_command("create_staff", "sue@example.org", "--group", "operator")
@@ -53,15 +53,13 @@ def test_who_becomes_an_operator_keeps_the_password_and_leaves_support(monkeypat
     assert again.get_all_permissions() == set(roles.GROUPS["operator"]) > before
 
 
-def test_the_api_tokens_of_before_are_revoked_when_a_tenant_becomes_staff_or_staff_more(
-    ana: Person, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_role_revokes_earlier_api_tokens(ana: Person, capsys: pytest.CaptureFixture[str]) -> None:
     call_command("create_staff", ana.user.email, "--group", "support")
 
     token = ApiToken.objects.get(user=ana.user)
     assert api_tokens.find_valid_token(ana.token) is None
     assert "1 revoked" in capsys.readouterr().out
-    assert {(entry[0], entry[2]) for entry in written()} == {
+    assert {(entry[0], entry[2]) for entry in audit_entries()} == {
         ("tokens.revoke", str(token.pk)), ("users.enlist", str(ana.id)),
     }  # fmt: skip
     assert AuditEntry.objects.get(action="users.enlist").details["tokens_revoked"] == 1
@@ -73,7 +71,7 @@ def test_the_api_tokens_of_before_are_revoked_when_a_tenant_becomes_staff_or_sta
     assert api_tokens.find_valid_token(as_support) is None
 
 
-def test_a_group_that_somebody_widened_has_its_permissions_again() -> None:
+def test_granting_a_role_resets_the_groups_permissions() -> None:
     Staff("one", group="support")
     wider = Group.objects.get(name="support")
     wider.permissions.add(*roles.sync_group("operator").permissions.all())
@@ -84,7 +82,7 @@ def test_a_group_that_somebody_widened_has_its_permissions_again() -> None:
 
 
 @pytest.mark.parametrize(("email", "typed"), [("no address", "x\n"), ("sue@example.org", "\n")])
-def test_the_command_makes_nobody_of_nothing(email: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_rejects_invalid_input(email: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
 
     with pytest.raises(CommandError):
@@ -93,7 +91,7 @@ def test_the_command_makes_nobody_of_nothing(email: str, typed: str, monkeypatch
     assert not User.objects.exists()
 
 
-def test_django_s_own_command_makes_a_superuser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_createsuperuser_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "DJANGO_SUPERUSER_PASSWORD", "long enough, surely")
 
     call_command("createsuperuser", username="root", email="Root@Example.org", interactive=False)
@@ -103,31 +101,29 @@ def test_django_s_own_command_makes_a_superuser(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_the_admin_asks_for_an_e_mail_address_and_lets_staff_in_with_it(
-    monkeypatch: pytest.MonkeyPatch, client: Client
-) -> None:
-    create("sue@example.org", "support", "long enough, surely", monkeypatch)
+def test_staff_sign_in_by_e_mail(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    create_staff("sue@example.org", "support", "long enough, surely", monkeypatch)
 
-    asked = client.get("/admin/login/").content.decode()
+    page = client.get("/admin/login/").content.decode()
     answer = client.post("/admin/login/", {"username": "Sue@Example.org", "password": "long enough, surely"})
 
-    assert "E-mail" in asked
+    assert "E-mail" in page
     assert answer.status_code == 302
     assert client.get("/admin/documents/document/").status_code == 200
 
 
-def changed(user: User, **said: Any) -> dict[str, Any]:
-    return {"username": user.username, "email": user.email, "is_active": "on", "reason": "INC-7", **said}
+def user_form(user: User, **fields: Any) -> dict[str, Any]:
+    return {"username": user.username, "email": user.email, "is_active": "on", "reason": "INC-7", **fields}
 
 
-def test_a_superuser_changes_a_user_and_says_why(ana: Person) -> None:
+def test_a_change_of_a_user_needs_a_reason(ana: Person) -> None:
     root = Staff("root", superuser=True)
     group = roles.sync_group("support")
 
-    unreasoned = root.post(CHANGE, ana.id, **changed(ana.user, reason=""))
+    unreasoned = root.post(CHANGE, ana.id, **user_form(ana.user, reason=""))
     assert unreasoned.status_code == 200
-    assert written() == []
-    root.post(CHANGE, ana.id, **changed(ana.user, is_staff="on", groups=[group.pk]))
+    assert audit_entries() == []
+    root.post(CHANGE, ana.id, **user_form(ana.user, is_staff="on", groups=[group.pk]))
 
     ana.user.refresh_from_db()
     assert ana.user.is_staff
@@ -138,28 +134,28 @@ def test_a_superuser_changes_a_user_and_says_why(ana: Person) -> None:
     assert AuditEntry.objects.filter(action="tokens.revoke", tenant_id=ana.id, reason="INC-7").count() == 1
 
 
-def test_a_password_that_is_set_for_another_is_kept_hashed_and_written_down(ana: Person) -> None:
+def test_a_password_change_is_hashed_and_logged(ana: Person) -> None:
     root = Staff("root", superuser=True)
 
-    said = {"password1": "quite another one", "password2": "quite another one"}
+    passwords = {"password1": "quite another one", "password2": "quite another one"}
     page = root.page("auth_user_password_change", ana.id)
-    unreasoned = root.post("auth_user_password_change", ana.id, **said, reason=" ")
+    unreasoned = root.post("auth_user_password_change", ana.id, **passwords, reason=" ")
     ana.user.refresh_from_db()
     assert 'name="reason"' in page
     assert "This field is required" in unreasoned.content.decode()
-    assert (ana.user.check_password("quite another one"), written()) == (False, [])
+    assert (ana.user.check_password("quite another one"), audit_entries()) == (False, [])
 
-    root.post("auth_user_password_change", ana.id, **said, reason="INC-8")
+    root.post("auth_user_password_change", ana.id, **passwords, reason="INC-8")
 
     ana.user.refresh_from_db()
     assert ana.user.check_password("quite another one")
     assert AuditEntry.objects.get().reason == "INC-8"
     assert ana.user.password.startswith("pbkdf2_")
     assert ana.user.password not in root.page(CHANGE, ana.id)
-    assert written() == [("users.set_password", root.user.email, str(ana.id), None)]
+    assert audit_entries() == [("users.set_password", root.user.email, str(ana.id), None)]
 
 
-def test_a_new_user_is_written_down() -> None:
+def test_a_new_user_is_logged() -> None:
     root = Staff("root", superuser=True)
     password = {"usable_password": "true", "password1": "quite another one", "password2": "quite another one"}
 
@@ -167,14 +163,14 @@ def test_a_new_user_is_written_down() -> None:
 
     kim = User.objects.get(username="kim")
     assert kim.email == "kim@example.org"
-    assert [(entry[0], entry[2]) for entry in written()] == [("users.add", str(kim.pk))]
+    assert [(entry[0], entry[2]) for entry in audit_entries()] == [("users.add", str(kim.pk))]
 
 
-def test_who_may_change_users_makes_nobody_powerful_and_takes_over_no_staff(ana: Person, sam: Person) -> None:
+def test_staff_who_edit_users_grant_no_privileges(ana: Person, sam: Person) -> None:
     clerk = Staff("clerk", "accounts.view_user", "accounts.change_user", "auth.view_permission")
 
-    clerk.post(CHANGE, ana.id, **changed(ana.user, is_staff="on", is_superuser="on", username="anna"))
-    of_staff = clerk.post(CHANGE, sam.id, **changed(sam.user, username="mine"))
+    clerk.post(CHANGE, ana.id, **user_form(ana.user, is_staff="on", is_superuser="on", username="anna"))
+    of_staff = clerk.post(CHANGE, sam.id, **user_form(sam.user, username="mine"))
     password = clerk.post("auth_user_password_change", sam.id, password1="quite another", password2="quite another")
 
     ana.user.refresh_from_db()
@@ -183,17 +179,17 @@ def test_who_may_change_users_makes_nobody_powerful_and_takes_over_no_staff(ana:
     assert clerk.get(CHANGE, sam.id).status_code == 200  # may look
 
 
-def test_nobody_is_deleted_here(ana: Person) -> None:
+def test_users_cannot_be_deleted(ana: Person) -> None:
     root = Staff("root", superuser=True)
 
     assert root.post("accounts_user_delete", ana.id, post="yes").status_code == 403
     assert User.objects.filter(pk=ana.id).exists()
 
 
-def test_a_group_s_change_is_written_down() -> None:
+def test_a_change_of_a_group_is_logged() -> None:
     root, group = Staff("root", superuser=True), roles.sync_group("support")
 
     root.post("auth_group_change", group.pk, name="support", permissions=[], reason="INC-7")
 
     assert not group.permissions.exists()
-    assert [(entry[0], entry[2]) for entry in written()] == [("groups.change", str(group.pk))]
+    assert [(entry[0], entry[2]) for entry in audit_entries()] == [("groups.change", str(group.pk))]

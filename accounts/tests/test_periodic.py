@@ -1,4 +1,4 @@
-"""What ends is forgotten."""
+"""Periodic tasks of accounts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from accounts import periodic
 pytestmark = pytest.mark.django_db
 
 
-def lasting(key: str, hours: float) -> None:
+def create_session(key: str, hours: float) -> None:
     Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(hours=hours))
 
 
-def test_sessions_that_have_ended_are_dropped_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_sessions_are_deleted_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(periodic, "BATCH", 2)
     for key, hours in (("older", -2.0), ("oldest", -3.0), ("old", -0.01), ("lasts", 0.01)):
-        lasting(key, hours)
+        create_session(key, hours)
 
     periodic.delete_expired_sessions()
     left = set(Session.objects.values_list("pk", flat=True))
@@ -31,5 +31,5 @@ def test_sessions_that_have_ended_are_dropped_some_at_a_time(monkeypatch: pytest
     assert [session.pk for session in Session.objects.all()] == ["lasts"]
 
 
-def test_the_keeper_does_it() -> None:
+def test_the_task_is_configured() -> None:
     assert "accounts.periodic.delete_expired_sessions" in settings.JOBS_PERIODIC_TASKS

@@ -1,4 +1,4 @@
-"""Every move from every state: it makes exactly its target and one event, or nothing at all."""
+"""Every move from every state: it sets exactly its target and writes one event, or does nothing."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ VALUES = {
 EVERY = [(name, state) for name in lifecycle.MOVES for state in State.values]
 
 
-def make(name: str, job: UploadJob, **values: object) -> list[lifecycle.Row]:
+def make_move(name: str, job: UploadJob, **values: object) -> list[lifecycle.Row]:
     params = {"job_id": job.pk, **VALUES, f"{name}_code": None, f"{name}_event": Jsonb({"seen": "here"}), **values}
     return lifecycle.execute(lifecycle.move_statement(name, PICK), params)
 
 
-def row(job: UploadJob) -> dict[str, object]:
+def job_row(job: UploadJob) -> dict[str, object]:
     return dict(UploadJob.objects.values().get(pk=job.pk))
 
 
-def test_the_table_of_moves_is_the_one_that_is_drawn() -> None:
-    found = {
+def test_the_table_of_moves_equals_the_drawn_one() -> None:
+    moves = {
         name: (
             " ".join(s for s in State.values if s in move.sources),
             str(move.target),
@@ -70,26 +70,26 @@ def test_the_table_of_moves_is_the_one_that_is_drawn() -> None:
         for name, move in lifecycle.MOVES.items()
     }
 
-    assert found == DRAWN
+    assert moves == DRAWN
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("name", "state"), EVERY)
-def test_a_move_makes_its_target_and_one_event_or_nothing(name: str, state: str) -> None:
+def test_a_move_sets_its_target_and_writes_one_event_or_does_nothing(name: str, state: str) -> None:
     sources, target, type_, severity, code = DRAWN[name]
     job = JobFactory.create(state=state)
-    before = row(job)
+    before = job_row(job)
 
-    moved = make(name, job)
+    moved = make_move(name, job)
 
     events = list(Event.objects.values_list("job_id", "type", "severity", "code"))
     if state in sources.split():
-        assert [found["job_id"] for found in moved] == [job.pk]
-        assert row(job)["state"] == target
+        assert [moved_row["job_id"] for moved_row in moved] == [job.pk]
+        assert job_row(job)["state"] == target
         assert events == [(job.pk, type_, severity, code)]
     else:
         assert moved == []
-        assert row(job) == before
+        assert job_row(job) == before
         assert events == []
 
 
@@ -98,7 +98,7 @@ def test_a_move_makes_its_target_and_one_event_or_nothing(name: str, state: str)
 def test_only_a_working_job_is_held(name: str, state: str) -> None:
     job = JobFactory.create(state=state)
 
-    make(name, job)
+    make_move(name, job)
 
     job.refresh_from_db()
     held = (job.claim_token, job.lease_until, job.slot)
@@ -110,22 +110,22 @@ def test_only_a_working_job_is_held(name: str, state: str) -> None:
 @pytest.mark.parametrize("name", lifecycle.MOVES)
 def test_a_move_that_is_rolled_back_leaves_neither_its_state_nor_its_event(name: str) -> None:
     job = JobFactory.create(state=DRAWN[name][0].split()[0])
-    before = row(job)
+    before = job_row(job)
 
     with transaction.atomic():
-        assert make(name, job)
+        assert make_move(name, job)
         transaction.set_rollback(True)
 
-    assert row(job) == before
+    assert job_row(job) == before
     assert not Event.objects.exists()
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", lifecycle.MOVES)
-def test_an_event_says_stage_attempt_and_correlation_of_the_row_as_moved(name: str) -> None:
+def test_an_event_has_stage_attempt_and_correlation_of_the_moved_row(name: str) -> None:
     job = JobFactory.create(state=DRAWN[name][0].split()[0])
 
-    make(name, job)
+    make_move(name, job)
 
     job.refresh_from_db()
     event = Event.objects.get()
@@ -135,13 +135,13 @@ def test_an_event_says_stage_attempt_and_correlation_of_the_row_as_moved(name: s
 
 
 @pytest.mark.django_db
-def test_a_rewound_job_begins_anew_at_the_earlier_stage_and_its_progress_does_not_fall() -> None:
-    given = {"stage": "embeddings_buffered", "total_pct": 95.0, "attempts": 3, "retry_count": 2}
-    job = JobFactory.create(state="working", pipeline="stages", **given)
+def test_a_rewind_resets_the_stage_and_keeps_the_progress() -> None:
+    columns = {"stage": "embeddings_buffered", "total_pct": 95.0, "attempts": 3, "retry_count": 2}
+    job = JobFactory.create(state="working", pipeline="stages", **columns)
 
-    make("rewind", job, stage="chunked")
+    make_move("rewind", job, stage="chunked")
 
-    assert {name: row(job)[name] for name in given} == {
+    assert {name: job_row(job)[name] for name in columns} == {
         "stage": "chunked", "total_pct": 95.0, "attempts": 0, "retry_count": 0,
     }  # fmt: skip
     claim = claims.claim_next("w")

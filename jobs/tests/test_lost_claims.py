@@ -1,4 +1,4 @@
-"""Who has lost a claim writes nothing, whichever way it was lost."""
+"""A worker that has lost its claim writes nothing, however it was lost."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def claim(ana: UUID) -> Claim:
+def claim_job(ana: UUID) -> Claim:
     JobFactory.create(user_id=ana, pipeline="stages", stage="queued")
-    found = claims.claim_next("w")
-    assert found is not None
-    return found
+    next_claim = claims.claim_next("w")
+    assert next_claim is not None
+    return next_claim
 
 
-def run_out(claim: Claim) -> None:
+def expire_lease(claim: Claim) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE upload_jobs SET lease_until = clock_timestamp() - interval '1 ms'")
 
 
 def expired(claim: Claim) -> None:
-    run_out(claim)
+    expire_lease(claim)
     assert services.requeue_due_and_expired() == 1
 
 
@@ -62,62 +62,62 @@ MOVES: dict[str, Callable[[Claim], object]] = {
 }
 
 
-def everything() -> list[object]:
+def all_rows() -> list[object]:
     return [*UploadJob.objects.order_by("pk").values(), *Event.objects.order_by("pk").values()]
 
 
 @pytest.mark.parametrize("lose", LOST)
-def test_a_lost_claim_opens_no_transaction_to_write_in(claim: Claim, lose: Callable[[Claim], None]) -> None:
-    lose(claim)
-    before = everything()
+def test_a_lost_claim_opens_no_transaction(claim_job: Claim, lose: Callable[[Claim], None]) -> None:
+    lose(claim_job)
+    before = all_rows()
 
-    with pytest.raises(ClaimLost), claim.transaction():
-        claim.save_progress(total_pct=50, progress={"never": 1})
+    with pytest.raises(ClaimLost), claim_job.transaction():
+        claim_job.save_progress(total_pct=50, progress={"never": 1})
 
-    assert everything() == before
+    assert all_rows() == before
 
 
 @pytest.mark.parametrize("lose", LOST)
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
 def test_a_lost_claim_moves_nothing(
-    claim: Claim, lose: Callable[[Claim], None], move: Callable[[Claim], object]
+    claim_job: Claim, lose: Callable[[Claim], None], move: Callable[[Claim], object]
 ) -> None:
-    lose(claim)
-    before = everything()
+    lose(claim_job)
+    before = all_rows()
 
     with pytest.raises(ClaimLost):
-        move(claim)
+        move(claim_job)
 
-    assert everything() == before
+    assert all_rows() == before
 
 
-def test_the_two_claims_of_one_job_have_different_tokens(claim: Claim) -> None:
-    expired(claim)
+def test_the_two_claims_of_one_job_have_different_tokens(claim_job: Claim) -> None:
+    expired(claim_job)
 
     again = claims.claim_next("w")
 
     assert again is not None
-    assert again.job.pk == claim.job.pk
-    assert again.token != claim.token
+    assert again.job.pk == claim_job.job.pk
+    assert again.token != claim_job.token
 
 
-def test_a_lease_that_ran_out_unnoticed_still_holds(claim: Claim) -> None:
+def test_an_expired_lease_holds_until_the_job_is_requeued(claim_job: Claim) -> None:
     """Nobody else has the job yet, so the work need not be thrown away."""
-    run_out(claim)
+    expire_lease(claim_job)
 
-    with claim.transaction():
-        claim.advance()
+    with claim_job.transaction():
+        claim_job.advance()
 
     assert UploadJob.objects.get().stage == "job_validated"
 
 
-def test_what_a_handler_wrote_goes_with_the_move_that_fails(claim: Claim) -> None:
-    before = everything()
+def test_a_failed_move_rolls_back_the_handlers_writes(claim_job: Claim) -> None:
+    before = all_rows()
 
-    with pytest.raises(RuntimeError), claim.transaction():  # noqa: PT012
-        claim.save_progress(total_pct=50)
-        claim.log_event("WRITTEN")
-        claim.advance()
+    with pytest.raises(RuntimeError), claim_job.transaction():  # noqa: PT012
+        claim_job.save_progress(total_pct=50)
+        claim_job.log_event("WRITTEN")
+        claim_job.advance()
         raise RuntimeError
 
-    assert everything() == before
+    assert all_rows() == before

@@ -1,4 +1,4 @@
-"""A worker that was stopped past its lease wakes up and writes: it must be refused."""
+"""Writes of a worker that was stopped past its lease are rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stop_some() -> list[int]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_stopped_worker_writes_after_its_lease_is_refused() -> None:
+def test_writes_after_an_expired_lease_are_rejected() -> None:
     with running_cluster(workers=STOPPED + GOING_ON, JOBS_LEASE_SECONDS=1) as machine:
         for ended in range(STOPPED, ROUNDS * STOPPED + 1, STOPPED):
             with connection.cursor() as cursor:

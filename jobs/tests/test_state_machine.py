@@ -1,4 +1,4 @@
-"""The machine against a model of it in memory: random lives of a few jobs, compared after every step."""
+"""The job machine against an in-memory model: random operations, compared after every step."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         return next((slot for slot in range(low, settings.JOBS_ACTIVE_PER_USER) if slot not in held), None)
 
     def next_after(self, last: UUID, *, low: bool = False) -> UUID | None:
-        """The job that a claim must take: users in turn after ``last``, then from the first; oldest within a user."""
+        """Return the job that a claim must take: users after ``last``, then from the first; oldest within a user."""
         turns = sorted(USERS, key=lambda user: (user <= last, user))
         for user in turns:
             due = [
@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(target=jobs)
     def begin(self) -> Any:
-        """A crowd to begin with: three of one user, one more than may run."""
+        """Create three jobs of one user, one more than may run."""
         return multiple(*[self.declare(user) for user in [*USERS, USERS[0], USERS[0]]])
 
     @rule(target=jobs, user=st.sampled_from(USERS), low=st.booleans())
@@ -223,14 +223,14 @@ class Machine(RuleBasedStateMachine):
             following = self.next_after(job.user)
             job.state, job.codes = "working", job.codes[:-1]
         try:
-            taken = claim.finish_and_claim_next("w")
+            next_claim = claim.finish_and_claim_next("w")
         except ClaimLost:
             assert job is None
             return claim
         assert job is not None
         job.let_go("done", "FINALIZED")
-        assert (taken and taken.job.pk) == following
-        return self.note(taken) if taken else multiple()
+        assert (next_claim and next_claim.job.pk) == following
+        return self.note(next_claim) if next_claim else multiple()
 
     @rule(claim=claimed)
     def wait(self, claim: Claim) -> None:
@@ -371,11 +371,11 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_move_has_left_its_event(self) -> None:
-        found: dict[UUID, list[str]] = {}
+        codes: dict[UUID, list[str]] = {}
         for job_id, code in Event.objects.order_by("ts").values_list("job_id", "code"):
-            found.setdefault(job_id, []).append(code)
+            codes.setdefault(job_id, []).append(code)
 
-        assert found == {job_id: job.codes for job_id, job in self.model.items()}
+        assert codes == {job_id: job.codes for job_id, job in self.model.items()}
 
 
 @pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""API tokens in the admin and on the command line: shown once, kept as a digest, refused once they are revoked."""
+"""API tokens in the admin and on the command line: shown once, stored as a digest, rejected once revoked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.test import Client
 
 from accounts import api_tokens
 from accounts.audit import token_actions
-from accounts.audit.tests.personas import Staff, written
+from accounts.audit.tests.personas import Staff, audit_entries
 from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 from testing.personas import Person
@@ -28,8 +28,8 @@ def otto(db: None) -> Staff:
     return Staff("otto", group="operator")
 
 
-def made(by: Staff, **said: str) -> str:
-    answer = by.post(ADD, **{**WANTED, **said})
+def issue_token(by: Staff, **fields: str) -> str:
+    answer = by.post(ADD, **{**WANTED, **fields})
     assert "no-store" in answer.headers["Cache-Control"]
     return str(re.findall(r"acc_[\w-]+", answer.content.decode())[0])
 
@@ -39,19 +39,19 @@ def in_days(token: ApiToken) -> int:
     return round((token.expires_at - token.created_at).total_seconds() / 86_400)
 
 
-def calls(plain: str) -> Any:
+def call_status(plain: str) -> Any:
     return Client(headers={"authorization": f"Bearer {plain}"}).get("/jobs").status_code
 
 
 def test_a_token_is_shown_once_and_only_its_digest_is_kept(otto: Staff, ana: Person) -> None:
-    plain = made(otto, user=ana.user.email)
+    plain = issue_token(otto, user=ana.user.email)
 
     token = ApiToken.objects.get(name="agent platform")
-    assert calls(plain) == 200
+    assert call_status(plain) == 200
     assert token.digest == api_tokens.token_digest(plain)
     assert plain not in str(ApiToken.objects.filter(pk=token.pk).values())
     assert (token.user_id, token.scope, in_days(token)) == (ana.id, "tenant", 30)
-    assert written() == [("tokens.make", otto.user.email, str(token.pk), ana.id)]
+    assert audit_entries() == [("tokens.make", otto.user.email, str(token.pk), ana.id)]
     for page in (otto.page("accounts_apitoken_changelist"), otto.page("accounts_apitoken_change", token.pk)):
         assert str(token.pk) in page
         assert plain not in page
@@ -65,24 +65,24 @@ def test_a_token_is_shown_once_and_only_its_digest_is_kept(otto: Staff, ana: Per
         {"days": "99999999"}, {"scope": "root"}, {"name": ""},
     ],
 )  # fmt: skip
-def test_a_token_for_nobody_or_without_a_reason_is_not_made(wrong: dict[str, str], otto: Staff, ana: Person) -> None:
+def test_a_token_needs_a_user_and_a_reason(wrong: dict[str, str], otto: Staff, ana: Person) -> None:
     before = ApiToken.objects.count()
 
     answer = otto.post(ADD, **{**WANTED, "user": str(ana.id), **wrong})
 
     assert answer.status_code == 200
     assert "acc_" not in answer.content.decode()
-    assert (ApiToken.objects.count(), written()) == (before, [])
+    assert (ApiToken.objects.count(), audit_entries()) == (before, [])
 
 
-def test_no_token_is_made_for_who_is_not_active(otto: Staff, ana: Person) -> None:
+def test_an_inactive_user_gets_no_token(otto: Staff, ana: Person) -> None:
     ana.user.is_active = False
     ana.user.save()
 
     assert "not active" in otto.post(ADD, **WANTED, user=str(ana.id)).content.decode()
 
 
-def test_an_operator_makes_no_token_of_other_staff_and_who_may_does(otto: Staff) -> None:
+def test_an_operator_issues_no_token_for_other_staff(otto: Staff) -> None:
     others, root = [Staff("sue", group="support"), Staff("olga", group="operator")], Staff("root", superuser=True)
     User.objects.create_user("boss", "boss@example.org", is_superuser=True)
 
@@ -93,25 +93,25 @@ def test_an_operator_makes_no_token_of_other_staff_and_who_may_does(otto: Staff)
 
     assert refused.value.status == 403
     assert all("you would act as them" in answer.content.decode() for answer in answers)
-    assert (ApiToken.objects.count(), written()) == (0, [])
-    assert calls(made(otto, user=otto.user.email)) == 200
-    assert calls(made(root, user=others[0].user.email)) == 200
-    assert calls(token_actions.issue_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
+    assert (ApiToken.objects.count(), audit_entries()) == (0, [])
+    assert call_status(issue_token(otto, user=otto.user.email)) == 200
+    assert call_status(issue_token(root, user=others[0].user.email)) == 200
+    assert call_status(token_actions.issue_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
 
 
 def test_a_revoked_token_is_refused_and_the_reason_is_kept(otto: Staff, ana: Person) -> None:
     token = ApiToken.objects.get(user=ana.user)
-    asked, unreasoned = otto.get(REVOKE, token.pk), otto.post(REVOKE, token.pk, reason="")
-    assert (asked.status_code, unreasoned.status_code, calls(ana.token)) == (200, 200, 200)
+    form, unreasoned = otto.get(REVOKE, token.pk), otto.post(REVOKE, token.pk, reason="")
+    assert (form.status_code, unreasoned.status_code, call_status(ana.token)) == (200, 200, 200)
 
     for _ in range(2):  # the second finds nothing to do
         assert otto.post(REVOKE, token.pk, reason="leaked").status_code == 302
 
-    assert calls(ana.token) == 401
-    assert written() == [("tokens.revoke", otto.user.email, str(token.pk), ana.id)]
+    assert call_status(ana.token) == 401
+    assert audit_entries() == [("tokens.revoke", otto.user.email, str(token.pk), ana.id)]
 
 
-def test_support_makes_and_revokes_none(ana: Person) -> None:
+def test_support_may_not_issue_or_revoke(ana: Person) -> None:
     member, token = Staff("sue", "accounts.view_apitoken", group="support"), ApiToken.objects.get(user=ana.user)
 
     answers = [
@@ -121,28 +121,28 @@ def test_support_makes_and_revokes_none(ana: Person) -> None:
 
     assert [answer.status_code for answer in answers] == [403] * 4
     assert "/revoke/" not in member.page("accounts_apitoken_change", token.pk)
-    assert calls(ana.token) == 200
+    assert call_status(ana.token) == 200
 
 
 def test_the_command_revokes_one_token_or_all_of_a_user(ana: Person, ben: Person, platform: Person) -> None:
     call_command("revoke_token", "--token", str(ApiToken.objects.get(user=ben.user).pk), "--reason", "leaked")
     call_command("revoke_token", "--user", ana.user.email.upper(), "--reason", "left")
 
-    assert [calls(person.token) for person in (ana, ben, platform)] == [401, 401, 200]
-    assert [(entry[0], entry[1], entry[3]) for entry in written()] == [
+    assert [call_status(person.token) for person in (ana, ben, platform)] == [401, 401, 200]
+    assert [(entry[0], entry[1], entry[3]) for entry in audit_entries()] == [
         ("tokens.revoke", "command line", ben.id), ("tokens.revoke", "command line", ana.id),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "said",
+    "arguments",
     [
         ["--user", "nobody@example.org", "--reason", "x"], ["--token", str(uuid4()), "--reason", "x"],
         ["--user", "ana@example.org", "--reason", " "], ["--user", "ana@example.org"], ["--reason", "x"],
     ],
 )  # fmt: skip
-def test_the_command_says_what_it_cannot_do(said: list[str], ana: Person) -> None:
+def test_the_command_reports_errors(arguments: list[str], ana: Person) -> None:
     with pytest.raises(CommandError):
-        call_command("revoke_token", *said)
+        call_command("revoke_token", *arguments)
 
-    assert calls(ana.token) == 200
+    assert call_status(ana.token) == 200
