@@ -136,8 +136,8 @@ def test_nobody_gets_in_as_the_corpus(settings: Any) -> None:
     assert (answer.status_code, answer.json()["code"]) == (401, "INVALID_TOKEN")
 
 
-def test_nobody_is_made_the_corpus() -> None:
-    with pytest.raises(CommandError, match="nobody is"):
+def test_no_user_is_created_as_the_system_tenant() -> None:
+    with pytest.raises(CommandError, match="owns statutes"):
         call_command("create_user", "a@example.com", id=SYSTEM_TENANT_ID)
     with pytest.raises(IntegrityError, match="user_is_not_the_corpus"), transaction.atomic():
         User.objects.create(id=SYSTEM_TENANT_ID, email="a@example.com", username="a")
