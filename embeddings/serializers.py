@@ -7,7 +7,7 @@ from accounts.strict_json import StrictCharField
 from embeddings.models import DocumentChunk
 
 
-class PlaceAnswer(serializers.Serializer[object]):
+class PlaceResponse(serializers.Serializer[object]):
     """Where a passage stands, and the table header that is repeated before it."""
 
     start = serializers.IntegerField(min_value=0, help_text="offset into the parsed markdown, in characters")
@@ -18,12 +18,12 @@ class PlaceAnswer(serializers.Serializer[object]):
     header = serializers.ListField(child=serializers.IntegerField(), required=False, help_text="start and end of it")
 
 
-@extend_schema_field(PlaceAnswer)
+@extend_schema_field(PlaceResponse)
 class ChunkMetaField(serializers.JSONField):
     """As the chunker wrote it."""
 
 
-class ChunkAnswer(serializers.ModelSerializer[DocumentChunk]):
+class ChunkResponse(serializers.ModelSerializer[DocumentChunk]):
     meta = ChunkMetaField(read_only=True)
 
     class Meta:
@@ -73,12 +73,12 @@ class TextPart(serializers.Serializer[object]):
     bm25 = serializers.FloatField(help_text="how well its words single it out; of a record, by their rarity and place")
 
 
-class PartsAnswer(serializers.Serializer[object]):
+class PartsResponse(serializers.Serializer[object]):
     vector = VectorPart(allow_null=True)
     text = TextPart(allow_null=True)
 
 
-class PassageAnswer(serializers.Serializer[object]):
+class PassageResponse(serializers.Serializer[object]):
     chunk_id = serializers.UUIDField(help_text="of the best chunk, where several were merged")
     chunk_ids = serializers.ListField(child=serializers.UUIDField(), help_text="in reading order")
     document_id = serializers.UUIDField()
@@ -90,7 +90,7 @@ class PassageAnswer(serializers.Serializer[object]):
     text = serializers.CharField()
     snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
-    parts = PartsAnswer(help_text="what each arm said; null where it did not name the passage")
+    parts = PartsResponse(help_text="what each arm said; null where it did not name the passage")
 
 
 class EmbedRequest(serializers.Serializer[object]):
@@ -99,7 +99,7 @@ class EmbedRequest(serializers.Serializer[object]):
     )
 
 
-class EmbedAnswer(serializers.Serializer[object]):
+class EmbeddingsResponse(serializers.Serializer[object]):
     embeddings = serializers.ListField(
         child=serializers.ListField(child=serializers.FloatField()), help_text="in the order of the texts"
     )

@@ -22,7 +22,7 @@ from embeddings.error_codes import (
     TEXT_TOO_LONG,
     TOO_MANY_TEXTS,
 )
-from embeddings.serializers import ChunkAnswer, EmbedAnswer, EmbedRequest
+from embeddings.serializers import ChunkResponse, EmbeddingsResponse, EmbedRequest
 from vendors.error_codes import BUDGET_SPENT
 
 
@@ -33,14 +33,14 @@ class InOrder(NewestFirstPagination):
 class ChunksView(APIView):
     pagination_class = InOrder
 
-    @extend_schema(operation_id="document_chunks", responses=ChunkAnswer(many=True))
+    @extend_schema(operation_id="document_chunks", responses=ChunkResponse(many=True))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show a document's passages in reading order."""
         document = tenant_document(request, document_id)
         pages = InOrder()
         with as_tenant(caller_id(request)):
             chunks = chunk_store.document_chunks(document).filter(user_id=caller_id(request)).defer("embedding")
-            page = ChunkAnswer(pages.paginate_queryset(chunks, request, view=self), many=True).data
+            page = ChunkResponse(pages.paginate_queryset(chunks, request, view=self), many=True).data
         return pages.get_paginated_response(page)
 
 
@@ -53,7 +53,7 @@ class EmbedView(APIView):
     @extend_schema(
         operation_id="internal_embed",
         request=EmbedRequest,
-        responses=EmbedAnswer,
+        responses=EmbeddingsResponse,
         extensions=raises(
             TOO_MANY_TEXTS,
             EMPTY_TEXT,
@@ -69,4 +69,4 @@ class EmbedView(APIView):
         """Embed texts for another deployment, which knows the shared secret."""
         serializer = EmbedRequest(data=request.data)
         serializer.is_valid(raise_exception=True)
-        return Response(EmbedAnswer(internal_api.embed_for_peer(serializer.validated_data["texts"])).data)
+        return Response(EmbeddingsResponse(internal_api.embed_for_peer(serializer.validated_data["texts"])).data)

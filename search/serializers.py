@@ -4,9 +4,9 @@ from django.conf import settings
 from rest_framework import serializers
 
 from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
-from embeddings.serializers import FiltersField, PassageAnswer
-from integrations.search.serializers import RecordAnswer
-from statutes.serializers import LawAnswer
+from embeddings.serializers import FiltersField, PassageResponse
+from integrations.search.serializers import RecordResponse
+from statutes.serializers import LawResponse
 
 
 class SearchRequest(serializers.Serializer[object]):
@@ -35,7 +35,7 @@ class SearchRequest(serializers.Serializer[object]):
     merge = StrictBooleanField(default=False, help_text="join neighbouring passages of one section")
 
 
-class SearchAnswer(serializers.Serializer[object]):
-    passages = PassageAnswer(many=True)
-    records = RecordAnswer(many=True, help_text="of connected systems; empty unless sources names one")
-    laws = LawAnswer(many=True, help_text="passages of laws; empty unless sources has statutes")
+class SearchResponse(serializers.Serializer[object]):
+    passages = PassageResponse(many=True)
+    records = RecordResponse(many=True, help_text="of connected systems; empty unless sources names one")
+    laws = LawResponse(many=True, help_text="passages of laws; empty unless sources has statutes")

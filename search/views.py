@@ -22,7 +22,7 @@ from embeddings.error_codes import (
 )
 from integrations.error_codes import UNKNOWN_SOURCE
 from search import services
-from search.serializers import SearchAnswer, SearchRequest
+from search.serializers import SearchRequest, SearchResponse
 from vendors.error_codes import BUDGET_SPENT
 
 
@@ -30,7 +30,7 @@ class SearchView(APIView):
     @extend_schema(
         operation_id="search",
         request=SearchRequest,
-        responses=SearchAnswer,
+        responses=SearchResponse,
         extensions=raises(
             EMPTY_QUERY,
             QUERY_TOO_LONG,
@@ -51,4 +51,4 @@ class SearchView(APIView):
         query = SearchRequest(data=request.data)
         query.is_valid(raise_exception=True)
         rate_limit.check_rate(rate_limit.SEARCHES, caller_id(request))
-        return Response(SearchAnswer(services.search(user_id=caller_id(request), **query.validated_data)).data)
+        return Response(SearchResponse(services.search(user_id=caller_id(request), **query.validated_data)).data)

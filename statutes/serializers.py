@@ -2,17 +2,17 @@
 
 from rest_framework import serializers
 
-from embeddings.serializers import PartsAnswer
+from embeddings.serializers import PartsResponse
 from statutes.models import Law
 
 
-class ArticleAnswer(serializers.Serializer[object]):
+class ArticleResponse(serializers.Serializer[object]):
     id = serializers.CharField(help_text="its key within the law: 12-bis")
     # REST framework's serializers have an attribute of that name, which a declared field does not touch.
     label = serializers.CharField(help_text="as it stands there: Artículo 12 Bis")  # type: ignore[assignment]
 
 
-class LawAnswer(serializers.Serializer[object]):
+class LawResponse(serializers.Serializer[object]):
     chunk_id = serializers.UUIDField(help_text="of the best chunk, where several were merged")
     chunk_ids = serializers.ListField(child=serializers.UUIDField(), help_text="in reading order")
     law_id = serializers.CharField()
@@ -23,7 +23,7 @@ class LawAnswer(serializers.Serializer[object]):
     article = serializers.CharField(
         allow_null=True, help_text="label; null: in no article, or in several of which none stands out"
     )
-    articles = ArticleAnswer(many=True, help_text="all that stand in the passage, in reading order")
+    articles = ArticleResponse(many=True, help_text="all that stand in the passage, in reading order")
     citation = serializers.CharField(help_text="Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 3")
     headings = serializers.ListField(child=serializers.CharField(), help_text="heading path")
     pages = serializers.ListField(
@@ -34,4 +34,4 @@ class LawAnswer(serializers.Serializer[object]):
     text = serializers.CharField()
     snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
     score = serializers.FloatField(help_text="of the fused ranks: compares the laws of one answer only")
-    parts = PartsAnswer(help_text="what each arm said; null where it did not name the passage")
+    parts = PartsResponse(help_text="what each arm said; null where it did not name the passage")

@@ -8,17 +8,17 @@ from search.services import SOURCES
 
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
-SHA256_FIELDS = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkAnswer": ("chunk_sha",)}
+SHA256_FIELDS = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkResponse": ("chunk_sha",)}
 DESCRIPTIONS = {
     "UploadResponse": "The signed URL for the bytes, and the ids of document and job.",
     "JobDetailResponse": "A job with its counters, its status, and why it is not moving.",
     "JobErrorResponse": "Why a job failed, or its last attempt.",
     "SavedResponse": "Purchases spared because the text already had a vector.",
     "LinkResponse": "A signed URL of a file, and its lifetime in seconds.",
-    "PlaceAnswer": "Where a passage stands. `header` has the offsets of the table header repeated before it.",
+    "PlaceResponse": "Where a passage stands. `header` has the offsets of the table header repeated before it.",
     "FiltersRequest": "Restrictions applied before ranking.",
-    "RecordAnswer": "A record of a connected system, or a client profile.",
-    "LawAnswer": "A passage of a statute, with its citation. Every tenant can search statutes.",
+    "RecordResponse": "A record of a connected system, or a client profile.",
+    "LawResponse": "A passage of a statute, with its citation. Every tenant can search statutes.",
     "UsageResponse": "Cents, by day and month (UTC).",
     "PurchaseResponse": "One paid call.",
 }

@@ -21,7 +21,7 @@ from accessa_client.api.files import delete_document, document, put_bytes, uploa
 from accessa_client.api.jobs import jobs
 from accessa_client.api.search import search
 from accessa_client.models import (
-    DocumentResponse, NotFound, PaginatedJobDetailResponseList, PutBytesBucket, SearchAnswer, SearchRequest,
+    DocumentResponse, NotFound, PaginatedJobDetailResponseList, PutBytesBucket, SearchResponse, SearchRequest,
     UploadBadRequest, UploadRequest, UploadResponse,
 )
 from accessa_client.types import File
@@ -52,7 +52,7 @@ while True:
     time.sleep(0.3)
 
 found = search.sync(client=client, body=SearchRequest("What is paid for therapy?", k=3))
-assert isinstance(found, SearchAnswer) and found.passages[0].document_id == declared.document_id, found
+assert isinstance(found, SearchResponse) and found.passages[0].document_id == declared.document_id, found
 
 refused = upload.sync(client=client, body=UploadRequest("plan.pdf", 5, "application/pdf", "no"))
 assert isinstance(refused, UploadBadRequest) and refused.code == "INVALID_SHA256", refused

@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
 
-class AuditingConfig(AppConfig):
+class AuditConfig(AppConfig):
     name = "accounts.audit"
     label = "audit"

@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
 
-class CampaignsConfig(AppConfig):
+class ReindexingConfig(AppConfig):
     name = "embeddings.reindexing"
     label = "reindexing"

@@ -2,10 +2,10 @@
 
 from rest_framework import serializers
 
-from embeddings.serializers import PartsAnswer
+from embeddings.serializers import PartsResponse
 
 
-class RecordAnswer(serializers.Serializer[object]):
+class RecordResponse(serializers.Serializer[object]):
     record_id = serializers.UUIDField()
     # REST framework's serializers have an attribute of that name, which a declared field does not touch.
     source = serializers.CharField(help_text="the connected system, or clients")  # type: ignore[assignment]
@@ -18,5 +18,5 @@ class RecordAnswer(serializers.Serializer[object]):
     text = serializers.CharField(help_text="its beginning, 4,000 characters at most")
     snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
     score = serializers.FloatField(help_text="of the fused ranks: compares the records of one answer only")
-    parts = PartsAnswer(help_text="what each arm said; null where it did not name the record")
+    parts = PartsResponse(help_text="what each arm said; null where it did not name the record")
     updated_at = serializers.DateTimeField(help_text="at the provider, where it tells")
