@@ -1,7 +1,5 @@
 """API tokens: created and shown once, stored as a digest."""
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from datetime import datetime

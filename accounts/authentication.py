@@ -1,7 +1,5 @@
 """Authentication of the API: a Supabase JWT or an API token in ``Authorization: Bearer``."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Sign-in by e-mail and password, for tenants' pages and the admin, with rate limits."""
 
-from __future__ import annotations
-
 import hashlib
 from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of accounts: users, API tokens, rate windows."""
 
-from __future__ import annotations
-
 import uuid
 from typing import ClassVar
 

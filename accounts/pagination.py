@@ -1,7 +1,5 @@
 """Cursor pagination of all lists: each page is equally fast, and rows that arrive meanwhile repeat none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.exceptions import ValidationError

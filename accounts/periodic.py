@@ -1,7 +1,5 @@
 """Periodic tasks of accounts: delete expired sessions and rate windows."""
 
-from __future__ import annotations
-
 from django.contrib.sessions.models import Session
 from django.db.models.functions import Now
 

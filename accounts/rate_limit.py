@@ -1,7 +1,5 @@
 """Rate limits: exact sliding windows, counted in PostgreSQL so that every process sees the same count."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Row-level security, the second layer of tenancy: tenant reads run as the database's client role, under policies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """JSON request bodies: a parser that rejects deep nesting, and serializer fields that do not convert between types."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import IO, Any
 from uuid import UUID

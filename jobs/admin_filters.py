@@ -1,7 +1,5 @@
 """Admin filters of jobs and events, each served by an index."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, cast

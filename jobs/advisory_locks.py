@@ -1,7 +1,5 @@
 """PostgreSQL advisory locks by a text key, of a transaction or of a session."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Stages, states and statuses of jobs, as the specs spell them."""
 
-from __future__ import annotations
-
 from django.db.models import Case, Q, TextChoices, TextField, Value, When
 
 

@@ -1,7 +1,5 @@
 """SQL of the queue: the fence of a claim, the fair selection of due jobs by a skip scan, parked and expired jobs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Error codes of jobs: what a job waits for or fails with for reasons of the queue, and errors of its API."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import Context, ErrorCode, failure, staff_error, wait_reason

@@ -1,7 +1,5 @@
 """Events of jobs, written in the transaction of what they record. They hold ids and codes only, no text or paths."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Failpoints: named places at which tests kill a process. Off unless ``ACCESSA_FAILPOINTS`` is set."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

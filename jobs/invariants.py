@@ -1,7 +1,5 @@
 """Invariants of stages: what must be true in the database for a job to stand at a stage, and a cache for checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

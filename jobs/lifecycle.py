@@ -1,7 +1,5 @@
 """State machine of jobs: the table of moves and the SQL of a move. Nothing else writes ``stage`` and ``state``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

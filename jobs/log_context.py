@@ -1,7 +1,5 @@
 """Context of log lines: the request and the job that a line is about, and the ids of vendor calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from uuid import UUID, uuid4

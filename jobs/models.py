@@ -1,7 +1,5 @@
 """Models of jobs: the queue (a row is a job with all that is needed to run it), its events, and live clusters."""
 
-from __future__ import annotations
-
 import uuid
 
 from django.contrib.postgres.functions import RandomUUID

@@ -1,7 +1,5 @@
 """Progress of a job in percent, and its display status: queued, waiting, starved, working, retrying, dead, done."""
 
-from __future__ import annotations
-
 import re
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Errors as data: names and tracebacks without values, and errors of the infrastructure rather than of a document."""
 
-from __future__ import annotations
-
 import errno
 import traceback
 

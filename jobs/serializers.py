@@ -1,7 +1,5 @@
 """Requests and responses of the job API (MVP context §6, context 002 §8)."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from drf_spectacular.utils import extend_schema_field

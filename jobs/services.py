@@ -1,7 +1,5 @@
 """Services of jobs: enqueue, retry, cancel, discard, advance and wake, and the requeue of due and expired jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Staff actions on jobs (retry, cancel, discard), each in one transaction with its audit entry; bulk actions."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Tracing and error reporting: the registry of tracers, spans, and reports of bugs. Costs nothing without a tracer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol

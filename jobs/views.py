@@ -1,7 +1,5 @@
 """Views of the job API: poll, list, retry and advance."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID

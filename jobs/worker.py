@@ -1,7 +1,5 @@
 """The worker: claims due jobs, runs their stages, and turns exceptions into outcomes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Base classes of the admin: lists in index order with bounded counts and time, search by whole ids, read-only rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Admin filters that an index serves: an exact text, one of a few choices, a datetime range."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Export of the audit log as CSV or JSON lines, page by page, with formulas escaped for spreadsheets."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Forms of the admin: staff login by e-mail, and the reason that staff give for an action."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

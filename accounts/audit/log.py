@@ -1,7 +1,5 @@
 """Audit log of staff actions, written in the transaction of the action."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Audit entries: what staff did and read, and why. A trigger rejects changes."""
 
-from __future__ import annotations
-
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models import F

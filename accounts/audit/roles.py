@@ -1,7 +1,5 @@
 """Staff roles: the permissions of the groups support and operator, and the grant of a role to a user."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.contrib.auth.models import Group, Permission

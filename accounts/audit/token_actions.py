@@ -1,7 +1,5 @@
 """Staff actions on API tokens: issue and revoke, each with its audit entry."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from uuid import UUID
 

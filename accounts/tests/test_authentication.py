@@ -1,7 +1,5 @@
 """Authentication: JWTs by secret and by published key, API tokens, sessions. Failures reveal nothing."""
 
-from __future__ import annotations
-
 import base64
 import json
 import socket

@@ -1,7 +1,5 @@
 """Periodic tasks of accounts."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Row-level security by itself: raw SQL in the tenant block, on every tenant table of the catalog."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

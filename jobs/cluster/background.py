@@ -1,7 +1,5 @@
 """Background threads for periodic tasks, so that a long one does not block the maintenance loop."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

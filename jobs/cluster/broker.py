@@ -1,7 +1,5 @@
 """Broker of django-q2 over LISTEN/NOTIFY: its messages only wake workers and carry no state."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Heartbeat thread: renews the lease of running work and kills a worker that exceeds its time limit."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Maintenance loop of a cluster's main process: due and expired jobs, periodic tasks, registration, hang watchdog."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Registry of live clusters: each upserts a row every few seconds, by the database's clock."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

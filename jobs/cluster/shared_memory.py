@@ -1,7 +1,5 @@
 """Shared memory of a cluster's processes: stop flag, last claim attempt, main pid. No lock for a SIGKILL to leave."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """Side queues: queues of other apps that the workers serve beside the jobs (``settings.JOBS_SIDE_QUEUES``)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Two tenants by id, and the pipelines of the tests."""
 
-from __future__ import annotations
-
 import uuid
 from uuid import UUID
 

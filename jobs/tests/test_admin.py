@@ -1,7 +1,5 @@
 """Jobs and events in the admin: filters, search and staff actions."""
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

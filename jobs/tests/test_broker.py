@@ -1,7 +1,5 @@
 """The NOTIFY broker: wake-ups, lost notifications, and jobs that may not run."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Real clusters: stops, kills, hanging workers and poison jobs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Registry of live clusters."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Constraints of the tables: each is violated by a raw UPDATE that violates only that one."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.db.utils import IntegrityError

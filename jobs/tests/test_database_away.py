@@ -1,7 +1,5 @@
 """PostgreSQL restarts and cut connections while a cluster works."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

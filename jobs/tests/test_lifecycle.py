@@ -1,7 +1,5 @@
 """Every move from every state: it sets exactly its target and writes one event, or does nothing."""
 
-from __future__ import annotations
-
 import uuid
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """A worker that has lost its claim writes nothing, however it was lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID

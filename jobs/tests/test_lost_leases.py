@@ -1,7 +1,5 @@
 """Writes of a worker that was stopped past its lease are rejected."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial

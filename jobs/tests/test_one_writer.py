@@ -1,7 +1,5 @@
 """No module but jobs.lifecycle writes a job's stage or state: checked in the source of the whole product."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Three retries after 3, 6 and 12 seconds, then a dead letter; contents of the stored error."""
 
-from __future__ import annotations
-
 import logging
 from datetime import timedelta
 from uuid import UUID

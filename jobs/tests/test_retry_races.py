@@ -1,7 +1,5 @@
 """Retries that check invariants without a lock while the job changes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Services of jobs, alone and concurrently."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID

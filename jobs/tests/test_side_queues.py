@@ -1,7 +1,5 @@
 """Side queues: time slices of jobs and side queues, wake-ups, and failing queues."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID

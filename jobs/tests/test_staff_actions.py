@@ -1,7 +1,5 @@
 """Staff actions on jobs and their audit entries, in one transaction."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any

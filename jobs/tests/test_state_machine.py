@@ -1,7 +1,5 @@
 """The job machine against an in-memory model: random operations, compared after every step."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Chunked and embedded versions, and a bucket for their artifacts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

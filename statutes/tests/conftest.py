@@ -1,7 +1,5 @@
 """Fixtures: a bucket of statutes, and a queue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

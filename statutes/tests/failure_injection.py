@@ -1,7 +1,5 @@
 """Replacement of a stage of the statute pipeline by one that fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Laws for tests of rendering and chunking, by hand and by hypothesis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 

@@ -1,7 +1,5 @@
 """Laws of a few lines, and their contents as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Statutes in a bucket, their messages, jobs and search results."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape

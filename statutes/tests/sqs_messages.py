@@ -1,7 +1,5 @@
 """Messages as uploaders and S3 send them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from statutes import versions

@@ -1,7 +1,5 @@
 """Hooks on SQL statements, for races whose order the test decides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Admin of statutes: ids and codes only, reprocessing and withdrawal."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4

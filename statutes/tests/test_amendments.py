@@ -1,7 +1,5 @@
 """Amending laws: quoted articles are not their own; end matter after the last article."""
 
-from __future__ import annotations
-
 import pytest
 
 from statutes.chunking.articles import CHUNKER, ArticleChunk

@@ -1,7 +1,5 @@
 """Article chunker: which articles share a chunk, where a long one is split, and which invariants hold."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Artifacts of a law: all or none, the same bytes each time, none of another version."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

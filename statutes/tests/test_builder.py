@@ -1,7 +1,5 @@
 """Lines become divisions, articles and paragraphs, and no text is lost."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """SQS consumer against a real SQS server: each state, each outcome, one result per version."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A worker that is killed at every failpoint: search and bucket end as without a crash."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

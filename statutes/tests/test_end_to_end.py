@@ -1,7 +1,5 @@
 """A law from its message to search, and its later versions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Failures whose message no consumer held: recorded and archived all the same."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """S3 notifications of several files, of which one is refused: the others are processed."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Failures of a law, whole or partial, and the settlement of its message (spec 004 §5.1)."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

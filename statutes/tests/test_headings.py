@@ -1,7 +1,5 @@
 """Headings are told from lines that only look like them."""
 
-from __future__ import annotations
-
 import pytest
 
 from statutes.structure.headings import Outline, number_key

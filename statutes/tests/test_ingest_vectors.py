@@ -1,7 +1,5 @@
 """Import of artifacts: the same search results, or an error and no change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Intake of messages: order, priority, concurrency."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

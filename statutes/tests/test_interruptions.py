@@ -1,7 +1,5 @@
 """Interruptions of the queue, the database or the consumer while messages are in flight."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

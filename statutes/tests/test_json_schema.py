@@ -1,7 +1,5 @@
 """The published JSON Schema accepts canonical laws and nothing else."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """Inlined references of a JSON Schema: an equivalent schema."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small kill loop of statutes: SIGKILL around artifacts and billed calls."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

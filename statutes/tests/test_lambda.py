@@ -1,7 +1,5 @@
 """The AWS Lambda function: invoked after the manifest, never blocking search."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """`manage.py laws` against a real queue and a bucket."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

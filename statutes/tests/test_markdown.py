@@ -1,7 +1,5 @@
 """Rendered laws: normalized markdown from which articles and divisions are read back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

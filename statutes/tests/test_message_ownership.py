@@ -1,7 +1,5 @@
 """Messages for jobs that another message has started: none is lost or becomes a dead letter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statute messages: valid ones, senders, and error codes."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/operations/statutes.md agrees with the code."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

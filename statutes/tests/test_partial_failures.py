@@ -1,7 +1,5 @@
 """Partially embedded laws: the rest is searchable, and missing passages are requested."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Priority of statutes, also among many."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Interruptions of a publication, between two steps that look like one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator

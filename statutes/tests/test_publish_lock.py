@@ -1,7 +1,5 @@
 """Publish lock: a worker that has lost it writes no manifest, and destroys nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

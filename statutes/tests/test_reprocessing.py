@@ -1,7 +1,5 @@
 """Reprocessing of a live version: the live one stays until the new one is complete."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Retention of failed versions; live versions are never deleted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

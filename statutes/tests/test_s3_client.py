@@ -1,7 +1,5 @@
 """S3 client: missing objects and buckets, size limits, and a store that is away."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any

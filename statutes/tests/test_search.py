@@ -1,7 +1,5 @@
 """Search of statutes: shared by all tenants, cited by article, version and page."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import Any, ClassVar

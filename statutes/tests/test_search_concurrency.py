@@ -1,7 +1,5 @@
 """Concurrent changes during a search: a new version, a withdrawal, a model that is away."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Staff actions: reprocess a version, withdraw a law."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Any

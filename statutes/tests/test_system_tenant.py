@@ -1,7 +1,5 @@
 """The system tenant of statutes: campaigns, sign-in and integrity checks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Untrusted artifacts and archives, consistent but forged."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """S3 events of tenants' uploads on the same queue."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from uuid import UUID

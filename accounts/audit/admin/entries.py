@@ -1,7 +1,5 @@
 """Admin of the audit log: list and export."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

@@ -1,7 +1,5 @@
 """Admin of API tokens: issue (shown once) and revoke, each with a reason."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Staff users for tests of the admin, and the audit entries that they leave."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """Bounded lists of the admin: no full counts, no deep pages, a statement timeout."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

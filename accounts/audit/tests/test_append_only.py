@@ -1,7 +1,5 @@
 """The audit log is append-only."""
 
-from __future__ import annotations
-
 import pytest
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction

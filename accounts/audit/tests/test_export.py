@@ -1,7 +1,5 @@
 """Export of the audit log, in the admin and on the command line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Staff roles, users and groups: permissions, and the audit entries of changes."""
 
-from __future__ import annotations
-
 import io
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """API tokens in the admin and on the command line: shown once, stored as a digest, rejected once revoked."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Run django-q2's cluster with a maintenance loop, a graceful stop within 30 seconds, and a hang watchdog."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

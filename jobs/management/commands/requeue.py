@@ -1,7 +1,5 @@
 """Requeue dead letters."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Word documents, valid and hostile."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

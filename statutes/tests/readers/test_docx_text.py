@@ -1,7 +1,5 @@
 """Text of Word documents: all visible words, and none that Word does not show."""
 
-from __future__ import annotations
-
 from statutes.readers import docx
 from statutes.tests.law_texts import article_texts
 from statutes.tests.readers.test_docx import NUMBERING, W, docx_bytes, numbered_docx, paragraphs

@@ -1,7 +1,5 @@
 """Hostile files: each gives a law or a permanent error code, and reads no other file."""
 
-from __future__ import annotations
-
 import io
 import random
 import zipfile

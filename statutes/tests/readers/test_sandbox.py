@@ -1,7 +1,5 @@
 """Reading in a sandboxed child: a file gives a law or a typed error."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Specimens of official publications: their laws, and no text lost."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

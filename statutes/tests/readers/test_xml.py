@@ -1,7 +1,5 @@
 """Akoma Ntoso and plain legal XML, in English and in Spanish."""
 
-from __future__ import annotations
-
 import pytest
 
 from statutes.chunking.sections import iter_units

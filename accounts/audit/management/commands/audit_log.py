@@ -1,7 +1,5 @@
 """Print the audit log."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
 from typing import Any

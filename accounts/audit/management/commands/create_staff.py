@@ -1,7 +1,5 @@
 """Create a member of staff who may sign in to the admin."""
 
-from __future__ import annotations
-
 import getpass
 import sys
 from typing import Any

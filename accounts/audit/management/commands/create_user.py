@@ -1,7 +1,5 @@
 """Create a tenant with an API token."""
 
-from __future__ import annotations
-
 import getpass
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Revoke an API token, or all tokens of a user."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 
