@@ -127,7 +127,7 @@ def _commands(server: EmbeddedServer, root: Path, tenant: str) -> dict[str, bool
         "audit": ("audit_jobs", "--deep"),
         "doctor": (
             "doctor",
-            *(word for name in ("database", "migrations", "schema", "tenants") for word in ("--only", name)),
+            *(word for name in ("database", "migrations", "tenants") for word in ("--only", name)),
         ),
         "search": ("search", QUESTION, "--user", tenant, "-k", "1"),
     }
