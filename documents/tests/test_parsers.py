@@ -112,7 +112,7 @@ def test_images_are_not_carried_into_the_text(save_pdf: SavePdf) -> None:
 def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> None:
     paths = [path for path in SHARED_FILES if path.parent.name in ("text", "plans")]
     code = "import sys, hashlib, pathlib; from documents import parsers\nfor name in sys.argv[1:]:\n"
-    code += "  print(hashlib.sha256(repr(parsers.parse(pathlib.Path(name), pages=1)).encode()).hexdigest())"
+    code += "  print(hashlib.sha256(repr(parsers.parse_pdf(pathlib.Path(name), pages=1)).encode()).hexdigest())"
 
     printed = {
         subprocess.run(
