@@ -1,6 +1,6 @@
 """Each misbehaviour of an S3 at each call of the pipeline: the document waits, nothing is charged, no file is lost.
 
-Each goes wrong twice in a row: the SDK asks once more by itself. The words are explained in ``misbehaving.OUTCOMES``.
+Each goes wrong twice in a row: the SDK asks once more by itself. The words are explained in ``fault_matrix.OUTCOMES``.
 """
 
 import base64
