@@ -36,7 +36,7 @@ SIDEBAR: dict[str, Any] = {
                 _rows("Vector buffer", "move_to_inbox", "embeddings.vectorbuffer"),
                 _rows("Parse requests", "document_scanner", "documents.parserequest"),
                 _rows("Webhooks received", "webhook", "webhooks.delivery"),
-                _rows("Removals", "auto_delete", "documents.removal"),
+                _rows("Object deletions", "auto_delete", "documents.objectdeletion"),
             ],
         },
         {
@@ -72,7 +72,7 @@ SIDEBAR: dict[str, Any] = {
             "separator": True,
             "items": [
                 _rows("Campaigns", "campaign", "reindexing.campaign"),
-                _rows("Live models", "model_training", "embeddings.livemodel"),
+                _rows("Active models", "model_training", "embeddings.activemodel"),
                 _rows("Vector indexes", "account_tree", "embeddings.vectorindex"),
             ],
         },

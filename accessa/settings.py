@@ -218,11 +218,11 @@ Q_CLUSTER: dict[str, Any] = {
     "max_rss": env.int("WORKER_MAX_RSS_KB", default=900_000),
     "label": "NotifyBroker",
 }
-# The doorbell is PostgreSQL's NOTIFY unless another of django-q2's brokers is configured.
-if env.str("DOORBELL_REDIS_URL", default=""):
-    Q_CLUSTER["redis"] = env.str("DOORBELL_REDIS_URL")
-elif env.str("DOORBELL_SQS_REGION", default=""):
-    Q_CLUSTER["sqs"] = {"aws_region": env.str("DOORBELL_SQS_REGION"), "receive_message_wait_time_seconds": 20}
+# The broker is PostgreSQL's NOTIFY unless another of django-q2's brokers is configured.
+if env.str("BROKER_REDIS_URL", default=""):
+    Q_CLUSTER["redis"] = env.str("BROKER_REDIS_URL")
+elif env.str("BROKER_SQS_REGION", default=""):
+    Q_CLUSTER["sqs"] = {"aws_region": env.str("BROKER_SQS_REGION"), "receive_message_wait_time_seconds": 20}
 else:
     Q_CLUSTER["broker_class"] = "jobs.cluster.broker.NotifyBroker"
 

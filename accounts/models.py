@@ -34,7 +34,7 @@ class User(AbstractUser):
     class Meta:
         db_table = "users"
         # A user who signed in as the system tenant could read and delete its documents.
-        constraints = [models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_corpus")]
+        constraints = [models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_system_tenant")]
 
 
 class ApiToken(models.Model):

@@ -1,4 +1,4 @@
-"""The clusters of workers that are up, in the admin, and not the doorbell's own rows: the job is the truth."""
+"""The clusters of workers that are up, in the admin, and not the broker's own rows: the job is the truth."""
 
 from django.contrib import admin
 from django_q.admin import Failure, Schedule, Success

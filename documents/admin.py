@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import choice_filter, datetime_range_filter, exact_filter
-from documents.models import Document, ParseRequest, Removal
+from documents.models import Document, ObjectDeletion, ParseRequest
 from jobs.models import UploadJob
 from jobs.services import newest_job
 
@@ -78,16 +78,16 @@ class ParseRequestAdmin(ReadOnlyAdmin):
     readonly_fields = ("document_id",)
 
 
-@admin.register(Removal)
-class RemovalAdmin(ReadOnlyAdmin):
+@admin.register(ObjectDeletion)
+class ObjectDeletionAdmin(ReadOnlyAdmin):
     """Pending deletions of deleted documents, without their storage paths."""
 
-    list_display = ("removal_id", "document_id", "drop_after", "try_after")
+    list_display = ("deletion_id", "document_id", "drop_after", "try_after")
     list_filter = (datetime_range_filter("drop_after", "due"),)
-    id_fields = ("removal_id",)
-    ordering = ("drop_after", "removal_id")
-    fields = (("removal_id", "document_id"), ("drop_after", "try_after"))
+    id_fields = ("deletion_id",)
+    ordering = ("drop_after", "deletion_id")
+    fields = (("deletion_id", "document_id"), ("drop_after", "try_after"))
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Removal]:
-        removals: QuerySet[Removal] = super().get_queryset(request)
-        return removals.defer("path")
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ObjectDeletion]:
+        deletions: QuerySet[ObjectDeletion] = super().get_queryset(request)
+        return deletions.defer("path")

@@ -61,28 +61,28 @@ class Document(models.Model):
         return str(self.document_id)
 
 
-class ScannedPage(models.Model):
+class OcrPage(models.Model):
     """OCR text of one page, kept until the whole document is parsed: a worker that dies loses one batch, not all."""
 
-    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="scanned_pages", db_index=False)
+    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="ocr_pages", db_index=False)
     user_id = models.UUIDField()
     page = models.IntegerField()  # from 1
     parser_version = models.TextField()
     text = models.TextField(null=True)  # None: this page could not be read
 
     class Meta:
-        db_table = "document_scanned_pages"
+        db_table = "document_ocr_pages"
         default_permissions = ()
-        constraints = [models.UniqueConstraint("document", "page", name="uq_scanned_page")]
+        constraints = [models.UniqueConstraint("document", "page", name="uq_ocr_page")]
 
     def __str__(self) -> str:
         return f"{self.document_id} {self.page}"
 
 
-class Removal(models.Model):
+class ObjectDeletion(models.Model):
     """An object in the store or a copy at a vendor that must be deleted, because its document was deleted."""
 
-    removal_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    deletion_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     document_id = models.UUIDField()
     path = models.TextField()
     # Past the last stage of any worker that may still hold the deleted job and write the object once more.
@@ -91,12 +91,12 @@ class Removal(models.Model):
     try_after = models.DateTimeField(db_default=Now())
 
     class Meta:
-        db_table = "object_removals"
+        db_table = "object_deletions"
         default_permissions = ("view",)
-        constraints = [models.UniqueConstraint("path", name="uq_removal_path")]
+        constraints = [models.UniqueConstraint("path", name="uq_object_deletion_path")]
 
     def __str__(self) -> str:
-        return str(self.removal_id)
+        return str(self.deletion_id)
 
 
 class ParseRequest(models.Model):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from django.db.models.functions import Now
 
 from documents import storage
-from documents.models import Removal
+from documents.models import ObjectDeletion
 from documents.storage import file_cache, object_deletions
 from jobs.cluster import background
 from jobs.outcomes import StageFailure, Wait
@@ -23,7 +23,7 @@ THREAD = "forget-at-vendor"
 
 def delete_removed_objects() -> None:
     """Delete objects of deleted documents once no worker can write them again, then drop their rows."""
-    due = Removal.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
+    due = ObjectDeletion.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
     for document_id in set(due.values_list("document_id", flat=True)[:BATCH]):
         try:
             object_deletions.delete_pending_objects(document_id)
@@ -35,7 +35,7 @@ def delete_removed_objects() -> None:
 
 def start_vendor_deletions() -> None:
     """Run ``delete_vendor_copies`` in the background if any are due: the maintenance loop must not wait for it."""
-    due = Removal.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
+    due = ObjectDeletion.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
     if due.exists():
         background.start_in_background(
             THREAD, delete_vendor_copies, log=log, broke_off="Deleting at the vendor broke off"
@@ -44,13 +44,13 @@ def start_vendor_deletions() -> None:
 
 def delete_vendor_copies() -> None:
     """Delete the copies at the parsing vendor that are due, one after the other; failures are tried again later."""
-    copies = Removal.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
+    copies = ObjectDeletion.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
     later = Now() + timedelta(seconds=VENDOR_RETRY_SECONDS)
-    for removal in copies.order_by("try_after")[:BATCH]:
-        row = Removal.objects.filter(pk=removal.pk)
+    for deletion in copies.order_by("try_after")[:BATCH]:
+        row = ObjectDeletion.objects.filter(pk=deletion.pk)
         try:
             # A submit that ran during the deletion may make its job late: searched for until no worker can be left.
-            is_gone = object_deletions.delete_vendor_copy(removal.path) or row.filter(drop_after__lt=Now()).exists()
+            is_gone = object_deletions.delete_vendor_copy(deletion.path) or row.filter(drop_after__lt=Now()).exists()
         except Wait:  # no vendor call is possible now; the next run begins with another copy
             row.update(try_after=later)
             return

@@ -39,13 +39,13 @@ from documents.error_codes import (
 )
 from documents.models import Document
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
-from jobs import services as jobs
 from jobs.error_codes import JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN, STORAGE_UNAVAILABLE
+from jobs.services import tenant_jobs
 
 
 def tenant_documents(request: Request) -> QuerySet[Document]:
     """Return the caller's documents, each with ``plan``, the payload of its newest job."""
-    newest = jobs.tenant_jobs().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
+    newest = tenant_jobs().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
     plan = Coalesce(Subquery(newest.values("payload")[:1]), Value({}, JSONField()))
     return Document.objects.filter(user_id=caller_id(request)).annotate(plan=plan)
 

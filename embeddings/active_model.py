@@ -1,4 +1,4 @@
-"""Active embedding model of each tenant: the model that its search uses (table ``live_models``)."""
+"""Active embedding model of each tenant: the model that its search uses (table ``active_models``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accounts.errors import ApiError
 from embeddings import embedders
 from embeddings.embedders import Embedder
 from embeddings.error_codes import MODEL_UNAVAILABLE
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,18 @@ class EmbeddingModel:
 
 # The row binds a tenant that is pinned or has vectors. After deleting all documents, it starts with EMBEDDER again.
 BOUND = """
-    SELECT FROM live_models l WHERE l.user_id = %(user)s AND (l.pinned OR EXISTS (
+    SELECT FROM active_models l WHERE l.user_id = %(user)s AND (l.pinned OR EXISTS (
         SELECT FROM document_chunks c WHERE c.user_id = l.user_id AND c.embed_model IS NOT NULL))"""
-SELECT = "SELECT embed_model, embed_version, shadowed FROM live_models WHERE user_id = %(user)s"
+SELECT = "SELECT embed_model, embed_version, shadowed FROM active_models WHERE user_id = %(user)s"
 CREATE = """
-    INSERT INTO live_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)
+    INSERT INTO active_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)
     ON CONFLICT (user_id) DO NOTHING"""
 # Held until the transaction ends: a cut-over waits, so what is committed belongs to the model that is active then.
-LOCK_FOR_SHARE = "SELECT embed_model, embed_version FROM live_models WHERE user_id = %(user)s FOR SHARE"
-LOCK_FOR_UPDATE = "SELECT FROM live_models WHERE user_id = %(user)s FOR UPDATE"
+LOCK_FOR_SHARE = "SELECT embed_model, embed_version FROM active_models WHERE user_id = %(user)s FOR SHARE"
+LOCK_FOR_UPDATE = "SELECT FROM active_models WHERE user_id = %(user)s FOR UPDATE"
 # A statement of its own, after the lock: it must see what the lock's previous holder committed.
 REPLACE_UNBOUND = f"""
-    UPDATE live_models SET embed_model = %(model)s, embed_version = %(version)s, shadowed = false,
+    UPDATE active_models SET embed_model = %(model)s, embed_version = %(version)s, shadowed = false,
         previous_model = NULL, previous_version = NULL, changed_at = clock_timestamp()
     WHERE user_id = %(user)s AND NOT EXISTS ({BOUND})"""
 
@@ -74,7 +74,7 @@ def require_embedder(model: EmbeddingModel) -> Embedder:
 
 def has_changed(user_id: UUID, *, model: str, version: str) -> bool:
     """Tell whether another model is the tenant's active one: vectors of this one would not be committed."""
-    row = LiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version").first()
+    row = ActiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version").first()
     return row is not None and row != (model, version) and _is_bound(user_id)
 
 

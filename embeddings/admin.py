@@ -12,7 +12,7 @@ from unfold.decorators import action
 from accounts.audit import forms, log
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import exact_filter
-from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, VectorBuffer, VectorIndex
+from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, VectorBuffer, VectorIndex
 
 MAY_READ = "documents.read_text"
 NOT_LOADED = {"text", "meta", "search", "embedding"}  # headings are text too, and from a vector text can be guessed
@@ -95,8 +95,8 @@ class VectorBufferAdmin(PassageAdmin):
     readonly_fields = ("document_id", "chunk_id")
 
 
-@admin.register(LiveModel)
-class LiveModelAdmin(ReadOnlyAdmin):
+@admin.register(ActiveModel)
+class ActiveModelAdmin(ReadOnlyAdmin):
     list_display = (
         "user_id", "embed_model", "embed_version", "previous_model", "previous_version", "pinned", "shadowed",
         "changed_at",

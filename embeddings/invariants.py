@@ -58,7 +58,7 @@ vectors_planned = all_invariants(
 # A campaign's re-embedding is for what is found today; all others are for every passage of their cut.
 _COVERED = """
     SELECT j.job_id, '{reason}'
-    FROM upload_jobs j LEFT JOIN live_models l ON l.user_id = j.user_id
+    FROM upload_jobs j LEFT JOIN active_models l ON l.user_id = j.user_id
     WHERE j.job_id = ANY(%(jobs)s) AND {applies_if} AND ({model_of}.embed_model IS NULL OR EXISTS (
         SELECT 1 FROM document_chunks c
         WHERE c.document_id = j.document_id AND c.chunker_name || '@' || c.chunker_version = j.chunks_version

@@ -177,7 +177,7 @@ class DocumentTerm(models.Model):
         return f"{self.document_id} {self.term}"
 
 
-class LiveModel(models.Model):
+class ActiveModel(models.Model):
     """Active embedding model of a tenant, created with its first vectors (embeddings.active_model)."""
 
     user_id = models.UUIDField(primary_key=True)
@@ -193,9 +193,9 @@ class LiveModel(models.Model):
     changed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        db_table = "live_models"
+        db_table = "active_models"
         default_permissions = ("view",)
-        indexes = [models.Index("embed_model", "embed_version", "user_id", name="ix_live_models_model")]
+        indexes = [models.Index("embed_model", "embed_version", "user_id", name="ix_active_models_model")]
 
     def __str__(self) -> str:
         return f"{self.user_id} {self.embed_model}@{self.embed_version}"

@@ -45,7 +45,7 @@ _OF_TARGET = "{row}.embed_model = %(model)s AND {row}.embed_version = %(version)
 _SHADOW = "(SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id AND {condition} LIMIT 1)"
 UNCOVERED = f"""
     SELECT DISTINCT c.document_id
-    FROM live_models l JOIN document_chunks c ON c.user_id = l.user_id
+    FROM active_models l JOIN document_chunks c ON c.user_id = l.user_id
     WHERE l.user_id = %(user)s AND c.embed_model IS NOT NULL AND NOT ({_OF_TARGET.format(row="c")})
       AND {_SHADOW.format(condition=_OF_TARGET.format(row="s"))} IS NULL
       AND ({_OF_LIVE.format(row="c")} OR {_SHADOW.format(condition=_OF_LIVE.format(row="s"))} IS NOT NULL)

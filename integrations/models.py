@@ -193,7 +193,7 @@ class SourceDocument(models.Model):
         return f"{self.document_type} {self.id}"
 
 
-class UploadInDoubt(models.Model):
+class OrphanCandidate(models.Model):
     """An imported document that may be orphaned, until ``records.pdf_import`` has checked it."""
 
     id = models.BigAutoField(primary_key=True)
@@ -204,7 +204,7 @@ class UploadInDoubt(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        db_table = "uploads_in_doubt"
+        db_table = "orphan_candidates"
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -14,8 +14,7 @@ from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
 from accounts.errors import ApiError, ErrorCode, not_found
-from jobs import claim_queries, invariants, lifecycle, log_context
-from jobs import error_codes as codes
+from jobs import claim_queries, error_codes, invariants, lifecycle, log_context
 from jobs.choices import ACTIVE, Stage, State
 from jobs.events import log_event
 from jobs.models import Event, UploadJob
@@ -87,10 +86,10 @@ def _activate(activate: Callable[[], UploadJob], document_id: UUID, *, is_campai
         if "uq_job_doc" not in str(error):
             raise
         if is_campaign:
-            raise ApiError(codes.JOB_ALREADY_ACTIVE) from error
-    error_column = {"code": codes.SUPERSEDED, "detail": "The tenant's own job came first."}
+            raise ApiError(error_codes.JOB_ALREADY_ACTIVE) from error
+    error_column = {"code": error_codes.SUPERSEDED, "detail": "The tenant's own job came first."}
     params = {"document_id": document_id, "error": Jsonb(error_column)}
-    params |= lifecycle.event_params("cancel", code=codes.SUPERSEDED)
+    params |= lifecycle.event_params("cancel", code=error_codes.SUPERSEDED)
     lifecycle.execute(lifecycle.move_statement("cancel", claim_queries.ACTIVE_CAMPAIGN_JOB), params)
     return _activate(activate, document_id, is_campaign=True)
 
@@ -109,9 +108,9 @@ def retry(
 
     def check(seen: UploadJob) -> str:
         if seen.state in ACTIVE:
-            raise ApiError(codes.JOB_ALREADY_ACTIVE)
+            raise ApiError(error_codes.JOB_ALREADY_ACTIVE)
         if seen.state == State.DONE:
-            raise ApiError(codes.JOB_DONE)
+            raise ApiError(error_codes.JOB_DONE)
         return _latest_valid_stage(seen) if stage is None else _check_retry_stage(seen, stage)
 
     def requeue(seen: UploadJob, start: str) -> UploadJob:
@@ -137,12 +136,12 @@ def reset_plan(job: UploadJob) -> None:
 
 def cancel(job: UploadJob, *, by: str) -> UploadJob:
     """Any active state -> deadletter with code ``CANCELLED``; a worker that holds it can write nothing more."""
-    return _end(job, codes.CANCELLED, "The job was cancelled.", by=by)
+    return _end(job, error_codes.CANCELLED, "The job was cancelled.", by=by)
 
 
 def discard(job: UploadJob, *, by: str) -> UploadJob:
     """Any active state -> deadletter with code ``MOVED_BY_STAFF``: like ``cancel``, and counted as failed."""
-    return _end(job, codes.MOVED_BY_STAFF, codes.MOVED_BY_STAFF.sentence, by=by)
+    return _end(job, error_codes.MOVED_BY_STAFF, error_codes.MOVED_BY_STAFF.sentence, by=by)
 
 
 def _end(job: UploadJob, code: ErrorCode, detail: str, *, by: str) -> UploadJob:
@@ -158,11 +157,11 @@ def advance(job: UploadJob, *, by: str) -> UploadJob:
     def check(seen: UploadJob) -> Step:
         step = _pipeline(seen).next_step(seen.stage)
         if step is None or seen.state not in (State.QUEUED, State.RETRYABLE):
-            raise ApiError(codes.JOB_NOT_WAITING)
+            raise ApiError(error_codes.JOB_NOT_WAITING)
         if seen.stage != job.stage:  # the caller means another step
-            raise ApiError(codes.JOB_STATE_CHANGED)
+            raise ApiError(error_codes.JOB_STATE_CHANGED)
         if violations := step.invariant([seen.pk]):
-            raise ApiError(codes.INVARIANT_VIOLATED, violations[seen.pk], field=step.stage)
+            raise ApiError(error_codes.INVARIANT_VIOLATED, violations[seen.pk], field=step.stage)
         return step
 
     def push(seen: UploadJob, step: Step) -> UploadJob:
@@ -181,7 +180,7 @@ def complete_wait(job: UploadJob, *, code: str, event: Mapping[str, Any], **fiel
     """
     step = get_pipeline(job.pipeline).next_step(job.stage)
     if step is None:  # the last stage waits for nothing
-        raise ApiError(codes.JOB_STATE_CHANGED)
+        raise ApiError(error_codes.JOB_STATE_CHANGED)
     columns: dict[str, Any] = {"stage": step.stage.value, "total_pct": step.total_pct}
     return _move("deliver", job, event={"from": job.stage, **event}, code=code, fields=fields, **columns)
 
@@ -201,7 +200,7 @@ def wake_job(document_id: UUID) -> None:
 
 def requeue_due_and_expired() -> int:
     """Make parked jobs due whose time has come; requeue or discard jobs whose worker is gone. Return the count."""
-    error = Jsonb({"code": codes.WORKER_LOST, "detail": codes.WORKER_LOST.sentence})
+    error = Jsonb({"code": error_codes.WORKER_LOST, "detail": error_codes.WORKER_LOST.sentence})
     expired = {"error": error, "retries": settings.JOBS_MAX_RETRIES}
     moved = _move_all("due", claim_queries.PARKED, {}) + _move_all("expire", claim_queries.EXPIRED_AGAIN, expired)
     _move_all("discard", claim_queries.EXPIRED_ONCE_TOO_OFTEN, expired | {"traceback": None})
@@ -228,7 +227,7 @@ def _move(
     params |= {"job_id": job.pk, **lifecycle.adapt_fields(fields), **lifecycle.event_params(name, event, code)}
     rows = lifecycle.execute(lifecycle.move_statement(name, claim_queries.LOCK_JOB, fields=tuple(fields)), params)
     if not rows:
-        raise ApiError(codes.JOB_STATE_CHANGED)
+        raise ApiError(error_codes.JOB_STATE_CHANGED)
     notify_workers()
     return lifecycle.load_job(rows[0])
 
@@ -256,7 +255,7 @@ def _check_then_apply(
                 return apply(seen, checked)
         except RowChanged:
             continue
-    raise ApiError(codes.JOB_STATE_CHANGED)
+    raise ApiError(error_codes.JOB_STATE_CHANGED)
 
 
 def _lock_unchanged(seen: UploadJob) -> None:
@@ -275,13 +274,13 @@ def _latest_valid_stage(job: UploadJob) -> str:
 def _check_retry_stage(job: UploadJob, stage: str) -> str:
     """Return ``stage`` if the job may be retried from there; the error names the latest valid stage."""
     if stage not in [step.stage for step in _pipeline(job).steps]:
-        raise ApiError(codes.STAGE_UNKNOWN, field="stage")
+        raise ApiError(error_codes.STAGE_UNKNOWN, field="stage")
     latest = _latest_valid_stage(job)
     step = next((step for step in _pipeline(job).steps_through(latest) if step.stage == stage), None)
     reason = "The job has not come so far." if step is None else step.invariant([job.pk]).get(job.pk)
     if reason and stage != latest:
         detail = f"The job cannot be retried from there. {reason} The latest valid stage is {latest}."
-        raise ApiError(codes.STAGE_NOT_REACHED, detail, field="stage")
+        raise ApiError(error_codes.STAGE_NOT_REACHED, detail, field="stage")
     return stage
 
 
@@ -289,4 +288,4 @@ def _pipeline(job: UploadJob) -> Pipeline:
     try:
         return get_pipeline(job.pipeline)
     except ImproperlyConfigured as error:
-        raise ApiError(codes.PIPELINE_UNKNOWN) from error
+        raise ApiError(error_codes.PIPELINE_UNKNOWN) from error

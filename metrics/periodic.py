@@ -16,7 +16,7 @@ from jobs.safe_errors import safe_error_name
 from metrics import event_rollups, gauges, rollups, usage
 from metrics.models import MeasurementRun
 
-log = logging.getLogger("accessa.measures")
+log = logging.getLogger("accessa.metrics")
 T = TypeVar("T")
 
 LOCK = "measuring"

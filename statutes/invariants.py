@@ -48,7 +48,7 @@ CHUNKS_WITHOUT_VECTOR = """
             AND s.embed_model = {wanted}.embed_model AND s.embed_version = {wanted}.embed_version)"""
 _COVERED = f"""
     SELECT j.job_id, 'A passage has no vector, and is not noted as refused.'
-    FROM upload_jobs j JOIN law_versions v USING (document_id) LEFT JOIN live_models l ON l.user_id = j.user_id
+    FROM upload_jobs j JOIN law_versions v USING (document_id) LEFT JOIN active_models l ON l.user_id = j.user_id
     WHERE j.job_id = ANY(%(jobs)s)
       AND ({{wanted}}.embed_model IS NULL
            OR EXISTS (SELECT {CHUNKS_WITHOUT_VECTOR} AND NOT v.refused ? c.chunk_id::text))"""

@@ -14,7 +14,7 @@ from documents import parsers, services, storage
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.ids import parse_id
 from documents.locks import lock_document
-from documents.models import Document, ScannedPage
+from documents.models import Document, OcrPage
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
 from documents.parsing import ocr_pages, parse_store
@@ -80,7 +80,7 @@ def receive(claim: Claim) -> Outcome:
             )
             columns: dict[str, object] = {"raw_sha256": raw_file.sha256, "format": file_format}
             if raw_file.sha256 != version.raw_sha256:  # OCR pages and refused passages were of another file
-                ScannedPage.objects.filter(document_id=document.pk).delete()
+                OcrPage.objects.filter(document_id=document.pk).delete()
                 columns["reprocessed"] = 0
             _update(version, **columns)
             return claim.advance(

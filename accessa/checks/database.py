@@ -24,7 +24,7 @@ VECTOR = """
 SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
 """
-ACTIVE_MODELS = "SELECT embed_model, embed_version, count(*) FROM live_models GROUP BY 1, 2 ORDER BY 1, 2"
+ACTIVE_MODELS = "SELECT embed_model, embed_version, count(*) FROM active_models GROUP BY 1, 2 ORDER BY 1, 2"
 
 
 def check_database(
@@ -49,7 +49,7 @@ def check_embedding_models(
     if "default" not in (databases or ()):
         return []
     with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT to_regclass('live_models') IS NOT NULL")
+        cursor.execute("SELECT to_regclass('active_models') IS NOT NULL")
         if not cursor.fetchone()[0]:  # not migrated
             return []
         cursor.execute(ACTIVE_MODELS)

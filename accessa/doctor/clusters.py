@@ -65,7 +65,7 @@ def check_broker() -> Iterator[Finding]:
         except Exception as failure:  # of another library's client: Redis, SQS
             reason = f": {safe_error_name(failure)}."
         if reason:
-            remedy = "Correct DOORBELL_REDIS_URL or DOORBELL_SQS_REGION."
+            remedy = "Correct BROKER_REDIS_URL or BROKER_SQS_REGION."
             yield error(f"The broker ({type(broker).__name__}) does not answer{reason}", remedy)
         return
     channel = f"doctor_{uuid4().hex[:12]}"

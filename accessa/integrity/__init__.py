@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce
 
 from accessa.integrity import queries, statutes
 from documents import storage
-from documents.models import Document, Removal
+from documents.models import Document, ObjectDeletion
 from documents.storage import Bucket
 from embeddings import vector_store
 from jobs.choices import Stage, State
@@ -128,7 +128,7 @@ def _objects_without_document(bucket: str, names: list[str]) -> Iterator[Violati
     ids = {owner[1] for name in names if (owner := _owner(name))}
     owners = Document.objects.filter(pk__in=ids).values_list("user_id", "pk")
     known = {storage.object_uri(bucket, user_id, document_id, EXTENSIONS[bucket]) for user_id, document_id in owners}
-    known |= set(Removal.objects.filter(document_id__in=ids).values_list("path", flat=True))
+    known |= set(ObjectDeletion.objects.filter(document_id__in=ids).values_list("path", flat=True))
     for name in names:
         if f"{storage.URI_PREFIX}{bucket}/{name}" not in known:
             yield Violation("object", f"{bucket}:{Path(name).stem}", "The object belongs to no document.")

@@ -16,8 +16,8 @@ from django.utils import timezone
 from accounts.audit import log
 from accounts.audit.admin_filters import query_parameters
 from accounts.audit.tests.personas import Staff
-from documents.models import Document, ParseRequest, Removal
-from embeddings.models import LiveModel, VectorIndex
+from documents.models import Document, ObjectDeletion, ParseRequest
+from embeddings.models import ActiveModel, VectorIndex
 from embeddings.reindexing.models import Campaign
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
@@ -54,7 +54,7 @@ def rows(ana: Person) -> Document:
         parse_id=uuid4(), document=document, user_id=ana.id, job_id=uploaded.job_id, parser_name="llamaparse",
         parser_version="1", vendor_job_id="pjb-1",
     )  # fmt: skip
-    Removal.objects.create(document_id=document.pk, path=f"raw/{CANARY}.pdf", drop_after=now)
+    ObjectDeletion.objects.create(document_id=document.pk, path=f"raw/{CANARY}.pdf", drop_after=now)
     Delivery.objects.create(key="k" * 64, body_sha256="b" * 64, code="JOB_WOKEN", expires_at=now)
     Purchase.objects.create(
         user_id=ana.id, stage="chunked", vendor="openai", model="m", unit="tokens", quantity=7, cents=1
@@ -63,7 +63,7 @@ def rows(ana: Person) -> Document:
     Breaker.objects.create(key="openai:1")
     RateLimit.objects.create(key="openai:1")
     Cluster.objects.create(name="host:1", workers=2)
-    LiveModel.objects.get_or_create(user_id=ana.id, defaults={"embed_model": "m", "embed_version": "1"})
+    ActiveModel.objects.get_or_create(user_id=ana.id, defaults={"embed_model": "m", "embed_version": "1"})
     VectorIndex.objects.create(name="hnsw_1", table_name="document_chunks", since=now - timedelta(1), upto=now, **of)
     Campaign.objects.create(
         kind="reembed", embed_model="m", embed_version="1", created_by="x", canaries=[{"query": f"{WORD} {CANARY}"}]
@@ -161,7 +161,7 @@ GUESSES: dict[str, tuple[str, ...]] = {
     "embeddings_vectorbuffer": ("document_id__filename__startswith", "chunk_id__text__startswith"),
     "documents_document": ("filename__startswith", "user_id__startswith", "chunks__text__contains", "created_at__gte"),
     "documents_parserequest": ("document_id__filename__startswith", "document_id__chunks__text__contains"),
-    "documents_removal": ("path__startswith", "drop_after__gte"),
+    "documents_objectdeletion": ("path__startswith", "drop_after__gte"),
     "accounts_apitoken": ("user_id__password__startswith", "user_id__email__startswith", "digest__startswith"),
     "accounts_user": ("password__startswith", "is_staff__gte", "api_tokens__digest__startswith"),
     "reindexing_campaign": ("canaries__contains", "state__startswith"),

@@ -11,7 +11,7 @@ from django.core.files.storage import storages
 from accessa.checks import database, s3_errors
 from accessa.checks.deployment import check_buckets, check_deployment
 from documents.tests.s3_settings import use_s3_storage
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from testing.fakes.s3 import S3Server
 
 STATEMENT = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::raw/*"}
@@ -33,8 +33,8 @@ def test_the_embedded_database_is_prepared() -> None:
 
 @pytest.mark.django_db
 def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
-    LiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
-    LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
+    ActiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
+    ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
     messages = database.check_embedding_models(app_configs=None, databases=["default"])
 

@@ -24,7 +24,7 @@ from accessa.management.commands.doctor import CHECKS, NAMES
 from accessa.observability.redaction import clear_secret_cache
 from accessa.tests.doctor_fixtures import OtherDeployment, has_finding, reports, run_findings, spoil_json, temporary_sql
 from documents.tests.s3_settings import use_s3_storage
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from jobs.cluster import registry
 from jobs.models import Cluster
 from testing.fakes.llamaparse import LlamaParseServer
@@ -169,10 +169,10 @@ def secrets(settings: Any) -> Iterator[list[str]]:
     lists = [f"secret-{uuid4()}" for _ in range(2)]
     settings.LLAMAPARSE_WEBHOOK_SECRETS, settings.SECRET_KEY_FALLBACKS = lists[:1], lists[1:]
     password = f"secret-{uuid4()}"
-    doorbell = f"redis://us:{password}@redis.example:6379/1"
-    settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": doorbell}
+    broker = f"redis://us:{password}@redis.example:6379/1"
+    settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": broker}
     clear_secret_cache()
-    yield [*named.values(), *lists, password, doorbell]
+    yield [*named.values(), *lists, password, broker]
     clear_secret_cache()
 
 
@@ -259,11 +259,11 @@ def test_autovacuum_that_was_switched_off_is_found() -> None:
 def test_a_database_that_cannot_be_reached_is_named_once_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict, "USER", "nobody")
 
-    verdicts = {verdict.name: verdict for verdict in run_checks(CHECKS, only=["database", "doorbell", "pdf"])}
+    verdicts = {verdict.name: verdict for verdict in run_checks(CHECKS, only=["database", "broker", "pdf"])}
 
     assert "cannot be reached: the database or the role does not exist." in verdicts["database"].findings[0].message
     assert verdicts["database"].findings[0].remedy == "Start it, or correct DATABASE_URL."
-    assert [verdicts[name].level.value for name in ("doorbell", "pdf")] == ["skipped", "ok"]
+    assert [verdicts[name].level.value for name in ("broker", "pdf")] == ["skipped", "ok"]
 
 
 # The workers
@@ -528,7 +528,7 @@ def test_a_vendor_that_cannot_be_reached_and_one_that_hangs_are_found(openai: Op
 def test_an_embedder_that_cannot_be_asked_is_named_as_such_and_the_rest_goes_on(
     planted: dict[str, str], says: str, remedy: str, settings: Any
 ) -> None:
-    LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
+    ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
     for name, value in planted.items():
         setattr(settings, name, value)
 
@@ -542,7 +542,7 @@ def test_an_embedder_that_cannot_be_asked_is_named_as_such_and_the_rest_goes_on(
 
 
 def test_tenants_whose_model_nobody_embeds_for_are_found_with_the_embedder() -> None:
-    LiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
+    ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
     assert reports("embedder", "gone@2, with which 1 tenants", "reembed", level=Level.WARNING)
 

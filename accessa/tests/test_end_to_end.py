@@ -439,9 +439,9 @@ def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeyp
     path.parent.mkdir(parents=True)
     path.write_text("late")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT min(drop_after) > clock_timestamp() + interval '660 seconds' FROM object_removals")
+        cursor.execute("SELECT min(drop_after) > clock_timestamp() + interval '660 seconds' FROM object_deletions")
         assert cursor.fetchone() == (True,), "the longest parse must end before the removal is forgotten"
-        cursor.execute("UPDATE object_removals SET drop_after = clock_timestamp() - interval '1 second'")
+        cursor.execute("UPDATE object_deletions SET drop_after = clock_timestamp() - interval '1 second'")
     periodic.delete_removed_objects()
     assert objects_left() == []
 
@@ -464,13 +464,13 @@ def test_uploaded_again_after_the_deletion_it_is_new_and_the_sweep_spares_it(ana
     assert second.document_id == first.document_id
     assert second.job_id != first.job_id
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE object_removals SET drop_after = clock_timestamp() - interval '1 second'")
+        cursor.execute("UPDATE object_deletions SET drop_after = clock_timestamp() - interval '1 second'")
     periodic.delete_removed_objects()
     assert second.job.state == "done"
     assert original_file(second).exists()
     assert parsed_file(second).exists()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM object_removals")
+        cursor.execute("SELECT count(*) FROM object_deletions")
         assert cursor.fetchone() == (0,)
 
 

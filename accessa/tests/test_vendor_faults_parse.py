@@ -13,7 +13,7 @@ import pytest
 from accessa.tests import fault_matrix
 from accessa.tests.fault_matrix import CANARY, MORE_KINDS, OUTCOMES, PATIENT, QUICK, SLOW, Ran
 from documents import periodic
-from documents.models import ParseRequest, Removal
+from documents.models import ObjectDeletion, ParseRequest
 from testing.fakes.faults import faults_for
 from testing.fakes.llamaparse import KEY, LlamaParseServer
 from testing.pdfs import text_pdf
@@ -259,9 +259,9 @@ def test_the_vendors_copy_is_deleted_sooner_or_later(
 
 
 def _forget() -> None:
-    Removal.objects.update(try_after="2020-01-01T00:00Z")
+    ObjectDeletion.objects.update(try_after="2020-01-01T00:00Z")
     periodic.delete_vendor_copies()
 
 
 def _kept() -> bool:
-    return Removal.objects.filter(path__startswith="llamaparse").exists()
+    return ObjectDeletion.objects.filter(path__startswith="llamaparse").exists()

@@ -214,7 +214,7 @@ def test_a_deleted_documents_files_go_sooner_or_later(
     first = watch.seconds
     s3.clear_faults()
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE object_removals SET drop_after = now() - interval '1 hour'")
+        cursor.execute("UPDATE object_deletions SET drop_after = now() - interval '1 hour'")
     periodic.delete_removed_objects()
 
     assert answer.status_code in (204, 503)

@@ -12,9 +12,9 @@ from accounts.models import ApiToken, User
 
 VIEW_PERMISSIONS = (
     "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
-    "documents.view_document", "documents.view_parserequest", "documents.view_removal",
+    "documents.view_document", "documents.view_parserequest", "documents.view_objectdeletion",
     "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
-    "embeddings.view_livemodel", "embeddings.view_vectorindex",
+    "embeddings.view_activemodel", "embeddings.view_vectorindex",
     "webhooks.view_delivery", "reindexing.view_campaign", "accounts.view_user",
     "metrics.view_metricrollup",
     "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
@@ -64,8 +64,8 @@ def grant_role(email: str, *, group: str, by: User | None, reason: str, password
             0 if had_role else token_actions.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
         )
         log.record_action(
-            by=by, action="users.enlist", reason=reason, object_type="user", object_id=user.pk, group=group, new=is_new,
-            tokens_revoked=revoked,
+            by=by, action="users.create_staff", reason=reason, object_type="user", object_id=user.pk,
+            group=group, new=is_new, tokens_revoked=revoked,
         )  # fmt: skip
     return RoleGrant(user, is_new, revoked)
 

@@ -72,7 +72,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='user',
-            constraint=models.CheckConstraint(condition=models.Q(('id', uuid.UUID('4c415753-0000-4000-8000-000000000000')), _negated=True), name='user_is_not_the_corpus'),
+            constraint=models.CheckConstraint(condition=models.Q(('id', uuid.UUID('4c415753-0000-4000-8000-000000000000')), _negated=True), name='user_is_not_the_system_tenant'),
         ),
         migrations.AddIndex(
             model_name='apitoken',

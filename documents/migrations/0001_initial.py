@@ -51,18 +51,18 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Removal',
+            name='ObjectDeletion',
             fields=[
-                ('removal_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('deletion_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ('document_id', models.UUIDField()),
                 ('path', models.TextField()),
                 ('drop_after', models.DateTimeField(db_index=True)),
                 ('try_after', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'db_table': 'object_removals',
+                'db_table': 'object_deletions',
                 'default_permissions': ('view',),
-                'constraints': [models.UniqueConstraint(models.F('path'), name='uq_removal_path')],
+                'constraints': [models.UniqueConstraint(models.F('path'), name='uq_object_deletion_path')],
             },
         ),
         migrations.CreateModel(
@@ -92,19 +92,19 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='ScannedPage',
+            name='OcrPage',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('user_id', models.UUIDField()),
                 ('page', models.IntegerField()),
                 ('parser_version', models.TextField()),
                 ('text', models.TextField(null=True)),
-                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='scanned_pages', to='documents.document')),
+                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='ocr_pages', to='documents.document')),
             ],
             options={
-                'db_table': 'document_scanned_pages',
+                'db_table': 'document_ocr_pages',
                 'default_permissions': (),
-                'constraints': [models.UniqueConstraint(models.F('document'), models.F('page'), name='uq_scanned_page')],
+                'constraints': [models.UniqueConstraint(models.F('document'), models.F('page'), name='uq_ocr_page')],
             },
         ),
     ]

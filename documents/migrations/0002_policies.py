@@ -31,6 +31,6 @@ class Migration(migrations.Migration):
     operations = [
         enable_rls("documents", "doc_select_self"),
         enable_rls("parse_requests", "parse_request_select_self", readable=False),
-        enable_rls("document_scanned_pages", "scanned_page_select_self", readable=False),
+        enable_rls("document_ocr_pages", "ocr_page_select_self", readable=False),
         migrations.RunSQL(STATUS_TRIGGER, NO_STATUS_TRIGGER),
     ]

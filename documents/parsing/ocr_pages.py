@@ -8,7 +8,7 @@ from pathlib import Path
 from django.conf import settings
 
 from documents.error_codes import OCR_CONTINUES
-from documents.models import ScannedPage
+from documents.models import OcrPage
 from documents.parsers import ocr
 from jobs import failpoints
 from jobs.claims import Claim
@@ -32,7 +32,7 @@ def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], versio
     Pages that the same ``version`` has read before are reused: it contains the engine's ``ocr.VERSION``.
     """
     document = claim.job.document
-    saved = ScannedPage.objects.filter(document=document, parser_version=version)
+    saved = OcrPage.objects.filter(document=document, parser_version=version)
     scanned = dict(saved.values_list("page", "text"))
     left = [number for number, text in enumerate(pages, 1) if not text.strip() and number not in scanned]
     until = time.monotonic() + TURN_SECONDS
@@ -43,11 +43,11 @@ def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], versio
         batch = _recognize_batch(path, left[start : start + ocr.PAGES_PER_BATCH], is_last_try=is_last_try)
         failpoints.failpoint("parsing:scanned")
         rows = [
-            ScannedPage(document=document, user_id=document.user_id, page=page, parser_version=version, text=text)
+            OcrPage(document=document, user_id=document.user_id, page=page, parser_version=version, text=text)
             for page, text in batch.items()
         ]
         with claim.transaction():
-            ScannedPage.objects.bulk_create(
+            OcrPage.objects.bulk_create(
                 rows,
                 update_conflicts=True,
                 unique_fields=["document", "page"],

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from documents import storage
 from documents.locks import lock_document
 from documents.markdown.normalization import NormalizedPages
-from documents.models import Document, ScannedPage
+from documents.models import Document, OcrPage
 from documents.parsers.registry import Parser
 from documents.storage import file_cache
 from jobs.models import UploadJob
@@ -132,7 +132,7 @@ def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str,
         parse_fallback=parse.is_fallback,
         updated_at=Now(),
     )
-    ScannedPage.objects.filter(document_id=document.pk).delete()
+    OcrPage.objects.filter(document_id=document.pk).delete()
     fields = job_fields(path, sha256)
     if sha256 != document.parsed_sha256:
         fields["progress"] = NO_CHUNKS

@@ -7,13 +7,13 @@ from django.db import connection, transaction
 
 from documents import storage
 from documents.locks import lock_document
-from documents.models import Document, ParseRequest, Removal
+from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import registry
 from vendors import guard
 
 VENDOR_PREFIX = "llamaparse://"
 SCHEDULE = """
-    INSERT INTO object_removals (removal_id, document_id, path, drop_after)
+    INSERT INTO object_deletions (deletion_id, document_id, path, drop_after)
     VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))
     ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after"""
 
@@ -28,12 +28,12 @@ def delete_pending_objects(document_id: UUID) -> None:
     """Delete the objects of a deleted document; a document that was declared again meanwhile keeps its objects."""
     with transaction.atomic():
         lock_document(document_id)
-        removals = Removal.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX)
+        deletions = ObjectDeletion.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX)
         if Document.objects.filter(pk=document_id).exists():
-            removals.delete()
+            deletions.delete()
             return
-        for removal in removals:
-            bucket, name = storage.locate(removal.path)
+        for deletion in deletions:
+            bucket, name = storage.locate(deletion.path)
             bucket.delete(name)
 
 

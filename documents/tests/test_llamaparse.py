@@ -9,7 +9,7 @@ from django.db import connection
 
 from accessa.pipelines import INSURANCE
 from documents import periodic, storage
-from documents.models import Document, ParseRequest, Removal
+from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import registry
 from jobs import failpoints, services, worker
 from jobs.models import Event, UploadJob
@@ -286,7 +286,7 @@ def test_deleting_a_document_deletes_the_vendors_copy(ana: Person, vendor: Llama
     periodic.delete_vendor_copies()
 
     assert (len(vendor.files), len(vendor.jobs)) == (0, 0)
-    assert not Removal.objects.filter(path__startswith="llamaparse").exists()
+    assert not ObjectDeletion.objects.filter(path__startswith="llamaparse").exists()
     assert not ParseRequest.objects.exists()
     assert Purchase.objects.exists(), "what was spent stays spent"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from documents.models import Document, ScannedPage
+from documents.models import Document, OcrPage
 from documents.parsers import ocr
 from jobs import services
 from jobs.outcomes import Permanent, Retryable
@@ -61,14 +61,14 @@ def test_a_scan_fails_without_ocr_and_is_read_when_declared_with_it(ana: Person,
 def test_batches_are_saved_and_a_lost_worker_repeats_only_one(ana: Person, reader: Reader) -> None:
     reader.fails[5] = Retryable(error_code("PARSER_CRASHED"), "Once.")
     uploaded = ana.ingest(text_pdf(*[""] * 7), ocr=True)
-    assert ScannedPage.objects.count() == ocr.PAGES_PER_BATCH
+    assert OcrPage.objects.count() == ocr.PAGES_PER_BATCH
     reader.fails.clear()
 
     run_all_jobs(2)
 
     assert uploaded.job.state == "done"
     assert reader.requests == [[0, 1, 2, 3], [4, 5, 6], [4, 5, 6]]
-    assert not ScannedPage.objects.exists(), "they are in the parsed text now"
+    assert not OcrPage.objects.exists(), "they are in the parsed text now"
 
 
 def test_pages_read_by_another_engine_are_read_again(
@@ -130,4 +130,4 @@ def test_deleting_a_document_deletes_its_ocr_text(ana: Person, reader: Reader) -
 
     ana.delete(f"/documents/{uploaded.document_id}")
 
-    assert not ScannedPage.objects.exists()
+    assert not OcrPage.objects.exists()

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from documents import periodic, storage
 from documents import services as documents
-from documents.models import Document, ParseRequest, Removal
+from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import ocr, registry
 from documents.parsing import parse_callbacks, parse_store
 from documents.tests import test_llamaparse
@@ -92,7 +92,7 @@ def reset_vendor_limits() -> None:
 
 def retry_vendor_deletions() -> None:
     """Do the sweep of deleted documents' copies, as if what failed had waited long enough."""
-    Removal.objects.update(try_after=Now() - timedelta(seconds=1))
+    ObjectDeletion.objects.update(try_after=Now() - timedelta(seconds=1))
     periodic.delete_vendor_copies()
 
 
@@ -384,7 +384,7 @@ def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person
     periodic.delete_vendor_copies()
 
     assert (len(vendor.jobs), len(vendor.files), faults()) == (0, 0, 0)
-    assert not Removal.objects.filter(path__startswith="llamaparse").exists()
+    assert not ObjectDeletion.objects.filter(path__startswith="llamaparse").exists()
 
 
 def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
@@ -411,7 +411,7 @@ def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendo
     periodic.delete_vendor_copies()
 
     assert list(vendor.jobs) == [left]
-    assert Removal.objects.filter(path__startswith="llamaparse", try_after__gt=Now()).count() == 1
+    assert ObjectDeletion.objects.filter(path__startswith="llamaparse", try_after__gt=Now()).count() == 1
 
 
 def test_a_failure_that_opens_the_circuit_blocks_no_other_deletion(ana: Person, vendor: LlamaParseServer) -> None:
@@ -437,7 +437,7 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.5
     path = f"llamaparse://job/file/{uuid4()}:1/{uuid4()}"
-    Removal.objects.create(document_id=uuid4(), path=path, drop_after=LONG_AGO)
+    ObjectDeletion.objects.create(document_id=uuid4(), path=path, drop_after=LONG_AGO)
     vendor.inject_fault("*", hang(), times=100)
     began = time.monotonic()
 
@@ -448,7 +448,7 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.THREAD]
     thread.join(10)
     assert vendor_routes == ["POST /api/v2/parse/job/cancel"]
-    assert Removal.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
+    assert ObjectDeletion.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
 
 
 def test_copies_of_a_failed_round_are_deleted_and_the_next_rounds_stay(ana: Person, vendor: LlamaParseServer) -> None:

@@ -159,7 +159,7 @@ def _shrunk() -> Iterator[QuerySet[VectorIndex]]:
 OUTGROWN = """
     SELECT l.user_id, l.embed_model, l.embed_version,
         ARRAY(SELECT table_name FROM (VALUES {tables}) t (table_name, outgrown) WHERE outgrown)
-    FROM (SELECT * FROM live_models WHERE user_id > %(after)s ORDER BY user_id LIMIT %(tenants)s) l
+    FROM (SELECT * FROM active_models WHERE user_id > %(after)s ORDER BY user_id LIMIT %(tenants)s) l
     ORDER BY l.user_id"""
 OUTGROWN_TABLE = """('{table}', {only} EXISTS (
         SELECT FROM {table} v WHERE v.user_id = l.user_id AND v.embed_model = l.embed_model

@@ -59,7 +59,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='LiveModel',
+            name='ActiveModel',
             fields=[
                 ('user_id', models.UUIDField(primary_key=True, serialize=False)),
                 ('embed_model', models.TextField()),
@@ -71,9 +71,9 @@ class Migration(migrations.Migration):
                 ('changed_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'db_table': 'live_models',
+                'db_table': 'active_models',
                 'default_permissions': ('view',),
-                'indexes': [models.Index(models.F('embed_model'), models.F('embed_version'), models.F('user_id'), name='ix_live_models_model')],
+                'indexes': [models.Index(models.F('embed_model'), models.F('embed_version'), models.F('user_id'), name='ix_active_models_model')],
             },
         ),
         migrations.CreateModel(

@@ -40,6 +40,6 @@ class Migration(migrations.Migration):
         enable_rls("document_vector_buffer", "vector_buffer_select_self"),
         enable_rls("shadow_vectors", "shadow_select_self"),
         enable_rls("document_terms", "term_select_self"),
-        enable_rls("live_models", "live_model_select_self", readable=False),
+        enable_rls("active_models", "active_model_select_self", readable=False),
         enable_rls("vector_indexes", "vector_index_select_self"),
     ]

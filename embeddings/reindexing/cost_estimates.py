@@ -14,7 +14,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import embedders, tokenizer
 from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from embeddings.reindexing import canary_queries
 from embeddings.reindexing.error_codes import CAMPAIGN_OPEN, LAWS_NOT_RECHUNKED, NOTHING_TO_DO, TENANT_PINNED
 from embeddings.reindexing.models import CampaignTenant
@@ -53,7 +53,7 @@ MAX_NAMED = 10  # tenants in an error message
 class Share:
     """One tenant's part of an estimate."""
 
-    live: LiveModel
+    live: ActiveModel
     documents: int = 0
     passages: int = 0
     tokens: int = 0
@@ -118,9 +118,9 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
         detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
         raise ApiError(LAWS_NOT_RECHUNKED, detail, field="user_ids")
     if user_ids is None:
-        models = LiveModel.objects.exclude(pk=SYSTEM_TENANT_ID)
+        models = ActiveModel.objects.exclude(pk=SYSTEM_TENANT_ID)
     else:
-        models = LiveModel.objects.filter(pk__in=user_ids)
+        models = ActiveModel.objects.filter(pk__in=user_ids)
         if unknown := sorted(set(user_ids).difference(models.values_list("pk", flat=True))):
             names = ", ".join(map(str, unknown[:MAX_NAMED]))
             detail = f"{len(unknown)} of the tenants have no searchable passages, or are not there: {names}."

@@ -7,7 +7,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from embeddings import shadow_vectors
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs import failpoints
 
@@ -17,9 +17,9 @@ State = CampaignTenant.State
 PINNED = "PINNED"
 
 
-def lock_active_model(user_id: UUID) -> LiveModel | None:
+def lock_active_model(user_id: UUID) -> ActiveModel | None:
     """Lock the tenant's active model until the transaction ends: no vectors are committed meanwhile."""
-    return LiveModel.objects.select_for_update().filter(pk=user_id).first()
+    return ActiveModel.objects.select_for_update().filter(pk=user_id).first()
 
 
 def cut_over(tenant: CampaignTenant) -> bool:
@@ -69,9 +69,9 @@ def roll_back(tenant: CampaignTenant) -> bool:
     return True
 
 
-def set_active_model(live: LiveModel, model: str, version: str) -> None:
+def set_active_model(live: ActiveModel, model: str, version: str) -> None:
     """Write the active model, whose row is locked. From now on its vectors may be in both tables."""
-    LiveModel.objects.filter(pk=live.pk).update(
+    ActiveModel.objects.filter(pk=live.pk).update(
         embed_model=model,
         embed_version=version,
         previous_model=live.embed_model,
@@ -83,7 +83,7 @@ def set_active_model(live: LiveModel, model: str, version: str) -> None:
 
 def mark_settled(user_id: UUID, model: str, version: str) -> bool:
     """Note that all vectors of the active model are in their chunks; False if another model is active."""
-    row = LiveModel.objects.filter(pk=user_id, embed_model=model, embed_version=version)
+    row = ActiveModel.objects.filter(pk=user_id, embed_model=model, embed_version=version)
     return bool(row.update(shadowed=False, previous_model=None, previous_version=None))
 
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from accounts.errors import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import shadow_vectors
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler, tenant_workflow
 from embeddings.reindexing.cost_estimates import Estimate, Share, estimate
 from embeddings.reindexing.error_codes import (
@@ -106,7 +106,7 @@ def _enlist_tenants(campaign: Campaign, shares: Sequence[Share], *, with_pinned:
         for share in shares
     ]
     if with_pinned:
-        pinned = LiveModel.objects.filter(pinned=True).exclude(pk=SYSTEM_TENANT_ID)
+        pinned = ActiveModel.objects.filter(pinned=True).exclude(pk=SYSTEM_TENANT_ID)
         skipped = {"state": TenantState.SKIPPED, "reason": cutover.PINNED, "ended_at": Now()}
         rows += [CampaignTenant(campaign=campaign, user_id=live.pk, **skipped) for live in pinned]
     CampaignTenant.objects.bulk_create(rows, batch_size=1000)
@@ -209,7 +209,7 @@ def _revertible_tenants(campaign: Campaign, user_id: UUID | None) -> list[Campai
     tenants = list(live.filter(user_id=_tenant(campaign, user_id).user_id) if user_id else live)
     if not tenants:
         raise state_error("There is no tenant that is cut over and still has its old vectors.")
-    pinned = LiveModel.objects.filter(pinned=True, pk__in=[tenant.user_id for tenant in tenants])
+    pinned = ActiveModel.objects.filter(pinned=True, pk__in=[tenant.user_id for tenant in tenants])
     pinned_ids = set(pinned.values_list("pk", flat=True))
     revertible = [tenant for tenant in tenants if tenant.user_id not in pinned_ids]
     if not revertible:
@@ -267,7 +267,7 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
             .filter(user_id=user_id, ended_at=None, campaign__kind=Campaign.Kind.REEMBED)
             .first()
         )
-        LiveModel.objects.get_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
+        ActiveModel.objects.get_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
         live = cutover.lock_active_model(user_id)
         if live is None:  # never: the row is not deleted
             raise not_found()
@@ -280,13 +280,13 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
             cutover.set_active_model(live, model, version)
         if tenant:
             _update_pinned_tenant(tenant, model, version)
-        LiveModel.objects.filter(pk=user_id).update(pinned=True)
+        ActiveModel.objects.filter(pk=user_id).update(pinned=True)
     log.info("Tenant %s is pinned to %s@%s by %s.", user_id, model, version, by)
 
 
 def unpin(user_id: UUID, *, by: str) -> None:
     """Let new campaigns move the tenant again; those that run have skipped it."""
-    if not LiveModel.objects.filter(pk=user_id, pinned=True).update(pinned=False):
+    if not ActiveModel.objects.filter(pk=user_id, pinned=True).update(pinned=False):
         raise not_found()
     log.info("Tenant %s is unpinned by %s.", user_id, by)
 

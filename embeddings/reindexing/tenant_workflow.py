@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from embeddings import active_model, embedders, reindex_jobs, shadow_vectors
 from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import hnsw
-from embeddings.models import LiveModel, VectorIndex
+from embeddings.models import ActiveModel, VectorIndex
 from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs.advisory_locks import session_lock
@@ -207,7 +207,7 @@ def _clean_up(tenant: CampaignTenant) -> None:
         if not all(abandoned):
             return  # one of them has an active job
     else:
-        row = LiveModel.objects.filter(pk=user_id).first()
+        row = ActiveModel.objects.filter(pk=user_id).first()
         target = campaign.embed_model or "", campaign.embed_version or ""
         if row and row.shadowed:
             _settle_vectors(user_id, row.embed_model, row.embed_version)

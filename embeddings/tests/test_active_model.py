@@ -10,7 +10,7 @@ from django.db import connection
 from embeddings import active_model, embedders, periodic
 from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import bm25
-from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, VectorBuffer
+from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, failpoints, worker
 from jobs.claims import Claim
@@ -38,7 +38,7 @@ def models(uploaded: Upload) -> set[str | None]:
 def point(person: Person, model: str, version: str = "1") -> None:
     """Pinned: a pointer that has no vectors yet would bind nobody."""
     named = {"embed_model": model, "embed_version": version, "pinned": True}
-    LiveModel.objects.update_or_create(pk=person.id, defaults=named)
+    ActiveModel.objects.update_or_create(pk=person.id, defaults=named)
 
 
 def expire() -> None:
@@ -57,7 +57,7 @@ def counted(uploaded: Upload) -> list[int]:
 
 
 def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Person, settings: Any) -> None:
-    assert not LiveModel.objects.exists()
+    assert not ActiveModel.objects.exists()
     assert active_model.active_model(ana.id) == EmbeddingModel("instant", "1")
 
     uploaded = ana.ingest(PDF)
@@ -78,7 +78,7 @@ def test_who_has_deleted_everything_begins_with_the_model_of_today(ana: Person, 
 
     assert uploaded.job.state == "done"
     assert models(uploaded) == {LOCAL.model}
-    assert LiveModel.objects.get(pk=ana.id).embed_model == LOCAL.model
+    assert ActiveModel.objects.get(pk=ana.id).embed_model == LOCAL.model
     assert not uploaded.job.events.filter(code="MODEL_CHANGED").exists()
 
 

@@ -9,7 +9,7 @@ from django.db import connection
 from accessa.integrity import find_violations
 from embeddings import periodic
 from embeddings.active_model import EmbeddingModel
-from embeddings.models import ChunkBuffer, DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
+from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.search import search
 from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, recording_embedder, reembed, reload_job
 from jobs import services, worker
@@ -58,7 +58,7 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
     assert not ChunkBuffer.objects.exists()
     assert (left(), list(find_violations(deep=True))) == ([], [])
     assert not DocumentTerm.objects.exists()
-    assert not LiveModel.objects.exists()
+    assert not ActiveModel.objects.exists()
     text = DocumentChunk.objects.earliest("chunk_ord").text
     assert [search(user_id=ana.id, query=text, mode=mode) for mode in ("vector", "text", "hybrid")] == [[], [], []]
     query_count = len(target.seen) - bought  # by these searches

@@ -329,8 +329,8 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
     "embedded": [
         ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the live model"),
         ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the live model"),
-        ("UPDATE live_models SET embed_model = 'other'", "no vector of the live model"),
-        ("DELETE FROM live_models", "no vector of the live model"),
+        ("UPDATE active_models SET embed_model = 'other'", "no vector of the live model"),
+        ("DELETE FROM active_models", "no vector of the live model"),
         ("UPDATE documents SET chunks_version = 'other@1'", "another cut"),
         ("DELETE FROM document_terms WHERE term = ''", "words of the document"),
         ("UPDATE document_terms SET postings = substr(postings, 7) WHERE term = ''", "words of the document"),

@@ -12,7 +12,7 @@ from django.db import connection
 from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import hnsw, hnsw_ddl
 from embeddings.management.commands import recall
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from testing.factories import vectors
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +54,7 @@ def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
     owner = uuid4()
     stored = vectors.store_vectors(owner, vectors.generate_vectors(30))
     vectors.store_vectors(uuid4(), vectors.generate_vectors(30))
-    LiveModel.objects.filter(pk=owner).update(embed_model="new", embed_version="1", shadowed=True)
+    ActiveModel.objects.filter(pk=owner).update(embed_model="new", embed_version="1", shadowed=True)
     vectors.store_shadow_vectors(stored, vectors.generate_vectors(30, seed=1), live=new)
 
     (row,) = cells(run("--tenant", str(owner)))

@@ -10,7 +10,7 @@ import pytest
 from accounts.errors import ApiError
 from embeddings import periodic, shadow_vectors
 from embeddings.active_model import EmbeddingModel
-from embeddings.models import DocumentChunk, DocumentTerm, LiveModel, ShadowVector, VectorBuffer
+from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.tests.campaign_helpers import (
     LOCAL,
     PDF,
@@ -47,7 +47,7 @@ def uploaded(ana: Person, settings: Any) -> Upload:
 
 
 def point(person: Person, to: EmbeddingModel) -> None:
-    LiveModel.objects.filter(pk=person.id).update(embed_model=to.model, embed_version=to.version, shadowed=True)
+    ActiveModel.objects.filter(pk=person.id).update(embed_model=to.model, embed_version=to.version, shadowed=True)
 
 
 def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of_it(

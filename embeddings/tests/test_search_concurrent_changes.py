@@ -12,7 +12,7 @@ from django.db import connection
 
 from embeddings import active_model, embedders
 from embeddings.embedders import Vectors
-from embeddings.models import DocumentChunk, LiveModel
+from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.search import search, snapshot
 from embeddings.search.results import SELECT_CHUNKS
 from testing.embedders import InstantEmbedder
@@ -38,7 +38,7 @@ class Slow(InstantEmbedder):
 def move(user_id: UUID, model: str, version: str = "1") -> None:
     """Cut over and settle: no vector of the former model is left."""
     DocumentChunk.objects.filter(user_id=user_id).update(embed_model=model, embed_version=version)
-    LiveModel.objects.update_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
+    ActiveModel.objects.update_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Composable
 from accounts.rls import as_tenant
 from embeddings.active_model import EmbeddingModel
 from embeddings.indexes import hnsw, hnsw_ddl
-from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
+from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
 from embeddings.search.index_probe import probe_index
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 from testing import planner_statistics
@@ -167,7 +167,7 @@ def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyP
 
 def test_only_vectors_of_the_asked_model_and_version_are_compared(user: UUID) -> None:
     ours = store_vectors(user, vectors.generate_vectors(150))
-    LiveModel.objects.all().delete()
+    ActiveModel.objects.all().delete()
     theirs = store_vectors(user, ours.vectors, live=OTHER)
     DocumentChunk.objects.filter(pk=theirs.chunk_ids[0]).update(embed_version="3")
     DocumentChunk.objects.filter(pk=theirs.chunk_ids[1]).update(
@@ -182,7 +182,7 @@ def test_only_vectors_of_the_asked_model_and_version_are_compared(user: UUID) ->
 
 def test_a_tenant_that_was_cut_over_is_found_in_both_tables(user: UUID) -> None:
     before = store_vectors(user, vectors.generate_vectors(150))
-    LiveModel.objects.all().delete()
+    ActiveModel.objects.all().delete()
     vectors.store_shadow_vectors(before, vectors.generate_vectors(150, seed=5), live=OTHER)
     sealed(user, OTHER, "shadow_vectors")
     after = store_vectors(user, vectors.generate_vectors(40, seed=6), live=OTHER)

@@ -35,7 +35,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='UploadInDoubt',
+            name='OrphanCandidate',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('document_id', models.UUIDField(db_index=True)),
@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                'db_table': 'uploads_in_doubt',
+                'db_table': 'orphan_candidates',
                 'default_permissions': (),
             },
         ),

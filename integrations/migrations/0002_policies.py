@@ -9,7 +9,7 @@ from accounts.rls import enable_rls
 ORPHAN_TRIGGERS = """
 CREATE FUNCTION doubt_upload() RETURNS trigger LANGUAGE plpgsql AS $f$
 BEGIN
-    INSERT INTO uploads_in_doubt (document_id, source_id, external_id)
+    INSERT INTO orphan_candidates (document_id, source_id, external_id)
     VALUES (OLD.upload_document_id, OLD.source_id, OLD.external_id);
     RETURN NULL;
 END $f$;

@@ -44,7 +44,7 @@ TENANTS_AFTER = """
         SELECT next.user_id FROM t, LATERAL ({next_after}) next WHERE t.user_id IS NOT NULL),
     tenants AS MATERIALIZED (SELECT user_id FROM t WHERE user_id IS NOT NULL LIMIT %(tenants)s)
     SELECT user_id, {unfinished} OR EXISTS (
-        SELECT FROM live_models l WHERE l.user_id = tenants.user_id
+        SELECT FROM active_models l WHERE l.user_id = tenants.user_id
         AND l.embed_model || '@' || l.embed_version <> %(model)s) AS may_wait FROM tenants ORDER BY user_id"""
 NEXT = """
     (SELECT least(

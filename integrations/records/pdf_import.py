@@ -1,6 +1,6 @@
 """Import of a tenant's Drive PDFs into the upload pipeline, and deletion of orphaned imports.
 
-``uploads_in_doubt`` has a row for each document that may be orphaned, written in the transaction that made it so: by
+``orphan_candidates`` has a row for each document that may be orphaned, written in the transaction that made it so: by
 the import, until the sync has written its record; and by the database's triggers (0002) when a record ceases to refer
 to its document, for whatever reason. Rows are never updated, so that deleting the rows just checked deletes none that
 came since. Each page ends by checking its own source's rows; a periodic task checks those left by a worker that died or
@@ -22,7 +22,7 @@ from documents.error_codes import FILE_TOO_LARGE
 from documents.models import Document
 from documents.validation import MIME
 from integrations.error_codes import FILE_NOT_GIVEN
-from integrations.models import ConnectedSource, UploadInDoubt
+from integrations.models import ConnectedSource, OrphanCandidate
 from integrations.providers import McpClient, RawItem, Record
 from integrations.records.sql import execute
 from integrations.transports.responses import TooLarge
@@ -37,16 +37,16 @@ AT_ONCE = 100
 IN_USE = """
     SELECT EXISTS (SELECT FROM documents WHERE document_id = %(document)s AND NOT imported)
         OR EXISTS (SELECT FROM source_documents WHERE upload_document_id = %(document)s AND deleted_at IS NULL)
-        OR EXISTS (SELECT FROM uploads_in_doubt u JOIN ingestion_jobs j ON j.id = u.job_id
+        OR EXISTS (SELECT FROM orphan_candidates u JOIN ingestion_jobs j ON j.id = u.job_id
                    WHERE u.document_id = %(document)s AND j.status IN ('queued', 'running')) AS in_use"""
 # The usual end of a row in doubt: its own record refers to the document. Another record is no reason, it may cease to.
 # Not as a join, which the planner may begin with all records of the source.
 DELETE_SETTLED = """
-    DELETE FROM uploads_in_doubt u WHERE u.source_id = %(source)s AND u.job_id IS NOT NULL AND u.document_id = (
+    DELETE FROM orphan_candidates u WHERE u.source_id = %(source)s AND u.job_id IS NOT NULL AND u.document_id = (
         SELECT d.upload_document_id FROM source_documents d
         WHERE d.source_id = u.source_id AND d.external_id = u.external_id AND d.deleted_at IS NULL)"""
 _DUE = """
-    SELECT u.id, u.document_id FROM uploads_in_doubt u
+    SELECT u.id, u.document_id FROM orphan_candidates u
     WHERE {of} NOT EXISTS (
         SELECT FROM ingestion_jobs j WHERE j.id = u.job_id AND j.status IN ('queued', 'running'))
     ORDER BY u.id LIMIT %(most)s"""
@@ -66,7 +66,7 @@ def import_pdf(
     """
 
     def claim(document_id: UUID) -> None:
-        UploadInDoubt.objects.create(
+        OrphanCandidate.objects.create(
             document_id=document_id, source_id=source.pk, external_id=item.external_id, job_id=job_id
         )
 
@@ -130,7 +130,7 @@ def _withdraw(due: Sequence[Any]) -> None:
     """Delete the documents, then the rows by their ids, for a newer one may have come since."""
     for document_id in dict.fromkeys(row.document_id for row in due):
         withdraw_upload(document_id)
-        UploadInDoubt.objects.filter(pk__in=[row.id for row in due if row.document_id == document_id]).delete()
+        OrphanCandidate.objects.filter(pk__in=[row.id for row in due if row.document_id == document_id]).delete()
 
 
 def _download(client: McpClient, item: RawItem, file: IO[bytes]) -> tuple[str, int]:

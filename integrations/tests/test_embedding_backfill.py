@@ -11,7 +11,7 @@ from django.db import connection
 
 from embeddings import active_model
 from embeddings.embedders import Vectors
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.records import embedding_backfill
 from integrations.records.embedding_backfill import LOCK_KEY, backfill_embeddings
@@ -117,7 +117,7 @@ def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touche
 
 
 def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
-    LiveModel.objects.create(user_id=ana.id, embed_model="local", embed_version="1", pinned=True)
+    ActiveModel.objects.create(user_id=ana.id, embed_model="local", embed_version="1", pinned=True)
     create_record(create_source(ana.id), "company:1", "text", embed=False, embedding_model=None)
 
     assert active_model.active_model(ana.id).model == "local"

@@ -11,7 +11,7 @@ from django.db import DatabaseError, connection, connections
 from documents import services
 from documents.models import Document
 from integrations import disconnect
-from integrations.models import ConnectedSource, IngestionJob, SourceDocument, UploadInDoubt
+from integrations.models import ConnectedSource, IngestionJob, OrphanCandidate, SourceDocument
 from integrations.providers import provider_module
 from integrations.records import pdf_import
 from integrations.sync import page_worker, pgmq, sync_jobs
@@ -140,7 +140,7 @@ def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
     assert broke == 1
     assert not first & names(source)
     assert len(names(source)) == (1 if why == "replace" else 0)
-    assert not UploadInDoubt.objects.exists()
+    assert not OrphanCandidate.objects.exists()
 
 
 def test_nothing_stays_of_a_source_that_is_disconnected_while_its_pdfs_are_fetched(
@@ -161,7 +161,7 @@ def test_nothing_stays_of_a_source_that_is_disconnected_while_its_pdfs_are_fetch
 
     assert len(left) == 2
     assert not Document.objects.exists()
-    assert not UploadInDoubt.objects.exists()
+    assert not OrphanCandidate.objects.exists()
 
 
 # Never under a record
@@ -232,7 +232,7 @@ def test_withdrawing_waits_for_whoever_is_declaring_the_document(
     deal.delete()
 
     def claim(document_id: UUID) -> None:
-        UploadInDoubt.objects.create(document_id=document_id, source_id=NOBODY, external_id="a", job_id=job.pk)
+        OrphanCandidate.objects.create(document_id=document_id, source_id=NOBODY, external_id="a", job_id=job.pk)
         declaring.set()
         go_on.wait(30)
 
@@ -289,10 +289,10 @@ def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument,
 def test_a_sync_leaves_no_doubts(account: Account, source: ConnectedSource) -> None:
     show(account, FIRST)
     run_sync(source)
-    after = [UploadInDoubt.objects.count()]
+    after = [OrphanCandidate.objects.count()]
     show(account, SECOND, at=2)
     run_sync(source)
-    after.append(UploadInDoubt.objects.count())
+    after.append(OrphanCandidate.objects.count())
 
     assert after == [0, 0]
     assert IngestionJob.objects.filter(status="completed").count() == 2

@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.rls import as_tenant
 from embeddings import embedders
 from embeddings.embedders import Vectors
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from integrations.models import SourceDocument
 from integrations.search import MOST_TEXT
 from testing.embedders import InstantEmbedder
@@ -252,7 +252,7 @@ def watched(settings: Any) -> type[Watched]:
 def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them(ana: Person) -> None:
     companies(ana.id)
     chosen = embedders.get_embedder("local")
-    LiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
+    ActiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
     SourceDocument.objects.exclude(external_id="company:3").update(embedding_model="former@1")
 
     assert found_ids(ana, "apples", mode="vector") == ["company:3"]

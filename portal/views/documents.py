@@ -14,7 +14,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from accounts.errors import ApiError, Context, error_codes, not_found
 from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents import page_images, services
-from jobs import services as jobs
+from jobs import services as job_services
 from portal.document_list import DocumentListPage, get_document, list_documents
 from portal.document_page import cited_text, get_page
 from portal.document_status import DocumentStatus
@@ -135,7 +135,7 @@ def _retry(row: DocumentStatus, user_id: UUID, *, ocr: bool) -> None:
     if row.job is None:
         raise not_found()
     if not ocr:
-        jobs.retry(row.job, by=str(user_id))
+        job_services.retry(row.job, by=str(user_id))
         return
     own = row.document
     services.declare(

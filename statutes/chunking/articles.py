@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from documents.markdown.normalization import page_at
-from embeddings import tokenizer as tokens
+from embeddings import tokenizer
 from embeddings.chunking import Chunk
 from statutes.chunking.sections import Unit, count_tokens, iter_units
 from statutes.chunking.splitting import Limits, split_text
@@ -117,7 +117,7 @@ class ArticleChunker:
     def config(self) -> str:
         """Return the configuration as JSON, to compare two versions."""
         limits = {f"{name}_tokens": limit for name, limit in asdict(self.limits).items()}
-        return json.dumps({"encoding": tokens.ENCODING, **limits}, sort_keys=True, separators=(",", ":"))
+        return json.dumps({"encoding": tokenizer.ENCODING, **limits}, sort_keys=True, separators=(",", ":"))
 
     def split(self, text: str, page_starts: Sequence[int] = (0,), *, last_page: int = 1) -> list[Chunk]:
         """Split a rendered law; any other text is split at its headings, of level 6 too.
@@ -156,7 +156,7 @@ class ArticleChunker:
                 continue
             pieces = split_text(text, unit.start, unit.stop, unit.cost, self.limits)
             for number, (start, end, count) in enumerate(pieces, 1):
-                cost = tokens.count_tokens(text[start : unit.stop]) if number == len(pieces) else count
+                cost = tokenizer.count_tokens(text[start : unit.stop]) if number == len(pieces) else count
                 parts.append(_Part(unit, start, end, count, cost, (number, len(pieces))))
         groups = [_Group([part], part.tokens, part.cost) for part in parts]
         for is_backward, across, split in STEPS:

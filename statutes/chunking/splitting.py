@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from embeddings import tokenizer as tokens
+from embeddings import tokenizer
 
 _LINE = re.compile(r"\n\s*+(?=\S)")
 # After a sentence's or a fraction's end, or before a fraction within a line.
@@ -67,7 +67,7 @@ def split_text(text: str, start: int, stop: int, cost: int, limits: Limits) -> l
     pieces.append(current.piece)
     if len(pieces) > 1 and pieces[-1].tokens < limits.smallest:  # a short last piece is joined to the one before
         start, end = pieces[-2].start, pieces[-1].end
-        if (count := tokens.count_tokens(text[start:end])) <= limits.largest:
+        if (count := tokenizer.count_tokens(text[start:end])) <= limits.largest:
             pieces[-2:] = [Piece(start, end, count)]
     return pieces
 
@@ -83,7 +83,7 @@ class _GrowingPiece:
 
     @property
     def piece(self) -> Piece:
-        return Piece(self._start, self._end, tokens.count_tokens(self._text[self._start : self._end]))
+        return Piece(self._start, self._end, tokenizer.count_tokens(self._text[self._start : self._end]))
 
     def counts_with(self, span: Span) -> tuple[int, int]:
         """Return the tokens with ``span``, and those without the white space at its end."""
@@ -92,8 +92,8 @@ class _GrowingPiece:
             start = self._visible_start(span)
         elif span.level == 2 and self._text[start] != " ":
             before, start = 0, self._start
-        count = before + tokens.count_tokens(self._text[start : span.stop])
-        return count, before + tokens.count_tokens(self._text[start : span.end]) if span.end < span.stop else count
+        count = before + tokenizer.count_tokens(self._text[start : span.stop])
+        return count, before + tokenizer.count_tokens(self._text[start : span.end]) if span.end < span.stop else count
 
     def add(self, span: Span, count: int, visible: int) -> None:
         if self._start < 0:

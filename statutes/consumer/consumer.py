@@ -13,17 +13,17 @@ from django.db.utils import InterfaceError, OperationalError
 
 from jobs.cluster import shared_memory
 from jobs.outcomes import StageFailure, Wait
+from statutes import models
 from statutes.consumer.dispatcher import Dispatcher
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.job_thread import WorkerThread, disarm_stage_alarm
 from statutes.consumer.status import Status
 from statutes.error_codes import DATABASE_AWAY
-from statutes.models import Consumer as Row
 from statutes.sqs import client, dead_letters, envelope
 from statutes.sqs.client import ReceivedMessage
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-State = Row.State
+State = models.Consumer.State
 POLL_SECONDS = 0.5  # how late the end of another worker's job may be noticed
 URGENT_SECONDS = 2  # how late an urgent message may be noticed during the long poll of the other queue
 MIN_BACKOFF, MAX_BACKOFF = 1.0, 60.0  # seconds, while the queue or the database is away

@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from documents import services
 from jobs import failpoints, log_context, safe_errors, tracing, worker
-from jobs import pipeline as plan
 from jobs.choices import ACTIVE, Stage, State
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
 from jobs.outcomes import Retryable, Wait
+from jobs.pipeline import get_pipeline
 from statutes import intake, settlement
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import FINALIZE, Status
@@ -199,7 +199,7 @@ def time_left(job_id: UUID) -> float:
     job = UploadJob.objects.filter(pk=job_id).first()
     if job is None:
         return 0.0
-    pipeline = plan.get_pipeline(job.pipeline)
+    pipeline = get_pipeline(job.pipeline)
     steps = pipeline.steps[len(pipeline.steps_through(job.stage)) - 1 :]
     wait = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
     return max(0.0, wait) + sum(step.time_limit for step in steps)

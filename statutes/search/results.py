@@ -12,8 +12,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.markdown.normalization import page_at
 from documents.models import Document
 from embeddings.indexes import text_search_config
-from embeddings.search import Passage, bm25_search
-from embeddings.search import query_parser as asking
+from embeddings.search import Passage, bm25_search, query_parser
 from embeddings.search.fusion import ScoreParts
 from embeddings.search.snippets import quote_lexeme
 from statutes.chunking.sections import MAX_TITLE_CHARS
@@ -103,7 +102,7 @@ def _rank(spans: Sequence[ArticleSpan], query: str) -> list[float]:
     if not spans:
         return []
     configurations = text_search_config.configs_of_tenant(SYSTEM_TENANT_ID)
-    lexemes = bm25_search.query_lexemes(asking.parse_query(query).text, configurations)
+    lexemes = bm25_search.query_lexemes(query_parser.parse_query(query).text, configurations)
     if not lexemes:
         return [0.0] * len(spans)
     params: dict[str, Any] = {

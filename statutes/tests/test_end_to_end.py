@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from accessa.integrity import find_violations
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents.models import Document, ScannedPage
+from documents.models import Document, OcrPage
 from jobs import worker
 from jobs.choices import Stage
 from jobs.models import UploadJob
@@ -175,11 +175,11 @@ def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> N
     sent = deliver(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
     document = Document.objects.get()
     read = {"document": document, "user_id": SYSTEM_TENANT_ID, "page": 2, "parser_version": SCANS}
-    ScannedPage.objects.create(**read, text="Artículo 2. De otro archivo.")
+    OcrPage.objects.create(**read, text="Artículo 2. De otro archivo.")
     claim = claim_at_stage("parsing")
-    left = ScannedPage.objects.exists()
+    left = OcrPage.objects.exists()
 
-    ScannedPage.objects.create(**read, text="Artículo 2. El resto de la ley.")
+    OcrPage.objects.create(**read, text="Artículo 2. El resto de la ley.")
     moved = worker.run_stage(claim)
 
     canonical = sample_laws.version_of(sent).canonical or {}
@@ -189,4 +189,4 @@ def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> N
         ("Los de la ley.", 1),
         ("El resto de la ley.", 2),
     ]
-    assert not ScannedPage.objects.exists()
+    assert not OcrPage.objects.exists()

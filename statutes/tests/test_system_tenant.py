@@ -18,7 +18,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.models import Document
 from embeddings import active_model
-from embeddings.models import DocumentChunk, LiveModel
+from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.reindexing import periodic
 from embeddings.reindexing import services as campaigns
 from embeddings.reindexing.forms import StartForm
@@ -75,7 +75,7 @@ def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable_law: None,
 
 
 def test_a_pinned_corpus_is_not_even_skipped(searchable_law: None) -> None:
-    LiveModel.objects.filter(pk=SYSTEM_TENANT_ID).update(pinned=True)
+    ActiveModel.objects.filter(pk=SYSTEM_TENANT_ID).update(pinned=True)
 
     campaigns.start(**TARGET, by="sam")
 
@@ -137,7 +137,7 @@ def test_nobody_gets_in_as_the_corpus(settings: Any) -> None:
 def test_no_user_is_created_as_the_system_tenant() -> None:
     with pytest.raises(CommandError, match="owns statutes"):
         call_command("create_user", "a@example.com", id=SYSTEM_TENANT_ID)
-    with pytest.raises(IntegrityError, match="user_is_not_the_corpus"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="user_is_not_the_system_tenant"), transaction.atomic():
         User.objects.create(id=SYSTEM_TENANT_ID, email="a@example.com", username="a")
     assert not User.objects.exists()
 

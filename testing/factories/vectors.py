@@ -15,7 +15,7 @@ from django.db import connection
 
 from embeddings.active_model import EmbeddingModel
 from embeddings.embedders import DIMENSIONS, Vectors
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 
 MODEL, VERSION = "text-embedding-3-small", "1"
 LIVE_MODEL = EmbeddingModel(MODEL, VERSION)
@@ -101,7 +101,7 @@ def store_vectors(
             yield _row([*columns, meta, *embedded, _vector(rows[at])])
 
     _copy(COPY_CHUNKS, lines())
-    LiveModel.objects.get_or_create(user_id=user_id, embed_model=live.model, embed_version=live.version)
+    ActiveModel.objects.get_or_create(user_id=user_id, embed_model=live.model, embed_version=live.version)
     return stored
 
 

@@ -30,7 +30,7 @@ CHECKS = (
     Check("migrations", "All are applied, and none is of a newer version.", database.check_migrations, ("database",)),
     Check("tenants", "No tenant reads or writes another's rows.", tenant_isolation.check_isolation, MIGRATED, 20),
     Check("limits", "Connections, timeouts, autovacuum and disk are sufficient.", database.check_limits, MIGRATED),
-    Check("doorbell", "A NOTIFY reaches another session.", clusters.check_broker, ("database",)),
+    Check("broker", "A NOTIFY reaches another session.", clusters.check_broker, ("database",)),
     Check("workers", "Alive:", clusters.check_workers, MIGRATED),
     Check("likeness", "All workers run with this configuration and this code.", clusters.check_configuration,
           ("workers",)),

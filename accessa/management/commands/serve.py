@@ -14,11 +14,11 @@ from django.db import DatabaseError, connection, connections
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 from accessa.server import pidfile
-from accessa.server import programs as serving
-from accessa.server.programs import Address, programs
+from accessa.server.programs import PIDFILE as PIDFILE_NAME
+from accessa.server.programs import Address, programs, publish_address
 from accessa.server.supervisor import Supervisor
 
-PIDFILE = settings.VAR / serving.PIDFILE
+PIDFILE = settings.VAR / PIDFILE_NAME
 
 
 class Command(BaseCommand):
@@ -58,7 +58,7 @@ class Command(BaseCommand):
         started = server.ensure_running() if server else False
         try:
             self._migrate()
-            with serving.publish_address(settings.VAR, address):
+            with publish_address(settings.VAR, address):
                 Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")

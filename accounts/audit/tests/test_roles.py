@@ -35,7 +35,7 @@ def test_a_member_of_support_signs_in_and_has_exactly_its_permissions(monkeypatc
     assert member.is_staff
     assert not member.is_superuser
     assert member.get_all_permissions() == set(roles.SUPPORT_PERMISSIONS)
-    assert audit_entries() == [("users.enlist", "command line", str(member.pk), None)]
+    assert audit_entries() == [("users.create_staff", "command line", str(member.pk), None)]
     assert "long enough" not in str(AuditEntry.objects.values().get())
 
 
@@ -58,9 +58,9 @@ def test_a_new_role_revokes_earlier_api_tokens(ana: Person, capsys: pytest.Captu
     assert api_tokens.find_valid_token(ana.token) is None
     assert "1 revoked" in capsys.readouterr().out
     assert {(entry[0], entry[2]) for entry in audit_entries()} == {
-        ("tokens.revoke", str(token.pk)), ("users.enlist", str(ana.id)),
+        ("tokens.revoke", str(token.pk)), ("users.create_staff", str(ana.id)),
     }  # fmt: skip
-    assert AuditEntry.objects.get(action="users.enlist").details["tokens_revoked"] == 1
+    assert AuditEntry.objects.get(action="users.create_staff").details["tokens_revoked"] == 1
 
     as_support = api_tokens.create_token(ana.user, name="support's")
     call_command("create_staff", ana.user.email, "--group", "support")

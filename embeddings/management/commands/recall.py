@@ -77,7 +77,7 @@ class Command(BaseCommand):
 
 # The number of each tenant's chunks that its active model finds.
 SIZES = """
-    SELECT l.user_id, count(*) FROM live_models l JOIN ({vectors}) v USING (user_id, embed_model, embed_version)
+    SELECT l.user_id, count(*) FROM active_models l JOIN ({vectors}) v USING (user_id, embed_model, embed_version)
     WHERE %(tenant)s::uuid IS NULL OR l.user_id = %(tenant)s GROUP BY l.user_id ORDER BY l.user_id"""
 COLUMNS = "SELECT user_id, embed_model, embed_version FROM"
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from accounts.audit.models import AuditEntry
 from accounts.models import User
 from embeddings import embedders
-from embeddings.models import LiveModel
+from embeddings.models import ActiveModel
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import Fill
 
@@ -147,4 +147,4 @@ def test_a_link_moves_nothing_and_strangers_see_nothing(sam: Client, form_data: 
 
     assert (linked.status_code, stranger.status_code) == (403, 302)
     assert Campaign.objects.get().state == "running"
-    assert not LiveModel.objects.filter(embed_model__startswith="wordllama").exists()
+    assert not ActiveModel.objects.filter(embed_model__startswith="wordllama").exists()

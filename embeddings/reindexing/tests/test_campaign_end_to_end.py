@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from embeddings import active_model
-from embeddings.models import DocumentChunk, LiveModel, ShadowVector
+from embeddings.models import ActiveModel, DocumentChunk, ShadowVector
 from embeddings.reindexing import services
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import HOSTED, OLD, drain
@@ -78,7 +78,7 @@ def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_en
         (armed / "cut-over:before-commit~1").touch()
         services.resume(campaign, by="sam")
         wait_until(lambda: not running.main.is_running() or running.main.status() == "zombie", seconds=90)
-    assert LiveModel.objects.filter(embed_model=HOSTED["model"]).count() <= 1
+    assert ActiveModel.objects.filter(embed_model=HOSTED["model"]).count() <= 1
     with running_cluster(workers=2, **machine):
         wait_until(lambda: states(campaign) == {"live"}, seconds=90)
         assert UploadJob.objects.filter(user_id=ana, campaign_id=None, state="done").count() == 3

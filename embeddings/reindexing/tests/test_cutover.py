@@ -9,7 +9,7 @@ from django.db import transaction
 
 from accounts.errors import ApiError
 from embeddings import active_model, shadow_vectors
-from embeddings.models import DocumentChunk, LiveModel, ShadowVector, VectorIndex
+from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
 from embeddings.reindexing import cutover, periodic, scheduler, services, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
@@ -142,7 +142,7 @@ def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(fi
     assert (number, after, is_searchable) == (2, (OLD, OLD), True)
     assert is_found(ana)
     assert not ShadowVector.objects.exists()
-    assert not LiveModel.objects.filter(shadowed=True).exists()
+    assert not ActiveModel.objects.filter(shadowed=True).exists()
     campaign.refresh_from_db()
     assert campaign.state == "rolled_back"
     assert set(campaign.tenants.exclude(ended_at=None).values_list("user_id", "state")) == {
@@ -185,7 +185,7 @@ def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(fill
     assert models(ana) == {NEW}
     assert not ShadowVector.objects.exists()
     assert is_found(ana)
-    pointed = LiveModel.objects.get(pk=ana)
+    pointed = ActiveModel.objects.get(pk=ana)
     assert (pointed.shadowed, pointed.previous_model) == (False, None)
     campaign.refresh_from_db()
     assert (campaign.state, tenant_of(campaign, ana).state) == ("finished", "settled")

@@ -6,7 +6,7 @@ import pytest
 
 from accounts.errors import ApiError
 from embeddings import active_model, embedders
-from embeddings.models import DocumentChunk, LiveModel
+from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.reindexing import periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, NEW, OLD, OLD_MODEL, Fill, drain, run_campaigns
@@ -35,7 +35,7 @@ def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
     anew = {"after_created": None, "after_document": None, "passed_at": None}
     campaign.tenants.filter(user_id=ana.id).update(fed_at="2000-01-01T00:00Z", **anew)
     campaign.tenants.filter(user_id=ben.id).update(**anew)
-    for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
+    for rows in (DocumentChunk.objects.filter(user_id=ana.id), ActiveModel.objects.filter(pk=ana.id)):
         rows.update(**GONE)
 
     run_campaigns()
@@ -44,7 +44,7 @@ def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
     assert state(campaign, ben.id) == ("settled", None)
     with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.accept(campaign, ana.id, by="sam")
-    for rows in (DocumentChunk.objects.filter(user_id=ana.id), LiveModel.objects.filter(pk=ana.id)):
+    for rows in (DocumentChunk.objects.filter(user_id=ana.id), ActiveModel.objects.filter(pk=ana.id)):
         rows.update(embed_model=MODEL["model"])
     run_campaigns()
     assert state(campaign, ana.id) == ("settled", None)

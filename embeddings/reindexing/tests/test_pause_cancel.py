@@ -10,7 +10,7 @@ from django.db import transaction
 from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, shadow_vectors
-from embeddings.models import ChunkBuffer, DocumentChunk, LiveModel, ShadowVector, VectorBuffer, VectorIndex
+from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, ShadowVector, VectorBuffer, VectorIndex
 from embeddings.reindexing import cutover, periodic, scheduler, services
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
@@ -125,7 +125,7 @@ def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(fill_tena
         NEW,
         OLD,
     )
-    assert LiveModel.objects.get(pk=ana).pinned
+    assert ActiveModel.objects.get(pk=ana).pinned
     assert state(campaign, ana) == "live"
 
 

@@ -9,7 +9,7 @@ import pytest
 from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model
-from embeddings.models import DocumentChunk, LiveModel, ShadowVector
+from embeddings.models import ActiveModel, DocumentChunk, ShadowVector
 from embeddings.reindexing import services
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, OLD_MODEL, Fill, run_campaigns
@@ -202,7 +202,7 @@ def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(fill
 
     assert active_model.active_model(ana).model == "instant"
     assert campaign.tenants.get().state == "rolled_back"
-    assert LiveModel.objects.get(pk=ana).pinned
+    assert ActiveModel.objects.get(pk=ana).pinned
     assert not ShadowVector.objects.exists()
     assert refusal(services.pin, ana, **MODEL, by="sam") == "VECTORS_MISSING"
 

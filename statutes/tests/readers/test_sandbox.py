@@ -211,17 +211,17 @@ def test_heads_that_the_left_and_the_right_pages_turn_round_are_in_no_article(pa
 
 
 def test_only_pages_without_text_are_scanned(path: Path) -> None:
-    scanned_pages: list[Sequence[int]] = []
+    ocr_pages: list[Sequence[int]] = []
 
     def scan(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
-        scanned_pages.append(pages)
+        ocr_pages.append(pages)
         return {2: SECOND}
 
     path.write_bytes(text_pdf(FIRST, "", "Artículo 3. Lo demás.", ""))
 
     law = readers.read_statute(path, format="pdf", scan=scan)
 
-    assert scanned_pages == [[2, 4]]
+    assert ocr_pages == [[2, 4]]
     assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
 
 
