@@ -11,8 +11,8 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from accounts import errors
-from accounts.errors import ApiError
+from accounts import error_codes
+from accounts.error_codes import ApiError
 from documents.storage import storage_error
 from jobs import tracing
 from jobs.safe_errors import safe_traceback
@@ -21,14 +21,14 @@ from portal import error_pages
 log = logging.getLogger("accessa.api")
 
 CODES = {
-    exceptions.NotAuthenticated: errors.NOT_AUTHENTICATED,
-    exceptions.AuthenticationFailed: errors.INVALID_TOKEN,
-    exceptions.PermissionDenied: errors.FORBIDDEN,
-    exceptions.MethodNotAllowed: errors.METHOD_NOT_ALLOWED,
-    exceptions.ParseError: errors.MALFORMED_JSON,
-    exceptions.UnsupportedMediaType: errors.UNSUPPORTED_MEDIA_TYPE,
-    exceptions.NotAcceptable: errors.NOT_ACCEPTABLE,
-    exceptions.NotFound: errors.NOT_FOUND,
+    exceptions.NotAuthenticated: error_codes.NOT_AUTHENTICATED,
+    exceptions.AuthenticationFailed: error_codes.INVALID_TOKEN,
+    exceptions.PermissionDenied: error_codes.FORBIDDEN,
+    exceptions.MethodNotAllowed: error_codes.METHOD_NOT_ALLOWED,
+    exceptions.ParseError: error_codes.MALFORMED_JSON,
+    exceptions.UnsupportedMediaType: error_codes.UNSUPPORTED_MEDIA_TYPE,
+    exceptions.NotAcceptable: error_codes.NOT_ACCEPTABLE,
+    exceptions.NotFound: error_codes.NOT_FOUND,
 }
 
 
@@ -47,24 +47,24 @@ def _api_error(error: Exception) -> ApiError:
         case ApiError():
             return error
         case Http404():
-            return errors.not_found()
+            return error_codes.not_found()
         case PermissionDenied():
-            return ApiError(errors.FORBIDDEN)
+            return ApiError(error_codes.FORBIDDEN)
         case RequestDataTooBig():
-            return ApiError(errors.BODY_TOO_LARGE)
+            return ApiError(error_codes.BODY_TOO_LARGE)
         case exceptions.ValidationError():
             return _invalid_request(error)
         case exceptions.APIException():
-            api_error = ApiError(CODES.get(type(error), errors.REFUSED))
+            api_error = ApiError(CODES.get(type(error), error_codes.REFUSED))
             api_error.status = error.status_code
             return api_error
         case OperationalError() | InterfaceError():
-            return errors.unavailable()
+            return error_codes.unavailable()
         case OSError():
             return storage_error(error)
     log.error("Unforeseen: %s", safe_traceback(error), extra={"reported": True})
     tracing.report_error(error)
-    return ApiError(errors.INTERNAL)
+    return ApiError(error_codes.INTERNAL)
 
 
 def _invalid_request(error: exceptions.ValidationError) -> ApiError:
@@ -77,32 +77,32 @@ def _invalid_request(error: exceptions.ValidationError) -> ApiError:
             field = field or (key if key != "non_field_errors" else None)
         else:
             detail = detail[0]
-    return ApiError(errors.INVALID_REQUEST, str(detail), field=field)
+    return ApiError(error_codes.INVALID_REQUEST, str(detail), field=field)
 
 
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, errors.not_found())
+    return error_response(request, error_codes.not_found())
 
 
 def bad_request_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, ApiError(errors.INVALID_REQUEST))
+    return error_response(request, ApiError(error_codes.INVALID_REQUEST))
 
 
 def forbidden_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, ApiError(errors.FORBIDDEN))
+    return error_response(request, ApiError(error_codes.FORBIDDEN))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer a form without a valid CSRF token: the page was open for too long, or another site sent it."""
-    return error_response(request, ApiError(errors.FORM_EXPIRED))
+    return error_response(request, ApiError(error_codes.FORM_EXPIRED))
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:
-    return error_response(request, ApiError(errors.INTERNAL))
+    return error_response(request, ApiError(error_codes.INTERNAL))
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
-    return error_response(request, errors.unavailable())
+    return error_response(request, error_codes.unavailable())
 
 
 def error_response(request: HttpRequest, error: ApiError) -> HttpResponse:

@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
 from accessa.server import worker_state
-from accounts.errors import UNAVAILABLE, ApiError, ErrorCode
+from accounts.error_codes import UNAVAILABLE, ApiError, ErrorCode
 from documents.storage import BUCKETS
 from jobs.error_codes import STOPPING
 

@@ -46,7 +46,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StageEnum": "jobs.choices.Stage",
         "StateEnum": "jobs.choices.State",
         "StatusEnum": "jobs.choices.STATUSES",
-        "StandingEnum": "jobs.progress.DISPLAY_STATUSES",
+        "StandingEnum": "jobs.display_status.DISPLAY_STATUSES",
         "PurchaseStateEnum": "vendors.models.Purchase.State",
     },
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayOperationId": False, "validatorUrl": None},

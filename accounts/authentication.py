@@ -15,7 +15,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from accounts import api_tokens
-from accounts.errors import unavailable
+from accounts.error_codes import unavailable
 from accounts.models import ApiToken, User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 

@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
 from accounts import rate_limit
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
 
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.translation import gettext_lazy as _
 
-from accounts.errors import TRIED_TOO_OFTEN, ApiError, Context, ErrorCode, staff_error
+from accounts.error_codes import TRIED_TOO_OFTEN, ApiError, Context, ErrorCode, staff_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from console import dashboard_tables
 from console.charts import Chart, ChartPeriod, Series, format_duration, format_money
 from jobs.choices import STATUSES, Stage
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from metrics import gauges, queries, usage
 from metrics.queries import PERIODS
 
@@ -58,7 +58,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
 
 
 def live_facts() -> list[Fact]:
-    workers, busy = registry.count_workers(), gauges.jobs_working()
+    workers, busy = live_clusters.count_workers(), gauges.jobs_working()
     lag, pages = gauges.queue_lag(), gauges.connector_queue()
     facts = [
         Fact("Workers alive", f"{workers:,}", is_bad=not workers),

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from console.charts import ChartPeriod, format_duration, format_money, format_size
 from jobs.choices import Stage
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from metrics import event_rollups, queries, usage
 from metrics.queries import EMPTY_DISTRIBUTION, Distribution, Point
 from metrics.usage import SpendTotal
@@ -192,7 +192,7 @@ def storage() -> Table:
 def clusters() -> Table:
     rows = [
         [cluster.name, f"{cluster.workers:,}", cluster.started_at.strftime("%Y-%m-%d %H:%M UTC")]
-        for cluster in registry.live_clusters().order_by("name")
+        for cluster in live_clusters.live_clusters().order_by("name")
     ]
     empty = "No cluster of workers is alive: no job is worked on."
     return Table("clusters", "Clusters of workers now", ["Cluster", "Workers", "Since"], rows, empty=empty)

@@ -10,7 +10,7 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from console.runbook import find_failure
 from jobs.choices import CANCELLED_CODES, Stage, State
 from jobs.models import UploadJob

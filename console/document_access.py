@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from accounts.audit import log
 from accounts.audit.models import AuditEntry
-from accounts.errors import not_found
+from accounts.error_codes import not_found
 from accounts.models import User
 from documents.models import Document
 from documents.parsing import parse_store

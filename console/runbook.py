@@ -1,6 +1,6 @@
 """Runbook: the error code of a failed or waiting job, with its meaning and remedy for support."""
 
-from accounts.errors import UNDECLARED, Context, ErrorCode, find_error_code
+from accounts.error_codes import UNDECLARED, Context, ErrorCode, find_error_code
 from statutes.intake import PIPELINE
 
 

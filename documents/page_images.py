@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.errors import ApiError, not_found, unavailable
+from accounts.error_codes import ApiError, not_found, unavailable
 from accounts.rls import as_tenant
 from documents.error_codes import NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN
 from documents.models import Document

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accounts import rate_limit
-from accounts.errors import ApiError, not_found
+from accounts.error_codes import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import ids, storage, validation
 from documents.error_codes import NOT_READY

@@ -5,7 +5,7 @@ import unicodedata
 
 from django.conf import settings
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.error_codes import (
     EMPTY_FILE,
     FILE_TOO_LARGE,

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.errors import INVALID_REQUEST, UNAVAILABLE, not_found, raises
+from accounts.error_codes import INVALID_REQUEST, UNAVAILABLE, not_found, raises
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import caller_id
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED

@@ -9,7 +9,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from accounts.authentication import NO_TENANT_ID, Caller
-from accounts.errors import not_found
+from accounts.error_codes import not_found
 
 
 class BrainAuthentication(BaseAuthentication):

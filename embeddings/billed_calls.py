@@ -8,13 +8,13 @@ from http import HTTPStatus
 from math import ceil
 from uuid import UUID
 
-from accounts.errors import ApiError, ErrorCode
+from accounts.error_codes import ApiError, ErrorCode
 from embeddings import tokenizer
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from embeddings.error_codes import TEXT_REFUSED
 from jobs.outcomes import Permanent, Retryable, Wait
-from vendors import errors, guard, ledger
+from vendors import call_failures, calls, ledger
 
 # Statuses by which a vendor refuses the content of a request.
 TEXT_ERROR_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
@@ -74,9 +74,9 @@ def settle_call(embedder: HttpEmbedder, reservation: Reservation, response: Embe
 
 def record_failure(embedder: HttpEmbedder, reservation: Reservation | None, error: Exception) -> Exception:
     """Report a failed call and return the outcome to raise. A call that the vendor cannot have charged is voided."""
-    if reservation and reservation.purchase_id and not errors.may_have_charged(error):
+    if reservation and reservation.purchase_id and not call_failures.may_have_charged(error):
         ledger.void(reservation.purchase_id)
-    return guard.record_failure(embedder.vendor, error)
+    return calls.record_failure(embedder.vendor, error)
 
 
 def embed_texts(
@@ -86,7 +86,7 @@ def embed_texts(
     if not isinstance(embedder, HttpEmbedder):
         return embedder.embed(texts)
     tokens = sum(tokenizer.count_many(texts))
-    guard.acquire(embedder.vendor, tokens=tokens)
+    calls.acquire(embedder.vendor, tokens=tokens)
     reservation = None
     try:
         reservation = reserve_call(embedder, tokens, user_id=user_id, stage=stage, campaign_id=campaign_id)
@@ -96,7 +96,7 @@ def embed_texts(
         if outcome is error:
             raise
         raise outcome from error
-    guard.record_success(embedder.vendor, response.headers)
+    calls.record_success(embedder.vendor, response.headers)
     settle_call(embedder, reservation, response)
     return response.vectors
 
@@ -114,7 +114,7 @@ def as_api_errors(code: ErrorCode, detail: str, *, field: str) -> Iterator[None]
     except Retryable as failure:
         seconds = max(RETRY_SECONDS, ceil(failure.retry_after))
         raise ApiError(code, detail, retry_after=seconds) from failure
-    except guard.VendorRefused as refused:
+    except calls.VendorRefused as refused:
         if refused.status not in TEXT_ERROR_STATUSES:
             raise ApiError(code, detail, retry_after=RETRY_SECONDS) from refused
         raise ApiError(TEXT_REFUSED, "The embedding service refuses this text.", field=field) from refused

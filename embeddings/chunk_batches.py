@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from embeddings import active_model, billed_calls, tokenizer, vector_store
 from embeddings.billed_calls import Reservation
 from embeddings.embedders import Embedder, Vectors
@@ -19,7 +19,7 @@ from embeddings.error_codes import GAVE_WAY, TEXT_REFUSED
 from embeddings.reindex_jobs import REEMBED
 from jobs import failpoints
 from jobs.claims import Claim
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.error_codes import STOPPING
 from jobs.models import Event
 from jobs.outcomes import Permanent
@@ -165,7 +165,7 @@ class _ChunkEmbedding(EmbeddingTask[PendingChunk]):
         return self._claim.transaction()
 
     def stop_reason(self) -> ErrorCode | None:
-        if shared_memory.is_stopping():
+        if shared_state.is_stopping():
             return STOPPING
         return GAVE_WAY if self._claim.should_yield() else None
 

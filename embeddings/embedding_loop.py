@@ -11,14 +11,14 @@ from functools import partial
 from threading import BoundedSemaphore
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from embeddings import billed_calls
 from embeddings.billed_calls import Reservation
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Wait
-from vendors import guard, ledger
+from vendors import calls, ledger
 from vendors.error_codes import VENDOR_MISCONFIGURED
 
 log = logging.getLogger("accessa.embeddings")
@@ -89,7 +89,7 @@ def embed_texts(task: EmbeddingTask[T]) -> None:
     while batch := batches.pop():
         try:
             vectors = task.embedder.embed([each.text for each in batch])
-        except guard.VendorRefused as refused:
+        except calls.VendorRefused as refused:
             batches.refuse(batch, refused)
             continue
         task.saved_count += len(batch)
@@ -119,7 +119,7 @@ class _Batches(Generic[T]):
         self._queue += [batch[half:], batch[:half]] if half else []
         return bool(half)
 
-    def refuse(self, batch: Sequence[T], refused: guard.VendorRefused) -> None:
+    def refuse(self, batch: Sequence[T], refused: calls.VendorRefused) -> None:
         """Bisect a refused batch down to the text that is not accepted. Raises where it is not the text's fault."""
         if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model
             log.error("Embeddings with %s are refused with status %d.", self._task.embedder.model, refused.status)
@@ -186,14 +186,14 @@ class _ConcurrentCalls(Generic[T]):
         """Admit a call and reserve its price, in a transaction that a lost claim ends."""
         vendor = self._embedder.vendor
         if is_idle:  # inside the transaction it does not sleep, so that no response waits for the next call
-            guard.acquire(vendor, tokens=tokens)
+            calls.acquire(vendor, tokens=tokens)
         try:
             with self._task.transaction():
                 if not is_idle:
-                    guard.acquire(vendor, tokens=tokens)
+                    calls.acquire(vendor, tokens=tokens)
                 return self._task.reserve(self._embedder, tokens)
         except (Wait, Permanent, ClaimLost, ModelChanged) as error:
-            guard.record_failure(vendor, error)  # gives back the breaker's probe
+            calls.record_failure(vendor, error)  # gives back the breaker's probe
             raise
 
     def _collect(self) -> None:
@@ -208,10 +208,10 @@ class _ConcurrentCalls(Generic[T]):
                 self._save(batch, reservation, future.result())
             elif isinstance(error, Exception):
                 outcome = billed_calls.record_failure(self._embedder, reservation, error)
-                if isinstance(outcome, guard.VendorRefused):
+                if isinstance(outcome, calls.VendorRefused):
                     try:
                         self._batches.refuse(batch, outcome)
-                    except (Wait, guard.VendorRefused) as failure:
+                    except (Wait, calls.VendorRefused) as failure:
                         self._failure = failure
                 elif self._failure is None or isinstance(outcome, Wait):  # a wait, if any, charges no attempt
                     self._failure = outcome
@@ -219,7 +219,7 @@ class _ConcurrentCalls(Generic[T]):
                 self._failure = error
 
     def _save(self, batch: Sequence[T], reservation: Reservation, response: EmbedResponse) -> None:
-        guard.record_success(self._embedder.vendor, response.headers)
+        calls.record_success(self._embedder.vendor, response.headers)
         self._task.saved_count += len(batch)
         self._task.save(
             batch, response.vectors, lambda: billed_calls.settle_call(self._embedder, reservation, response)

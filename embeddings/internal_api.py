@@ -6,7 +6,7 @@ from typing import TypedDict
 from django.conf import settings
 
 from accounts.authentication import NO_TENANT_ID
-from accounts.errors import INVALID_REQUEST, ApiError
+from accounts.error_codes import INVALID_REQUEST, ApiError
 from embeddings import billed_calls, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.peer import PeerEmbedder

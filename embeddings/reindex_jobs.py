@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from accounts.errors import not_found
+from accounts.error_codes import not_found
 from documents.locks import lock_document
 from documents.models import Document
 from embeddings import chunk_store, chunking, vector_store

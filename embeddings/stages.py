@@ -5,7 +5,7 @@ import logging
 from django.conf import settings
 from django.db.utils import OperationalError
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.locks import lock_document
 from documents.parsing import parse_store

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.errors import NOT_FOUND, raises
+from accounts.error_codes import NOT_FOUND, raises
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import IsService, caller_id
 from accounts.rls import as_tenant

@@ -18,7 +18,7 @@ from django.utils.html import format_html, format_html_join
 from accounts.audit import forms
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import ChoiceFilter, choice_filter, datetime_range_filter
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
 from integrations.sync.replay import replay_messages

@@ -18,7 +18,7 @@ from integrations.sync.pgmq import ARCHIVE, Message
 from integrations.sync.sync_jobs import PageCounts
 from integrations.transports.responses import source_vendor
 from jobs.outcomes import StageFailure, Wait
-from vendors import guard
+from vendors import calls
 
 log = logging.getLogger("accessa.integrations")
 
@@ -133,7 +133,7 @@ def purge_batch(message: Message, job: IngestionJob) -> None:
             IngestionJob.objects.filter(source=source).delete()
             ConnectedSource.objects.filter(pk=source.pk).delete()
             execute(DELETE_ARCHIVED, {"source": str(source.pk)})
-            guard.delete_vendor_state(source_vendor(source))
+            calls.delete_vendor_state(source_vendor(source))
     pdf_import.withdraw_orphans(source.pk)
     if rows:
         sync_jobs.close_page(message, job, PageCounts(deleted=len(rows)), next_body=message.body.next_page(None))

@@ -8,7 +8,7 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.errors import UNAVAILABLE, Context, ErrorCode, staff_error
+from accounts.error_codes import UNAVAILABLE, Context, ErrorCode, staff_error
 from documents.error_codes import FILE_TOO_LARGE
 from embeddings.error_codes import TEXT_REFUSED
 from vendors.error_codes import (

@@ -18,9 +18,9 @@ from django.utils.html import format_html
 from django.utils.timesince import timesince
 
 from accounts.audit.admin_base import ReadOnlyAdmin, column, nowrap
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
-from jobs import admin_filters, progress, staff_actions
+from jobs import admin_filters, display_status, staff_actions
 from jobs.choices import Stage
 from jobs.models import Event, UploadJob
 
@@ -77,7 +77,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[UploadJob]:
         return UploadJob.objects.defer("payload", "progress", "traceback").annotate(
-            is_starved=progress.starved_filter()
+            is_starved=display_status.starved_filter()
         )
 
     def get_search_results(
@@ -122,7 +122,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
     tenant = column("tenant", lambda job: nowrap(job.user_id))
     at_stage = column("stage", lambda job: job.stage)
     in_state = column("state", lambda job: job.state)
-    standing = column("standing", lambda job: progress.display_status(job, is_starved=job.is_starved))
+    standing = column("standing", lambda job: display_status.display_status(job, is_starved=job.is_starved))
     code = column("error", lambda job: (job.last_error or {}).get("code"))
     age = column("age", lambda job: timesince(job.created_at, timezone.now(), depth=1))
 

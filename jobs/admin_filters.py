@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest
 
 from accounts.audit.admin_filters import ChoiceFilter, ExactFilter, choice_filter, exact_filter
-from jobs import pipeline, progress
+from jobs import display_status, pipeline
 from jobs.choices import STATUSES, Stage, State
 from jobs.models import Event, UploadJob
 
@@ -32,9 +32,9 @@ class DisplayStatusFilter(ChoiceFilter):
     def filter_rows(self, rows: Rows, choice: str) -> Rows:
         match choice:
             case "queued":
-                return rows.filter(progress.DUE & ~progress.starved_filter())
+                return rows.filter(display_status.DUE & ~display_status.starved_filter())
             case "starved":
-                return rows.filter(progress.DUE & progress.starved_filter())
+                return rows.filter(display_status.DUE & display_status.starved_filter())
             case "waiting":
                 return rows.filter(state=State.QUEUED, run_after__isnull=False)
         return rows.filter(state=self.plain.get(choice, State.DONE))

@@ -6,8 +6,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.choices import STATUSES
+from jobs.display_status import DISPLAY_STATUSES, stage_pct, tenant_display_status, total_pct
 from jobs.models import UploadJob
-from jobs.progress import DISPLAY_STATUSES, stage_pct, tenant_display_status, total_pct
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django_q.tasks import async_task
 from psycopg.types.json import Jsonb
 
-from accounts.errors import ApiError, ErrorCode, not_found
+from accounts.error_codes import ApiError, ErrorCode, not_found
 from jobs import claim_queries, error_codes, invariants, lifecycle, log_context
 from jobs.choices import ACTIVE, Stage, State
 from jobs.events import log_event

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.errors import ApiError, not_found, unavailable
+from accounts.error_codes import ApiError, not_found, unavailable
 from accounts.models import User
 from jobs import services
 from jobs.choices import CANCELLED_CODES

@@ -10,13 +10,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.errors import not_found, raises
+from accounts.error_codes import not_found, raises
 from accounts.models import User
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import IsService, caller_id, has_staff_permission
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
-from jobs import progress, services, staff_actions
+from jobs import display_status, services, staff_actions
 from jobs.choices import ACTIVE
 from jobs.error_codes import (
     INVARIANT_VIOLATED,
@@ -39,7 +39,7 @@ def _check_poll(job: UploadJob | None) -> UploadJob:
 
 
 def _serialize(job: UploadJob) -> dict[str, Any]:
-    return dict(JobDetailResponse(job, context={"running": progress.count_running(job.user_id)}).data)
+    return dict(JobDetailResponse(job, context={"running": display_status.count_running(job.user_id)}).data)
 
 
 class JobView(APIView):
@@ -69,7 +69,7 @@ class JobsView(APIView):
         pages = NewestFirstPagination()
         with as_tenant(user_id):
             page = pages.paginate_queryset(jobs, request, view=self)
-            rows = JobDetailResponse(page, many=True, context={"running": progress.count_running(user_id)}).data
+            rows = JobDetailResponse(page, many=True, context={"running": display_status.count_running(user_id)}).data
         return pages.get_paginated_response(rows)
 
 

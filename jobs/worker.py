@@ -14,8 +14,8 @@ from django.db.utils import InterfaceError, OperationalError
 
 from jobs import claim_queries, claims, failpoints, log_context, safe_errors, services, tracing
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster import shared_memory, side_queues
-from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.cluster import shared_state, side_queues
+from jobs.cluster.lease_heartbeat import HEARTBEAT
 from jobs.error_codes import BUG
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
 
@@ -36,7 +36,7 @@ def drain() -> int:
         claim = time_slice.claim_next()
         while claim is not None:
             claim = run_job(claim, time_slice)
-        if (has_side_work_left or time_slice.is_over) and not shared_memory.is_stopping():
+        if (has_side_work_left or time_slice.is_over) and not shared_state.is_stopping():
             services.notify_workers()  # work is left: brokers that do not poll must be told
     except (OperationalError, InterfaceError) as error:
         # The lease expires; then this worker or another one claims the job again.
@@ -68,10 +68,10 @@ class DrainSlice:
 
     @property
     def is_over(self) -> bool:
-        return shared_memory.is_stopping() or time.monotonic() > self.until
+        return shared_state.is_stopping() or time.monotonic() > self.until
 
     def claim_next(self) -> Claim | None:
-        shared_memory.record_claim_attempt()
+        shared_state.record_claim_attempt()
         return None if self.is_over else claims.claim_next(worker_name(), DrainSlice.last_user)
 
 
@@ -92,7 +92,7 @@ def run_job(claim: Claim, time_slice: DrainSlice) -> Claim | None:
 
 def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
     while True:
-        if shared_memory.is_stopping():
+        if shared_state.is_stopping():
             claim.move("release")
             return None
         HEARTBEAT.watch_claim(claim)
@@ -102,7 +102,7 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
         failpoints.failpoint(f"{stage}:end")
         # The last stage had nothing to write: finishing and the next claim share a commit.
         if isinstance(outcome, Advance) and not outcome.fields and claim.next_step is None and not time_slice.is_over:
-            shared_memory.record_claim_attempt()
+            shared_state.record_claim_attempt()
             return claim.finish_and_claim_next(worker_name(), event=outcome.payload)
         if not claim.settle(outcome):
             return None
@@ -160,7 +160,7 @@ def run_stage(claim: Claim) -> RunOutcome:
 
 def worker_name() -> str:
     """Return ``host:cluster:worker``: the watchdog recognizes the claims of its own cluster by the first two."""
-    return f"{shared_memory.cluster_name()}:{os.getpid()}"
+    return f"{shared_state.cluster_name()}:{os.getpid()}"
 
 
 def configure_connection() -> None:

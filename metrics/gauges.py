@@ -8,9 +8,9 @@ from django.db import connection
 from integrations.sync.pgmq import ARCHIVE, TABLE
 from jobs import claim_queries
 from jobs.choices import STATUSES, State
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
+from jobs.display_status import DUE, USERS_AT_LIMIT, starved_filter
 from jobs.models import UploadJob
-from jobs.progress import DUE, USERS_AT_LIMIT, starved_filter
 from metrics.rollups import MetricSample
 from statutes.consumer.status import ALIVE
 from statutes.models import Consumer
@@ -160,7 +160,7 @@ def collect_gauges() -> dict[str, Any]:
         "dead": sorted(dead, key=lambda group: -int(group["jobs"])),
         "lag": queue_lag(),
         "longest": longest_waiting(),
-        "workers": registry.count_workers(),
+        "workers": live_clusters.count_workers(),
         "connectors": {"archived": _number(ARCHIVED), "sources": [list(row) for row in _rows(SOURCES)]},
         "statutes": {"laws": dict(_rows(LAWS)), "versions": dict(_rows(VERSIONS))},
     }

@@ -13,7 +13,7 @@ from django.db import connection
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from metrics import gauges, queries, usage
 from metrics.models import MetricRollup, Resolution
 from metrics.queries import PERIODS
@@ -113,7 +113,7 @@ def _by_label(numbers: Mapping[str, float]) -> Rows:
 
 
 def _live_jobs() -> Iterator[Metric]:
-    workers, busy = registry.count_workers(), gauges.jobs_working()
+    workers, busy = live_clusters.count_workers(), gauges.jobs_working()
     probes = queries.distributions("probe", PERIODS["24h"], queries.database_time(), label=None)
     probe_p95 = probes.get("", queries.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
     for name, number, text in (
@@ -121,7 +121,7 @@ def _live_jobs() -> Iterator[Metric]:
          "For how long the work that a free worker could take has been due, in the worst user's case; now."),
         ("longest_waiting_seconds", gauges.longest_waiting(), "Age of the oldest job that has not ended; now."),
         ("workers", workers, "Workers of all clusters that are alive; now."),
-        ("clusters", registry.live_clusters().count(), "Clusters that are alive; now."),
+        ("clusters", live_clusters.live_clusters().count(), "Clusters that are alive; now."),
         ("workers_busy", busy, "Jobs that a worker holds; now."),
         ("worker_utilization", min(busy / workers, 1.0) if workers else 0.0,
          "Share of the workers that hold a job, 0 to 1; now."),

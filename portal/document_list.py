@@ -9,10 +9,10 @@ from uuid import UUID
 from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 
-from accounts.errors import not_found
+from accounts.error_codes import not_found
 from accounts.rls import as_tenant
 from documents.models import Document
-from jobs import progress, services
+from jobs import display_status, services
 from jobs.models import UploadJob
 from portal.document_status import DocumentStatus, document_status
 
@@ -43,7 +43,7 @@ def list_documents(user_id: UUID, cursor: str = "") -> DocumentListPage:
         documents = list(own.filter(_after(cursor))[: PAGE_SIZE + 1])
         has_more, documents = len(documents) > PAGE_SIZE, documents[:PAGE_SIZE]
         jobs = _newest_jobs(user_id, documents)
-        running = progress.count_running(user_id)
+        running = display_status.count_running(user_id)
     rows = [document_status(document, jobs.get(document.pk), running=running) for document in documents]
     last = documents[-1] if has_more else None
     return DocumentListPage(rows, f"{last.created_at.isoformat()}_{last.pk}" if last else None)
@@ -56,7 +56,7 @@ def get_document(user_id: UUID, document_id: UUID) -> DocumentStatus:
         if document is None:
             raise not_found()
         job = _newest_jobs(user_id, [document]).get(document_id)
-        return document_status(document, job, running=progress.count_running(user_id))
+        return document_status(document, job, running=display_status.count_running(user_id))
 
 
 def _newest_jobs(user_id: UUID, documents: Sequence[Document]) -> dict[UUID, UploadJob]:

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from documents.error_codes import NO_TEXT_LAYER
 from documents.models import Document
-from jobs import progress
+from jobs import display_status
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
 from portal import user_messages
@@ -58,7 +58,7 @@ class DocumentStatus:
 
     @property
     def pct(self) -> int:
-        return 0 if self.job is None else int(progress.total_pct(self.job))
+        return 0 if self.job is None else int(display_status.total_pct(self.job))
 
     @property
     def failure(self) -> ErrorCode | None:
@@ -107,7 +107,7 @@ class DocumentStatus:
 
 def document_status(document: Document, job: UploadJob | None, *, running: int) -> DocumentStatus:
     """Return the status of a document and its newest job; ``running`` is the number of the tenant's running jobs."""
-    return DocumentStatus(document, job, progress.tenant_display_status(job, running=running) if job else "none")
+    return DocumentStatus(document, job, display_status.tenant_display_status(job, running=running) if job else "none")
 
 
 def _failure(job: UploadJob) -> ErrorCode:

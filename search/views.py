@@ -6,7 +6,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.errors import raises
+from accounts.error_codes import raises
 from accounts.permissions import caller_id
 from accounts.rate_limit import SEARCH_LIMIT_REACHED
 from embeddings.error_codes import (

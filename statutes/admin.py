@@ -16,7 +16,7 @@ from django.utils.text import Truncator
 from accounts.audit import forms
 from accounts.audit.admin_base import ReadOnlyAdmin, nowrap
 from accounts.audit.admin_filters import choice_filter, exact_filter
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
 from jobs.admin import UploadJobAdmin, job_link
 from statutes import services

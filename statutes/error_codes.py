@@ -8,7 +8,7 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.errors import Context, staff_error
+from accounts.error_codes import Context, staff_error
 from documents import error_codes as documents
 from embeddings import error_codes as embeddings
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import services
 from jobs.choices import ACTIVE, Stage, State

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log as audit_log
-from accounts.errors import ApiError, ErrorCode, not_found, unavailable
+from accounts.error_codes import ApiError, ErrorCode, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
@@ -159,7 +159,7 @@ def send_file_message(
     """Send a message of spec 004 §3.4 for a file; return the message's id.
 
     Raises ``ApiError``: ``MESSAGE_INVALID`` with the field, ``MESSAGE_BUCKET_REFUSED``, ``RAW_FILE_MISSING``,
-    ``REASON_REQUIRED``; ``OSError`` of the store, and as ``vendors.guard``.
+    ``REASON_REQUIRED``; ``OSError`` of the store, and as ``vendors.calls``.
     """
     setting = "SQS_PRIORITY_QUEUE_URL" if urgent else "SQS_QUEUE_URL"
     queue_url: str = getattr(settings, setting)

@@ -26,7 +26,7 @@ def settle_message(message: Message, job: UploadJob) -> Outcome:
 
     A partially embedded version requests its missing passages by a message of its own. A fatal failure is archived
     beside its raw file. A transient one that has exhausted the job's retries is left to the queue's redrive policy.
-    Raises ``OSError`` of the bucket, and as ``vendors.guard``.
+    Raises ``OSError`` of the bucket, and as ``vendors.calls``.
     """
     version = LawVersion.objects.filter(pk=job.document_id).defer("canonical").first()
     if version is None:

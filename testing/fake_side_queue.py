@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 
 SECONDS_PER_ITEM = 0.01  # seconds that one takes at least
 
@@ -30,8 +30,8 @@ def drain(until: float) -> int:
     if fake_queue.error:
         raise fake_queue.error
     worked = 0
-    while fake_queue.due and not shared_memory.is_stopping() and time.monotonic() <= until:
-        shared_memory.record_claim_attempt()
+    while fake_queue.due and not shared_state.is_stopping() and time.monotonic() <= until:
+        shared_state.record_claim_attempt()
         time.sleep(SECONDS_PER_ITEM)
         fake_queue.due, fake_queue.worked, worked = fake_queue.due - 1, fake_queue.worked + 1, worked + 1
     return worked

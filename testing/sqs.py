@@ -16,7 +16,7 @@ from botocore.config import Config
 from django.db import connection
 from moto.server import ThreadedMotoServer
 
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from statutes.consumer.consumer import Consumer
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
@@ -125,7 +125,7 @@ class Queue:
 @contextmanager
 def running_consumers(count: int = 1, **options: bool) -> Iterator[list[Consumer]]:
     """Consumers in threads of this process, until the end of the block."""
-    shared_memory.start_cluster()
+    shared_state.start_cluster()
     consumers = [Consumer(**options) for _ in range(count)]
     threads = [threading.Thread(target=_run, args=(consumer,)) for consumer in consumers]
     for thread in threads:
@@ -133,10 +133,10 @@ def running_consumers(count: int = 1, **options: bool) -> Iterator[list[Consumer
     try:
         yield consumers
     finally:
-        shared_memory.request_stop()
+        shared_state.request_stop()
         for thread in threads:
             thread.join(30)
-        shared_memory.start_cluster()
+        shared_state.start_cluster()
 
 
 def _run(consumer: Consumer) -> None:

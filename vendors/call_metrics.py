@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, connection
 
 from jobs import tracing
 from jobs.safe_errors import safe_error_name
-from vendors import errors
+from vendors import call_failures
 from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.vendors")
@@ -48,8 +48,8 @@ def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
             yield
             outcome = OK
         except Exception as error:
-            response = errors.error_response(error)
-            outcome = str(response.status) if response else errors.failure_code(error) or ""
+            response = call_failures.error_response(error)
+            outcome = str(response.status) if response else call_failures.failure_code(error) or ""
             raise
         finally:
             note(outcome=outcome)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest
 from documents.parsing import parse_callbacks

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from standardwebhooks import Webhook
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from vendors.webhook_secrets import standard_key
 from webhooks import payloads
 from webhooks.error_codes import INVALID_SIGNATURE

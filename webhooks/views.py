@@ -31,7 +31,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.errors import BODY_TOO_LARGE, ApiError
+from accounts.error_codes import BODY_TOO_LARGE, ApiError
 from documents.storage import storage_error
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers

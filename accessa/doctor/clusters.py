@@ -15,7 +15,7 @@ from accessa import config_digest
 from accessa.doctor.http import NoResponse, send_request
 from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage.s3 import S3Bucket
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from jobs.cluster.broker import NotifyBroker
 from jobs.safe_errors import safe_error_name
 
@@ -24,19 +24,19 @@ SAME_ENVIRONMENT = "Give API, workers and this shell the same environment, and r
 
 
 def check_workers() -> Iterator[Finding]:
-    workers = registry.count_workers()
+    workers = live_clusters.count_workers()
     if not workers:
         message = "No worker is alive: uploads wait."
         yield error(message, "Start one: manage.py qcluster (manage.py serve starts API and workers).")
         return
-    clusters = registry.live_clusters().count()
+    clusters = live_clusters.live_clusters().count()
     yield note(f"{workers} in {clusters} cluster{'s' if clusters > 1 else ''}.")
 
 
 def check_configuration() -> Iterator[Finding]:
     """Compare the digests of each cluster's configuration with those of this process."""
     own = config_digest.compute_digests()
-    clusters = list(registry.live_clusters().order_by("name"))
+    clusters = list(live_clusters.live_clusters().order_by("name"))
     for cluster in clusters:
         differing = sorted(name for name in own if cluster.fingerprint.get(name) != own[name])
         workers = f"The workers {cluster.name}"
@@ -94,7 +94,7 @@ def check_clocks() -> Iterator[Finding]:
         (database_time,) = cursor.fetchone()
     ahead = database_time - time.time()
     yield from _check_skew("The database's clock", ahead)
-    for cluster in registry.live_clusters():
+    for cluster in live_clusters.live_clusters():
         yield from _check_skew(f"The clock of the workers {cluster.name}", ahead + cluster.clock_ahead)
     for server, url in _servers():
         try:

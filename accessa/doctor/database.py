@@ -16,7 +16,7 @@ from accessa.checks.deployment import EMBEDDED
 from accessa.doctor.runner import Finding, error, note, system_check_findings, warning
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from jobs.safe_errors import safe_error_name
 
 GIGABYTE = 1024**3
@@ -140,8 +140,8 @@ def check_limits() -> Iterator[Finding]:
 
 
 def _check_connection_count(limits: dict[str, float]) -> Iterator[Finding]:
-    clusters = max(registry.live_clusters().count(), 1)
-    workers = max(registry.count_workers(), settings.WORKERS)
+    clusters = max(live_clusters.live_clusters().count(), 1)
+    workers = max(live_clusters.count_workers(), settings.WORKERS)
     web = int(os.environ.get("WEB_WORKERS", "2")) * int(os.environ.get("WEB_THREADS", "16"))
     needed = workers * WORKER_CONNECTIONS + clusters * CLUSTER_CONNECTIONS + web
     offered = int(limits["max_connections"] - limits["superuser_reserved_connections"])

@@ -23,10 +23,10 @@ from embeddings.embedders.http_base import parse_json, validate_vectors
 from embeddings.embedders.openai import OpenAI
 from embeddings.embedders.titan import Titan
 from jobs.outcomes import Permanent, Retryable, Wait
-from vendors import guard
+from vendors import calls
+from vendors.call_failures import InvalidResponse
+from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_AWAY, VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED, VENDOR_REFUSES_KEY
-from vendors.errors import InvalidResponse
-from vendors.guard import VendorRefused
 from vendors.models import Breaker, RateLimit
 
 PDF = (
@@ -151,16 +151,16 @@ def _check_openai() -> Iterator[Finding]:
 
 
 def _call_guarded(probe: _OpenAIProbe) -> dict[str, Any]:
-    """Call as ``guard.guarded_call`` does, but in transactions: inside one the guard writes no row about the call."""
-    guard.acquire(probe.vendor, tokens=1)
+    """Call as ``calls.guarded_call`` does, but in transactions: inside one it writes no row about the call."""
+    calls.acquire(probe.vendor, tokens=1)
     try:
         body = probe.embed_word()
     except Exception as failure:
         with transaction.atomic():
-            outcome = guard.record_failure(probe.vendor, failure)
+            outcome = calls.record_failure(probe.vendor, failure)
         raise outcome from failure
     with transaction.atomic():
-        guard.record_success(probe.vendor)
+        calls.record_success(probe.vendor)
     return body
 
 
@@ -199,7 +199,7 @@ def check_titan() -> Iterator[Finding]:
         return
     titan = Titan()
     try:
-        with guard.guarded_call(titan.vendor, "embed", tokens=1):
+        with calls.guarded_call(titan.vendor, "embed", tokens=1):
             titan.call([WORD])
     except ImproperlyConfigured as failure:
         yield error(str(failure), "Set what it names.")

@@ -3,19 +3,25 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from accounts import errors
-from accounts.errors import ErrorCode
+from accounts import error_codes
+from accounts.error_codes import ErrorCode
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from documents.error_codes import INSUFFICIENT_STORAGE
 from jobs.error_codes import STORAGE_UNAVAILABLE
 
-AUTHENTICATED = (errors.NOT_AUTHENTICATED, errors.INVALID_TOKEN, errors.NOT_ACCEPTABLE, errors.UNAVAILABLE)
+AUTHENTICATED = (
+    error_codes.NOT_AUTHENTICATED,
+    error_codes.INVALID_TOKEN,
+    error_codes.NOT_ACCEPTABLE,
+    error_codes.UNAVAILABLE,
+)
 JSON_BODY = (
-    errors.INVALID_REQUEST, errors.MALFORMED_JSON, errors.BODY_TOO_LARGE, errors.UNSUPPORTED_MEDIA_TYPE,
+    error_codes.INVALID_REQUEST, error_codes.MALFORMED_JSON, error_codes.BODY_TOO_LARGE,
+    error_codes.UNSUPPORTED_MEDIA_TYPE,
 )  # fmt: skip
-STORAGE = (STORAGE_UNAVAILABLE, errors.UNAVAILABLE, INSUFFICIENT_STORAGE)
+STORAGE = (STORAGE_UNAVAILABLE, error_codes.UNAVAILABLE, INSUFFICIENT_STORAGE)
 # Of any operation: a method that it does not have, and a bug.
-ANYWHERE = (errors.METHOD_NOT_ALLOWED, errors.INTERNAL)
+ANYWHERE = (error_codes.METHOD_NOT_ALLOWED, error_codes.INTERNAL)
 
 NAMES = {
     400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 406: "NotAcceptable", 409: "Conflict",
@@ -34,24 +40,31 @@ def by_status(codes: Iterable[ErrorCode]) -> dict[int, list[ErrorCode]]:
 # Sets of codes that many operations answer: each has one component.
 SHARED = [
     codes
-    for group in (AUTHENTICATED, (errors.FORBIDDEN,), (errors.NOT_FOUND,), (POLL_LIMIT_REACHED,), JSON_BODY, STORAGE)
+    for group in (
+        AUTHENTICATED,
+        (error_codes.FORBIDDEN,),
+        (error_codes.NOT_FOUND,),
+        (POLL_LIMIT_REACHED,),
+        JSON_BODY,
+        STORAGE,
+    )
     for codes in by_status(group).values()
 ]
 
 
 def operation_codes(method: str, operation: dict[str, Any]) -> dict[int, list[ErrorCode]]:
     """Return an operation's codes by status, and remove the view's declaration from the operation."""
-    declared: Sequence[ErrorCode] = operation.pop(errors.SCHEMA_EXTENSION, ())
+    declared: Sequence[ErrorCode] = operation.pop(error_codes.SCHEMA_EXTENSION, ())
     schemes = {scheme for security in operation["security"] for scheme in security}
     if not schemes & {"bearer", "brain"}:  # not a view of REST framework
         return by_status(declared)
     codes = list(AUTHENTICATED)
     if "cookieAuth" in schemes and method != "get":
-        codes.append(errors.FORBIDDEN)  # a session without its CSRF token
+        codes.append(error_codes.FORBIDDEN)  # a session without its CSRF token
     if "requestBody" in operation:
         codes += JSON_BODY
     if any(parameter["in"] == "path" or parameter["name"] == "cursor" for parameter in operation.get("parameters", ())):
-        codes.append(errors.NOT_FOUND)
+        codes.append(error_codes.NOT_FOUND)
     return by_status([*codes, *declared])
 
 

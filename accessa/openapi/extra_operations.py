@@ -4,7 +4,7 @@ from typing import Any
 
 from accessa import health
 from accessa.openapi.error_codes import STORAGE
-from accounts.errors import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, ErrorCode, raises
+from accounts.error_codes import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, ErrorCode, raises
 from documents.error_codes import (
     ARTIFACT_EMPTY,
     CALLBACK_CONTRADICTS,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accessa.openapi import constraints, error_codes, extra_operations
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 
 EXAMPLES_FILE = Path(__file__).with_name("examples.json")
 RETRY_AFTER = {"description": "Seconds until a retry may succeed.", "schema": {"type": "integer", "minimum": 1}}

@@ -13,7 +13,7 @@ from django.db import connection
 
 from accessa.doctor.runner import Level, run_checks
 from accessa.management.commands.doctor import CHECKS
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.storage import SIGNING_SALT
 from testing.fakes.faults import Fault
 from testing.fakes.http_messages import Request, Response, json_response

@@ -25,7 +25,7 @@ from accessa.observability.redaction import clear_secret_cache
 from accessa.tests.doctor_fixtures import OtherDeployment, has_finding, reports, run_findings, spoil_json, temporary_sql
 from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import ActiveModel
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from jobs.models import Cluster
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.fakes.openai import OpenAIServer
@@ -87,7 +87,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
     use_s3_storage(settings, strict)
     settings.STORAGE = "s3"
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
-    registry.record_heartbeat()
+    live_clusters.record_heartbeat()
     before, out = rows(), io.StringIO()
 
     call_command("doctor", "--json", "--skip", SLOW, stdout=out)
@@ -105,7 +105,7 @@ def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
 
 
 def test_without_vendors_all_is_green_too(api: None, settings: Any) -> None:
-    registry.record_heartbeat()
+    live_clusters.record_heartbeat()
 
     levels = {verdict.name: verdict.level for verdict in run_checks(CHECKS, skip=[SLOW])}
 
@@ -287,7 +287,7 @@ def test_workers_of_another_configuration_are_found(
 ) -> None:
     settings.STORAGE_ROOT.mkdir(parents=True)
     with override_settings(**changed):
-        registry.record_heartbeat()
+        live_clusters.record_heartbeat()
 
     assert reports("likeness", says, remedy)
 
@@ -302,7 +302,7 @@ def test_a_store_that_nobody_has_written_to_yet_is_the_same_store(settings: Any,
 
 
 def test_workers_on_another_machine_than_the_files_are_found() -> None:
-    registry.record_heartbeat()
+    live_clusters.record_heartbeat()
     own = Cluster.objects.get()
     Cluster.objects.create(name="elsewhere:7", workers=2, fingerprint=own.fingerprint)
 
@@ -555,7 +555,7 @@ def test_keys_of_tokens_that_cannot_be_had_are_found(settings: Any) -> None:
 
 
 def test_clocks_that_are_wrong_are_found(settings: Any) -> None:
-    registry.record_heartbeat()
+    live_clusters.record_heartbeat()
     Cluster.objects.update(clock_ahead=90)
     with OtherDeployment(clock=-1000) as other:
         settings.PUBLIC_URL = other.url

@@ -7,7 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa.tests.test_openapi_schema import schema
-from accounts.errors import ApiError, Context, ErrorCode, error_codes, find_error_code
+from accounts.error_codes import ApiError, Context, ErrorCode, error_codes, find_error_code
 from documents.parsers.errors import FAILURES
 from jobs.choices import CANCELLED_CODES
 from jobs.outcomes import Permanent

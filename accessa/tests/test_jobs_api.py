@@ -260,7 +260,7 @@ def test_a_bug_is_500_in_the_one_shape_and_shows_nothing(
         raise RuntimeError(f"policy {secret}")
 
     secret = "-".join(["123", "45", "6789"])
-    monkeypatch.setattr("jobs.progress.count_running", bug)
+    monkeypatch.setattr("jobs.display_status.count_running", bug)
 
     answer = ana.get("/jobs")
 

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import REASON_REQUIRED, ApiError
+from accounts.error_codes import REASON_REQUIRED, ApiError
 from accounts.models import User
 
 MAX_REASON_CHARS = 500

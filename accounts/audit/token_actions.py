@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from accounts import api_tokens
 from accounts.audit import log
-from accounts.errors import TOKEN_OF_STAFF, USER_INACTIVE, ApiError, not_found
+from accounts.error_codes import TOKEN_OF_STAFF, USER_INACTIVE, ApiError, not_found
 from accounts.models import ApiToken, User
 
 

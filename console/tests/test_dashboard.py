@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.charts import Chart, Series, format_duration, format_money, format_size
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from metrics.models import MeasurementRun, MetricRollup
 from metrics.tests.event_histories import History, collect_again, database_time
 from statutes.models import Consumer
@@ -50,7 +50,7 @@ def test_it_shows_what_happened(client: Client) -> None:
         10, "FINALIZED", "embedded"
     )
     failing("embedding", "TEXT_REFUSED")
-    registry.record_heartbeat()
+    live_clusters.record_heartbeat()
     collect_again()
 
     html = page(client)

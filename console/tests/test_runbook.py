@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from accounts.errors import UNDECLARED, Context, error_codes
+from accounts.error_codes import UNDECLARED, Context, error_codes
 from console import dead_letters
 from console.runbook import find_failure, find_wait
 from console.tests.test_job_page import at

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounts.audit.admin_filters import parse_utc_datetime
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from console import dead_letters
 from console.views import VIEW, allowed_actions, render_page, require_permissions
 from jobs import staff_actions

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from accounts.errors import ApiError, unavailable
+from accounts.error_codes import ApiError, unavailable
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from console import document_access
 from console.views import READ, render_page, require_permissions

@@ -8,13 +8,13 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
 from console import runbook
 from console.invariant_report import invariant_report
 from console.timeline import format_elapsed, job_timeline
 from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
-from jobs import pipeline, progress, staff_actions
+from jobs import display_status, pipeline, staff_actions
 from jobs.admin import ACTION_LABELS, report_bulk_result
 from jobs.choices import ACTIVE, State
 from jobs.models import UploadJob
@@ -27,7 +27,7 @@ MAX_OTHER_JOBS = 20
 
 
 def get_job(job_id: UUID) -> UploadJob:
-    jobs = UploadJob.objects.annotate(is_starved=progress.starved_filter()).select_related("document")
+    jobs = UploadJob.objects.annotate(is_starved=display_status.starved_filter()).select_related("document")
     job = jobs.filter(pk=job_id).first()
     if job is None:
         raise Http404
@@ -49,7 +49,7 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         document=job.document,
         law=_law_version(user, job),
         is_law=job.pipeline == PIPELINE,
-        standing=progress.display_status(job, is_starved=getattr(job, "is_starved", False)),
+        standing=display_status.display_status(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
         remedy=runbook.find_failure(error.get("code"), job.pipeline) if error else None,
         wait=runbook.find_wait(job.wait_reason) if job.run_after else None,

@@ -17,7 +17,7 @@ from llama_cloud import DefaultHttpxClient, LlamaCloud
 from documents.parsers import parse_timeout
 from documents.parsers.registry import Status, VendorParse
 from vendors import http_deadline
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 from vendors.webhook_secrets import webhook_secrets
 
 TERMINAL_EVENTS = ["parse.success", "parse.error", "parse.partial_success", "parse.cancelled"]

@@ -53,7 +53,7 @@ class VendorParse:
 
 
 class ParsingClient(Protocol):
-    """Client of a parsing vendor. Raises the vendor SDK's errors, which ``vendors.guard`` maps."""
+    """Client of a parsing vendor. Raises the vendor SDK's errors, which ``vendors.calls`` maps."""
 
     def upload(self, path: Path, key: str) -> str: ...
     def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str: ...

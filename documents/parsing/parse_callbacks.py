@@ -12,7 +12,7 @@
 
 from django.db.models.functions import Now
 
-from accounts.errors import ApiError, not_found
+from accounts.error_codes import ApiError, not_found
 from documents.error_codes import ARTIFACT_EMPTY, CALLBACK_CONTRADICTS, JOB_NOT_PARSING
 from documents.locks import lock_document
 from documents.markdown.normalization import normalize_pages

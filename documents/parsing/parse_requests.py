@@ -28,7 +28,7 @@ from documents.storage import object_deletions, original_file
 from jobs import failpoints
 from jobs.claims import Claim
 from jobs.outcomes import Moved, Permanent, Retryable, Wait
-from vendors import call_metrics, errors, guard, ledger
+from vendors import call_failures, call_metrics, calls, ledger
 from vendors.models import Purchase
 
 State = ParseRequest.State
@@ -41,7 +41,7 @@ CLOCK = """
 
 def is_vendor_unavailable() -> bool:
     """Tell whether a circuit breaker of the vendor is open."""
-    return guard.is_circuit_open(registry.parsing_vendor()) or guard.is_circuit_open(registry.parsing_vendor("submit"))
+    return calls.is_circuit_open(registry.parsing_vendor()) or calls.is_circuit_open(registry.parsing_vendor("submit"))
 
 
 def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
@@ -98,13 +98,13 @@ def _submit(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
     }
     if request.purchase_id:  # no job is submitted before its purchase is reserved
         since = request.planned_at - timedelta(seconds=CLOCK_SKEW_SECONDS)
-        with guard.guarded_call(registry.parsing_vendor(), "find"):
+        with calls.guarded_call(registry.parsing_vendor(), "find"):
             request.vendor_job_id = registry.vendor_client().find_job(tags, since)
         if request.vendor_job_id:
             return
     # A wait takes its attempt back: only an interrupted try may have uploaded a file whose id it did not save.
     file_id = _upload(claim, request, document, is_new=is_new or claim.job.attempts <= 1)
-    guard.acquire(registry.parsing_vendor("submit"))
+    calls.acquire(registry.parsing_vendor("submit"))
     _reserve(claim, request, document)
     try:
         with call_metrics.record_call(registry.parsing_vendor(), "submit"):
@@ -112,11 +112,11 @@ def _submit(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
                 file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1
             )
     except Exception as error:
-        failure = guard.record_failure(registry.parsing_vendor("submit"), error)
+        failure = calls.record_failure(registry.parsing_vendor("submit"), error)
         _void_rejected(claim, request, error, failure)
         raise failure from error
     failpoints.failpoint("job_validated:submitted")
-    guard.record_success(registry.parsing_vendor("submit"))
+    calls.record_success(registry.parsing_vendor("submit"))
 
 
 def _upload(claim: Claim, request: ParseRequest, document: Document, *, is_new: bool) -> str:
@@ -125,12 +125,12 @@ def _upload(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
         return request.file_id
     key, file_id = object_deletions.vendor_file_key(request), None
     if not is_new:
-        with guard.guarded_call(registry.parsing_vendor(), "find"):
+        with calls.guarded_call(registry.parsing_vendor(), "find"):
             file_id = registry.vendor_client().find_file(key)
     if file_id is None:
         with (
             original_file.verified_original(document) as path,
-            guard.guarded_call(registry.parsing_vendor("submit"), "upload"),
+            calls.guarded_call(registry.parsing_vendor("submit"), "upload"),
         ):
             file_id = registry.vendor_client().upload(path, key)
     failpoints.failpoint("job_validated:uploaded")
@@ -162,7 +162,7 @@ def _reserve(claim: Claim, request: ParseRequest, document: Document) -> None:
 
 def _void_rejected(claim: Claim, request: ParseRequest, error: Exception, failure: Exception) -> None:
     """Void the reservation when the vendor certainly made no job; drop the id of a file that the vendor deleted."""
-    if errors.may_have_charged(error):
+    if call_failures.may_have_charged(error):
         return
     is_file_gone = getattr(failure, "status", None) == HTTPStatus.NOT_FOUND
     cleared: dict[str, None] = {"purchase_id": None, "file_id": None} if is_file_gone else {"purchase_id": None}
@@ -216,7 +216,7 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
         raise Wait(min(pause, left), WAITING_FOR_PARSER)
     reason = "late" if left <= 0 and parse.status in ("pending", "cancelled") else parse.status
     if parse.status == "pending":
-        with guard.guarded_call(registry.parsing_vendor(), "cancel"):
+        with calls.guarded_call(registry.parsing_vendor(), "cancel"):
             registry.vendor_client().cancel(request.vendor_job_id or "")
         parse = _poll(request, pages)  # it may have ended before it was stopped
     if parse.status == "completed":
@@ -227,7 +227,7 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
 def _poll(request: ParseRequest, pages: int) -> VendorParse:
     """Return the parse's state at the vendor; while the vendor is unavailable, the deadline moves."""
     try:
-        with guard.guarded_call(registry.parsing_vendor(), "look"):
+        with calls.guarded_call(registry.parsing_vendor(), "look"):
             return registry.vendor_client().get_parse(request.vendor_job_id or "", pages)
     except (Wait, Retryable) as error:
         seconds = error.seconds if isinstance(error, Wait) else error.retry_after

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core import signing
 from django.core.files.storage import FileSystemStorage, storages
 
-from accounts.errors import ApiError, ErrorCode
+from accounts.error_codes import ApiError, ErrorCode
 from documents.error_codes import HASH_MISMATCH, INSUFFICIENT_STORAGE, LENGTH_MISMATCH
 from jobs.error_codes import STORAGE_UNAVAILABLE
 

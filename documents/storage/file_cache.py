@@ -18,7 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from accounts.errors import not_found
+from accounts.error_codes import not_found
 from accounts.rls import as_tenant
 from documents import storage
 from documents.models import Document

@@ -9,7 +9,7 @@ from documents import storage
 from documents.locks import lock_document
 from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import registry
-from vendors import guard
+from vendors import calls
 
 VENDOR_PREFIX = "llamaparse://"
 SCHEDULE = """
@@ -51,7 +51,7 @@ def vendor_path(request: ParseRequest) -> str:
 def delete_vendor_copy(path: str) -> bool:
     """Delete the job and file of a ``vendor_path`` at the vendor; return whether nothing is left or can come late."""
     vendor_job_id, file_id, parse, job_id = path.removeprefix(VENDOR_PREFIX).split("/")
-    with guard.guarded_call(registry.parsing_vendor(), "forget"):
+    with calls.guarded_call(registry.parsing_vendor(), "forget"):
         client, since = registry.vendor_client(), datetime.now(UTC) - timedelta(days=2)
         job = vendor_job_id or client.find_job({"parse_id": parse, "job_id": job_id}, since)
         file = file_id or client.find_file(f"{parse.replace(':', '-')}-{job_id}")

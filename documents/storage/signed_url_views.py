@@ -12,7 +12,7 @@ from django.core.files.storage import storages
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.errors import METHOD_NOT_ALLOWED, ApiError, not_found
+from accounts.error_codes import METHOD_NOT_ALLOWED, ApiError, not_found
 from documents import services
 from documents.error_codes import (
     LENGTH_MISMATCH,

@@ -12,7 +12,7 @@ import pytest
 from django.db.models.functions import Now
 
 from accessa.server import gunicorn_conf, worker_state
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents import page_images, storage
 from documents.models import Document
 from documents.parsing import parse_store

@@ -19,7 +19,7 @@ from PIL import Image
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents import page_images, storage
 from documents.models import Document
 from documents.page_images import Box, locate_passage, render_page

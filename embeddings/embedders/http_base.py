@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy
 
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 from vendors.vendor import Vendor
 
 CONNECT_SECONDS = 5.0

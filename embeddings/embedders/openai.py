@@ -28,7 +28,7 @@ from embeddings.embedders.http_base import (
 from embeddings.embedders.packaged_models import replace_surrogates
 from jobs import log_context
 from vendors import call_metrics, http_deadline, ledger
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 from vendors.vendor import Vendor
 
 MAX_TOKENS = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191

@@ -26,8 +26,8 @@ from embeddings.embedders.http_base import (
 from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import log_context
-from vendors import call_metrics, guard, http_deadline
-from vendors.errors import InvalidResponse
+from vendors import call_metrics, calls, http_deadline
+from vendors.call_failures import InvalidResponse
 from vendors.vendor import Vendor
 
 PROBE = "model"  # the text sent to learn the model's name
@@ -46,11 +46,11 @@ class PeerEmbedder(HttpEmbedder):
     def model(self) -> str:
         """The other deployment's name of its model. The first access in a process makes a guarded call.
 
-        Raises what ``guard.guarded_call`` raises.
+        Raises what ``calls.guarded_call`` raises.
         """
         url = _url()
         if url not in self._models:
-            with guard.guarded_call(self.vendor, "name"):
+            with calls.guarded_call(self.vendor, "name"):
                 self._models[url] = _parse_model(self._post([PROBE]))
         return self._models[url]
 

@@ -16,7 +16,7 @@ from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder,
 from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from vendors import aws_client, call_metrics
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 from vendors.ledger import CENT_FRACTION
 from vendors.vendor import Vendor
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.models import Document
 from embeddings import billed_calls, embedders
 from embeddings.active_model import EmbeddingModel

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from accounts.audit import log
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings.reindexing.cost_estimates import Estimate
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.target_models import MAX_CENTS

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import embedders, tokenizer
 from embeddings.embedders import Embedder

@@ -14,7 +14,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings import active_model, embedders, reindex_jobs
 from embeddings.embedders import Embedder
 from embeddings.reindexing import cost_estimates

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from accounts.errors import ApiError, not_found
+from accounts.error_codes import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import shadow_vectors
 from embeddings.models import ActiveModel

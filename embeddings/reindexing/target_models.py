@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings import chunking, embedders
 from embeddings.embedders import Embedder
 from embeddings.reindexing.error_codes import CAMPAIGN_STATE, UNKNOWN_CHUNKER, UNKNOWN_KIND, UNKNOWN_MODEL

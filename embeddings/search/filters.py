@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.utils.dateparse import parse_date, parse_datetime
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.models import Document
 from embeddings.error_codes import INVALID_FILTER, UNKNOWN_FILTER
 

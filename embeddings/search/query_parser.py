@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings import billed_calls, tokenizer
 from embeddings.active_model import EmbeddingModel, require_embedder
 from embeddings.error_codes import EMPTY_QUERY, K_OUT_OF_RANGE, QUERY_TOO_LONG, SEARCH_UNAVAILABLE, UNKNOWN_MODE

@@ -8,7 +8,7 @@ import psycopg
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, tenant_role_params
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 

@@ -16,7 +16,7 @@ from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
 from jobs.claims import ClaimLost
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.models import UploadJob
 from testing.cluster import running_cluster as real_cluster
 from testing.cluster import wait_until
@@ -407,7 +407,7 @@ def test_a_cluster_that_stops_keeps_what_it_has_bought(
 ) -> None:
     job = create_chunked_job(passage_texts(60), user_id=ana.id)
     claim = claim_at_stage("embedding")
-    monkeypatch.setattr(shared_memory, "is_stopping", lambda: vendor.requests > 0)
+    monkeypatch.setattr(shared_state, "is_stopping", lambda: vendor.requests > 0)
     monkeypatch.setattr("django.conf.settings.EMBED_BATCH", 10, raising=False)
 
     ending = worker.run_stage(claim)

@@ -23,7 +23,7 @@ from testing.factories.pending_documents import create_chunked_job, passage_text
 from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server
 from testing.personas import Person, run_all_jobs
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 from vendors.models import Purchase
 
 SECRET = "what-only-two-deployments-know"

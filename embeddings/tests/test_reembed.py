@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings import periodic, shadow_vectors
 from embeddings.active_model import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer

@@ -19,7 +19,7 @@ from testing.fakes.faults import FAULTS, http_error, replacement, slow_body
 from testing.fakes.http_messages import json_response
 from testing.fakes.openai import text_vector
 from testing.personas import Person, plan_pdf
-from vendors import errors, guard
+from vendors import call_failures, calls
 
 INVOKE = "POST /model/*"
 
@@ -104,7 +104,7 @@ def _outcome() -> Exception:
     try:
         Titan().call(["a text of Ana's"])
     except Exception as error:
-        return guard.record_failure(Titan().vendor, error)
+        return calls.record_failure(Titan().vendor, error)
     raise AssertionError("the call went well")
 
 
@@ -125,7 +125,7 @@ def test_each_refusal_of_bedrock_has_its_outcome(
     outcome = _outcome()
 
     assert _named(outcome) == expected
-    assert errors.may_have_charged(outcome) == (expected == AWAY)
+    assert call_failures.may_have_charged(outcome) == (expected == AWAY)
     assert bedrock.ledger.calls == 0
     assert "Ana" not in str(outcome)
 
@@ -138,7 +138,7 @@ def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: Bedrock
 
     outcome = _outcome()
 
-    assert isinstance(outcome, guard.VendorRefused)
+    assert isinstance(outcome, calls.VendorRefused)
     assert outcome.status == 404
 
 
@@ -159,7 +159,7 @@ def test_nobody_listening_buys_nothing(bedrock: BedrockServer, settings: Any) ->
     outcome = _outcome()
 
     assert _named(outcome) == (Retryable, "VENDOR_UNREACHABLE")
-    assert not errors.may_have_charged(outcome)
+    assert not call_failures.may_have_charged(outcome)
 
 
 @pytest.mark.django_db
@@ -175,7 +175,7 @@ def test_without_keys_work_waits_instead_of_failing(
     outcome = _outcome()
 
     assert _named(outcome) == (Wait, KEY)
-    assert not errors.may_have_charged(outcome)
+    assert not call_failures.may_have_charged(outcome)
     assert bedrock.ledger.calls == 0
 
 
@@ -204,7 +204,7 @@ BAD = {
 def test_a_vector_that_is_none_is_not_used(body: dict[str, Any], bedrock: BedrockServer) -> None:
     bedrock.inject_fault(INVOKE, replacement("bad", json_response(body)))
 
-    with pytest.raises(errors.InvalidResponse):
+    with pytest.raises(call_failures.InvalidResponse):
         Titan().call(["a"])
 
 

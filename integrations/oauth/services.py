@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-from accounts.errors import ApiError, not_found
+from accounts.error_codes import ApiError, not_found
 from integrations.error_codes import (
     CODE_REFUSED,
     CONSENT_REFUSED,
@@ -30,7 +30,7 @@ from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import OAUTH_CONFIGS, GrantRefused, TokenResponse, uses_pkce
 from integrations.sync import sync_jobs
 from jobs.outcomes import StageFailure, Wait
-from vendors import guard
+from vendors import calls
 from vendors.error_codes import VENDOR_REFUSES_KEY
 
 FIXTURE_ACCOUNT = "recorded"  # the account of fixture mode
@@ -185,7 +185,7 @@ def _client_config(provider: str) -> dict[str, str]:
 def _exchange_code(provider: str, code: str, *, redirect_uri: str, verifier: str) -> TokenResponse:
     try:
         return token_endpoint.exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
-    except (GrantRefused, guard.VendorRefused) as refused:
+    except (GrantRefused, calls.VendorRefused) as refused:
         raise ApiError(CODE_REFUSED) from refused
     except (Wait, StageFailure) as failure:
         if isinstance(failure, Wait) and failure.reason in (OAUTH_CLIENT_REFUSED, VENDOR_REFUSES_KEY):

@@ -15,8 +15,8 @@ from django.conf import settings
 
 from integrations.error_codes import OAUTH_CLIENT_REFUSED
 from jobs.outcomes import Wait
-from vendors import guard, http_deadline
-from vendors.errors import InvalidResponse
+from vendors import calls, http_deadline
+from vendors.call_failures import InvalidResponse
 from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.integrations")
@@ -109,13 +109,13 @@ def is_configured(provider: str) -> bool:
 
 
 def exchange_code(provider: str, code: str, *, redirect_uri: str, verifier: str) -> TokenResponse:
-    """Return the tokens of a consent; raise ``GrantRefused`` or what ``vendors.guard`` raises."""
+    """Return the tokens of a consent; raise ``GrantRefused`` or what ``vendors.calls`` raises."""
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
     return _request_tokens(provider, "exchange", form | ({"code_verifier": verifier} if verifier else {}))
 
 
 def refresh_tokens(provider: str, token: str) -> TokenResponse:
-    """Return new tokens; raise ``GrantRefused`` or what ``vendors.guard`` raises. Call it outside of transactions."""
+    """Return new tokens; raise ``GrantRefused`` or what ``vendors.calls`` raises. Call it outside of transactions."""
     return _request_tokens(provider, "refresh", {"grant_type": "refresh_token", "refresh_token": token})
 
 
@@ -128,7 +128,7 @@ def fetch_account(provider: str, access: str) -> str:
 
 
 def revoke_grant(provider: str, token: str) -> None:
-    """Revoke a grant; raise ``GrantRefused`` where it is gone already, or what ``vendors.guard`` raises."""
+    """Revoke a grant; raise ``GrantRefused`` where it is gone already, or what ``vendors.calls`` raises."""
     url, form = settings.CONNECTORS[provider]["revoke_url"], {"token": token}
     if provider == "hubspot":
         form |= {"token_type_hint": "refresh_token"}
@@ -170,7 +170,7 @@ def _request(
     config = settings.CONNECTORS[provider]
     # Keyed by the secret too: calls held back by a wrong secret continue as soon as the right one is set.
     vendor = Vendor(provider, f"{config['client_id']}:{config['client_secret']}", REQUESTS_PER_MINUTE, part="oauth")
-    with guard.guarded_call(vendor, operation):
+    with calls.guarded_call(vendor, operation):
         response = _post(provider, url, form, seconds or TIMEOUT_SECONDS)
         body, refused = _json_object(response), None
         if response.status_code in (400, 401, 403):

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import DateTimeField, Func
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from integrations.error_codes import (
     PROVIDER_NOT_CONFIGURED,
     REFRESH_TOKEN_INVALID,

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from django.conf import settings
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from integrations.models import IngestionJob, SourceDocument
 
 
@@ -119,7 +119,7 @@ class Children:
 class McpClient(Protocol):
     """A tenant's account at a provider, over any transport. Call it outside of transactions.
 
-    Raises what ``vendors.guard`` raises, ``TokenRefused`` and ``CapabilityMissing``.
+    Raises what ``vendors.calls`` raises, ``TokenRefused`` and ``CapabilityMissing``.
     """
 
     @property

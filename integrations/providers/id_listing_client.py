@@ -24,8 +24,8 @@ from integrations.sync.pgmq import raise_if_stopping
 from integrations.transports import Transport
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait
+from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_AWAY
-from vendors.guard import VendorRefused
 
 BATCH_SIZE = 25  # fetched for one page: some seconds of calls, and little to do again after a crash
 LISTING_SIZE = 500  # ids of one listing; they travel in the message, about 10 KB

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents import services, storage
 from documents.error_codes import FILE_TOO_LARGE
 from documents.models import Document
@@ -26,8 +26,8 @@ from integrations.models import ConnectedSource, OrphanCandidate
 from integrations.providers import McpClient, RawItem, Record
 from integrations.records.sql import execute
 from integrations.transports.responses import TooLarge
-from jobs.cluster import shared_memory
-from vendors.guard import VendorRefused
+from jobs.cluster import shared_state
+from vendors.calls import VendorRefused
 
 PIECE = 64 * 1024
 SUFFIX = ".pdf"
@@ -61,7 +61,7 @@ def import_pdf(
 
     Idempotent; None when the tenant deletes the document at this very moment. Defects of the file itself are reported
     by its upload job. Raises ``ApiError`` for a file that is too large or not given, which fails only this item, and
-    what ``vendors.guard`` raises. The document stays as long as the sync goes on, so that its record can be written; if
+    what ``vendors.calls`` raises. The document stays as long as the sync goes on, so that its record can be written; if
     it is not, ``withdraw_orphans`` deletes the document.
     """
 
@@ -115,7 +115,7 @@ def withdraw_orphans(source_id: UUID) -> None:
     """
     execute(DELETE_SETTLED, {"source": source_id})
     params = {"source": source_id, "most": AT_ONCE}
-    while not shared_memory.is_stopping() and (due := execute(DUE_OF_SOURCE, params)):
+    while not shared_state.is_stopping() and (due := execute(DUE_OF_SOURCE, params)):
         _withdraw(due)
 
 

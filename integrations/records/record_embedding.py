@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings import active_model, embedders, tokenizer
 from embeddings.billed_calls import Reservation, reserve_call
 from embeddings.embedders import Embedder

@@ -23,7 +23,7 @@ from integrations.error_codes import MESSAGE_MALFORMED
 from integrations.models import IngestionJob
 from jobs import services
 from jobs.claims import ClaimLost
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.error_codes import STOPPING as STOPPING
 from jobs.outcomes import Wait
 
@@ -230,5 +230,5 @@ def has_messages() -> bool:
 
 def raise_if_stopping() -> None:
     """Raise ``Wait`` when this worker has to stop: its message returns to the queue, no delivery is used up."""
-    if shared_memory.is_stopping():
+    if shared_state.is_stopping():
         raise Wait(0.0, STOPPING)

@@ -21,8 +21,8 @@ from integrations.sync import pgmq, sync_jobs
 from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints, log_context, safe_errors, tracing
 from jobs.claims import ClaimLost
-from jobs.cluster import shared_memory
-from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.cluster import shared_state
+from jobs.cluster.lease_heartbeat import HEARTBEAT
 from jobs.error_codes import BUG, STOPPING
 from jobs.outcomes import Permanent, Retryable, Wait
 
@@ -54,7 +54,7 @@ def slot_count() -> int:
 
 
 def _slot_params() -> dict[str, Any]:
-    return {"name": f"ingestion:{shared_memory.cluster_name()}", "slots": slot_count()}
+    return {"name": f"ingestion:{shared_state.cluster_name()}", "slots": slot_count()}
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def is_idle() -> bool:
 def drain(until: float) -> int:
     """Run pages until none is due or it is ``until``; return how many. Each takes a slot anew."""
     count = 0
-    while not shared_memory.is_stopping() and time.monotonic() <= until:
-        shared_memory.record_claim_attempt()
+    while not shared_state.is_stopping() and time.monotonic() <= until:
+        shared_state.record_claim_attempt()
         with worker_slot() as is_due:
             message = pgmq.read_message() if is_due else None
             if message is None:
@@ -201,7 +201,7 @@ def extended_visibility(message: Message, log_fields: Mapping[str, str]) -> Iter
 
 
 class VisibilityLease:
-    """A page as a ``Renewable`` of ``jobs.cluster.heartbeat``, by the visibility timeout of its message."""
+    """A page as a ``Renewable`` of ``jobs.cluster.lease_heartbeat``, by the visibility timeout of its message."""
 
     def __init__(self, message: Message, log_fields: Mapping[str, str]) -> None:
         self._message, self._log_fields = message, log_fields
@@ -216,7 +216,7 @@ class VisibilityLease:
         return f"page {self._message.body.page} of {self._message.body.job_id} does not end"
 
     def renew(self) -> None:
-        shared_memory.record_claim_attempt()  # the watchdog sees no other sign of life while a page runs
+        shared_state.record_claim_attempt()  # the watchdog sees no other sign of life while a page runs
         with self._lock:
             if self._ended or time.monotonic() - self._extended < self._third:
                 return

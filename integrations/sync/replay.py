@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from django.db.utils import IntegrityError
 
 from accounts.audit.log import record_action
-from accounts.errors import NOT_FOUND, ApiError
+from accounts.error_codes import NOT_FOUND, ApiError
 from accounts.models import User
 from integrations.error_codes import MESSAGE_MALFORMED, SOURCE_NOT_ACTIVE, SYNC_ALREADY_ACTIVE, SYNC_GONE, SYNC_WENT_ON
 from integrations.models import ConnectedSource, IngestionJob

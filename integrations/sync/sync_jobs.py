@@ -13,7 +13,7 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
-from accounts.errors import ApiError, not_found
+from accounts.error_codes import ApiError, not_found
 from accounts.models import User
 from integrations.error_codes import (
     SOURCE_DISCONNECTED,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
@@ -19,7 +19,7 @@ from testing.concurrency import run_concurrently
 from testing.fakes.faults import http_error
 from testing.fakes.oauth import OAuthServer
 from testing.personas import Person
-from vendors import guard
+from vendors import calls
 from vendors.models import Breaker, RateLimit
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -149,7 +149,7 @@ def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, 
 
 def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> None:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
-    with guard.guarded_call(source_vendor(source, 100), "a test"):
+    with calls.guarded_call(source_vendor(source, 100), "a test"):
         pass
     sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by="a test")
 

@@ -20,7 +20,7 @@ from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
 from testing.factories.records import create_client, create_record, create_source
 from testing.personas import Person
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 pytestmark = pytest.mark.django_db
 

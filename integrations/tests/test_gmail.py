@@ -10,7 +10,7 @@ from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, gmail
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import FAULTS, http_error
 from testing.fakes.gmail import FIRST, message
@@ -335,11 +335,11 @@ def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
 def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> None:
     with GmailServer(tokens={TOKEN}, threads=3) as box:
         client = fake_client(settings, box)
-        shared_memory.request_stop()
+        shared_state.request_stop()
         try:
             with pytest.raises(Wait, match="STOPPING"):
                 pages_of(client, gmail, "threads", FULL)
         finally:
-            shared_memory.start_cluster()
+            shared_state.start_cluster()
 
     assert box.routes == ["GET /gmail/v1/users/me/threads"]

@@ -15,7 +15,7 @@ from integrations.transports.mcp import McpTools
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.mcp import TOKEN, McpFault, McpServer, Tool
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 PROSE = "ana@example.com may not read Renewal of Acme"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import services, token_refresh

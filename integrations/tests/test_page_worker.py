@@ -19,7 +19,7 @@ from integrations.tests.fake_provider.embedder import SpyEmbedder
 from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
 from jobs import failpoints
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
 from testing.fakes.openai import KEY, OpenAIServer
@@ -255,7 +255,7 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
     assert message is not None
 
     def stopped_meanwhile(texts: Any) -> Any:
-        shared_memory.request_stop()
+        shared_state.request_stop()
         return embed(texts)
 
     model.embed = stopped_meanwhile  # type: ignore[method-assign]
@@ -263,7 +263,7 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
         with pytest.raises(Wait) as postponed:
             page_worker.run_page(message)
     finally:
-        shared_memory.start_cluster()
+        shared_state.start_cluster()
         del model.embed
 
     assert (postponed.value.seconds, postponed.value.reason) == (0, "STOPPING")

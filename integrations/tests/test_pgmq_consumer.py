@@ -18,7 +18,7 @@ from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.sync import pgmq, pgmq_consumer
 from integrations.sync.pgmq import ARCHIVE, TABLE, Body, Message
-from jobs.cluster import maintenance, shared_memory
+from jobs.cluster import maintenance, shared_state
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Retryable, Wait
 from testing.cluster import create_jobs, wait_until
@@ -448,7 +448,7 @@ def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) ->
         while time.monotonic() < ends:
             time.sleep(0.1)
             seen.extend(filter(None, run_concurrently(pgmq.read_message)))
-            silent.append(shared_memory.seconds_since_claim_attempt())
+            silent.append(shared_state.seconds_since_claim_attempt())
         raise Wait(60, error_code("VENDOR_BUSY"))
 
     works(long)

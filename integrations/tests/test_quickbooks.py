@@ -30,7 +30,7 @@ from testing.fakes.faults import FAULTS, http_error
 from testing.fakes.http_messages import json_response
 from testing.fakes.quickbooks import REALM, IntuitServer
 from testing.personas import Person
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 FULL, DELTA = "full_sync", "delta_sync"
 CUSTOMERS, INVOICES = (stream.method for stream in quickbooks.STREAMS)

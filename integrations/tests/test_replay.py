@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import pgmq, replay
 from integrations.sync.pgmq import ARCHIVE, QUEUE, Body

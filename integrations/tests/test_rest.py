@@ -19,7 +19,7 @@ from jobs.outcomes import Permanent, Retryable, Wait
 from testing.fakes.faults import FAULTS, http_error
 from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 from testing.fakes.server import Server
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 from vendors.models import Breaker
 
 TOKEN = "t0ken-of-ana"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from integrations import disconnect
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.providers import Page
@@ -25,7 +25,7 @@ from integrations.tests.sync_helpers import (
     start_sync,
     stored_rows,
 )
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.outcomes import Wait
 from testing.concurrency import run_concurrently
 
@@ -210,12 +210,12 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
     run_page()
     message = pgmq.read_message()
     assert message is not None
-    shared_memory.request_stop()
+    shared_state.request_stop()
     try:
         with pytest.raises(Wait):
             page_worker.run_page(message)
     finally:
-        shared_memory.start_cluster()
+        shared_state.start_cluster()
 
     page_worker.run_page(message)
 

@@ -14,7 +14,7 @@ from integrations.transports import make_client
 from integrations.transports.fixtures import FixtureTransport, NotRecorded
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Permanent, Retryable
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 ROUTES = [
     {"method": "GET", "path": "/things", "file": "one.json"},

@@ -9,9 +9,9 @@ from typing import Any
 from integrations.error_codes import NOT_RECORDED
 from integrations.transports.responses import Params, TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
+from vendors.call_failures import ErrorResponse
+from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_UNAVAILABLE
-from vendors.errors import ErrorResponse
-from vendors.guard import VendorRefused
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
 PIECE = 64 * 1024
@@ -55,7 +55,7 @@ class FixtureTransport:
         route = max(routes, key=lambda each: len(each.get("params", {})))
         content = (self._folder / route["file"]).read_bytes() if "file" in route else b""
         status = route.get("status", 200)
-        if status >= 500:  # as ``vendors.guard`` would raise, without its rate limit and circuit breaker
+        if status >= 500:  # as ``vendors.calls`` would raise, without its rate limit and circuit breaker
             raise Retryable(VENDOR_UNAVAILABLE)
         if status >= 400:
             code = error_code(content)

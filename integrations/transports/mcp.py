@@ -46,8 +46,8 @@ from integrations.transports.responses import (
     parse_json_object,
     source_vendor,
 )
-from vendors import guard
-from vendors.errors import InvalidResponse
+from vendors import calls
+from vendors.call_failures import InvalidResponse
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class McpTools:
     def names(self) -> dict[str, Mapping[str, Any]]:
         """Return the JSON schema of each tool's arguments, by the tool's name."""
         if self._names is None:
-            with guard.guarded_call(self.vendor, "tools/list", interpret=interpret_status):
+            with calls.guarded_call(self.vendor, "tools/list", interpret=interpret_status):
                 self._names = self._run(_list_tools, "tools", MOST_BYTES)
         return self._names
 
@@ -110,7 +110,7 @@ class McpTools:
         async def step(client: Client) -> CallToolResult:
             return await client.call_tool(tool, dict(arguments))
 
-        with guard.guarded_call(self.vendor, operation, interpret=interpret_status):
+        with calls.guarded_call(self.vendor, operation, interpret=interpret_status):
             try:
                 return read(_object(self._run(step, tool, most or MOST_BYTES)))
             except ResponseTooLarge:
@@ -171,7 +171,7 @@ async def _list_tools(client: Client) -> dict[str, Mapping[str, Any]]:
 
 
 def _translate(error: Exception, transport: BoundedTransport, capability: str) -> Exception:
-    """Return an exception that ``vendors.guard`` interprets, without any text of the response."""
+    """Return an exception that ``vendors.calls`` interprets, without any text of the response."""
     http_error, rpc_error = transport.error_response, _rpc_error(error)
     # The SDK itself raises INTERNAL_ERROR for responses that are no JSON-RPC.
     is_rpc = rpc_error is not None and rpc_error.code != INTERNAL_ERROR

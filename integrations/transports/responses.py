@@ -10,10 +10,10 @@ from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Wait
-from vendors import guard, rate_limit
+from vendors import calls, rate_limit
+from vendors.call_failures import ErrorResponse, InvalidResponse
+from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
-from vendors.errors import ErrorResponse, InvalidResponse
-from vendors.guard import VendorRefused
 from vendors.vendor import Vendor
 
 MOST_BYTES = 32 * 1024 * 1024  # of a response that is read whole; a page of 100 records has a few hundred thousand
@@ -64,18 +64,18 @@ class ProviderError(Exception):
 
 
 def interpret_status(status: ErrorResponse) -> Exception | None:
-    """Return the exception for a 4xx (a ``vendors.guard.StatusInterpreter``): the key is a tenant's, not ours."""
+    """Return the exception for a 4xx (a ``vendors.calls.StatusInterpreter``): the key is a tenant's, not ours."""
     code = status.vendor_code
     if status.status == 401:
         return TokenRefused()
     if status.status in (403, 429) and code in _USED_UP:
-        return Wait(guard.QUOTA_SECONDS, VENDOR_QUOTA_EXHAUSTED)
+        return Wait(calls.QUOTA_SECONDS, VENDOR_QUOTA_EXHAUSTED)
     if status.status != 403:
         return None
     if code in _TOO_FAST:
         seconds = rate_limit.retry_after(status.headers)
         return Wait(
-            guard.LIMITED_SECONDS if seconds is None else max(seconds, guard.LEAST_SECONDS), VENDOR_RATE_LIMITED
+            calls.LIMITED_SECONDS if seconds is None else max(seconds, calls.LEAST_SECONDS), VENDOR_RATE_LIMITED
         )
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")

@@ -26,8 +26,8 @@ from integrations.transports.responses import (
     read_bounded,
     source_vendor,
 )
-from vendors import guard, http_deadline
-from vendors.errors import InvalidResponse
+from vendors import calls, http_deadline
+from vendors.call_failures import InvalidResponse
 
 CONNECT_SECONDS = 5.0
 DOWNLOADS_TAKE = 5  # times a call's time: a file of many megabytes over a slow line
@@ -38,7 +38,7 @@ _LEADS_AWAY = re.compile(r"[?#\\\s\x00-\x1f]|(?:^|/)\.{1,2}(?:/|$)")
 class RestTransport:
     """One account at a provider. Its calls share the account's rate limit and circuit breaker among all processes.
 
-    Raises what ``vendors.guard`` raises, and ``TokenRefused``. Use it outside of transactions, in one thread.
+    Raises what ``vendors.calls`` raises, and ``TokenRefused``. Use it outside of transactions, in one thread.
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int) -> None:
@@ -70,7 +70,7 @@ class RestTransport:
     def _request(
         self, operation: str, method: str, path: str, params: Params | None, body: Params | None, *, times: int = 1
     ) -> Iterator[httpx.Response]:
-        with guard.guarded_call(self.vendor, operation, interpret=interpret_status):
+        with calls.guarded_call(self.vendor, operation, interpret=interpret_status):
             if not path.startswith("/") or _LEADS_AWAY.search(path):
                 raise InvalidResponse("An id of the provider's cannot stand in an address.")
             params = {name: param for name, param in (params or {}).items() if param is not None}

@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from jobs import claim_queries, services
 from jobs.choices import ACTIVE, State
-from jobs.cluster import registry, shared_memory, side_queues
+from jobs.cluster import live_clusters, shared_state, side_queues
 from jobs.models import UploadJob
 from jobs.safe_errors import safe_error_name
 
@@ -47,11 +47,11 @@ class MaintenanceLoop:
             connection.close()
 
     def _record_heartbeat(self) -> None:
-        if time.monotonic() - self._last_heartbeat < registry.HEARTBEAT_SECONDS:
+        if time.monotonic() - self._last_heartbeat < live_clusters.HEARTBEAT_SECONDS:
             return
         self._last_heartbeat = time.monotonic()
         try:
-            registry.record_heartbeat()
+            live_clusters.record_heartbeat()
         except (DatabaseError, InterfaceError) as error:  # the jobs go on without it
             log.warning("This cluster cannot record its heartbeat: %s", safe_error_name(error))
             connection.close()
@@ -64,7 +64,7 @@ class MaintenanceLoop:
         """
         with connection.cursor() as cursor:
             due = claim_queries.count_claimable(cursor, most=1) or side_queues.count_claimable(cursor, most=1)
-        idle_seconds = shared_memory.seconds_since_claim_attempt()
+        idle_seconds = shared_state.seconds_since_claim_attempt()
         if due and idle_seconds > TICK_SECONDS:
             services.notify_workers()  # a notification was lost, or the broker is one that does not poll
         if not due or idle_seconds < settings.JOBS_HANG_SECONDS:
@@ -80,7 +80,7 @@ class MaintenanceLoop:
 
 def count_held_jobs() -> int:
     """Count the jobs that the workers of this cluster hold by a valid lease."""
-    jobs = UploadJob.objects.filter(state=State.WORKING, claimed_by__startswith=f"{shared_memory.cluster_name()}:")
+    jobs = UploadJob.objects.filter(state=State.WORKING, claimed_by__startswith=f"{shared_state.cluster_name()}:")
     return jobs.extra(where=["lease_until > clock_timestamp()"]).count()
 
 

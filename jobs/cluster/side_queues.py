@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.utils import InterfaceError, OperationalError
 
 from jobs import safe_errors, tracing
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
@@ -25,7 +25,7 @@ class SideQueue(Protocol):
     def drain(self, until: float) -> int:
         """Work until nothing is due or ``time.monotonic()`` reaches ``until``; return how many messages were handled.
 
-        ``jobs.cluster.heartbeat`` watches each message, so that a worker that hangs is killed.
+        ``jobs.cluster.lease_heartbeat`` watches each message, so that a worker that hangs is killed.
         """
         ...
 
@@ -57,7 +57,7 @@ def drain_all() -> bool:
             log.error("A side queue failed.", exception=safe_errors.safe_traceback(error), reported=True)
             tracing.report_error(error)
             continue
-        is_interrupted |= bool(count) and (shared_memory.is_stopping() or time.monotonic() > until)
+        is_interrupted |= bool(count) and (shared_state.is_stopping() or time.monotonic() > until)
     return is_interrupted
 
 

@@ -9,10 +9,10 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
-from jobs import claim_queries, claims, progress, services, worker
+from jobs import claim_queries, claims, display_status, services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import Event, UploadJob
@@ -69,7 +69,7 @@ def test_the_users_upload_finds_a_slot_beside_a_campaigns_job(ana: UUID) -> None
     claim = claimed_ids()
 
     assert (claim.job.pk, claim.job.slot) == (own.pk, 0)
-    assert progress.count_running(ana) == 1
+    assert display_status.count_running(ana) == 1
 
 
 def test_finish_and_claim_prefers_a_tenants_job(ana: UUID, ben: UUID) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from accounts.audit.models import AuditEntry
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
 from console.invariant_report import invariant_report
 from documents.storage import LocalSignedStorage

@@ -10,7 +10,7 @@ from django_q.conf import Conf
 from pytest_django import Settings
 
 from jobs import worker
-from jobs.cluster import maintenance, shared_memory, side_queues
+from jobs.cluster import maintenance, shared_state, side_queues
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import UploadJob
 from testing import fake_side_queue
@@ -115,7 +115,7 @@ def test_maintenance_replaces_a_lost_notification_of_a_side_queue(
 ) -> None:
     monkeypatch.setattr(maintenance, "TICK_SECONDS", 0.0)
     assert broker.dequeue() is None
-    shared_memory.record_claim_attempt()
+    shared_state.record_claim_attempt()
     maintenance.MaintenanceLoop().tick()
     assert not broker.wait_for_notification()
     side_queue.due = 1
@@ -139,15 +139,15 @@ def test_a_failing_side_queue_does_not_stop_the_jobs(
 
 
 def test_a_stopping_cluster_starts_no_work(side_queue: fake_side_queue.FakeSideQueue) -> None:
-    shared_memory.request_stop()
+    shared_state.request_stop()
     try:
         side_queue.due = 1
         JobFactory.create()
 
         worker.drain()
     finally:
-        shared_memory.start_cluster()
-        shared_memory._main.value = 0.0
+        shared_state.start_cluster()
+        shared_state._main.value = 0.0
 
     assert (side_queue.worked, count_done()) == (0, 0)
 

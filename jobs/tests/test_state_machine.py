@@ -25,12 +25,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents import services as documents
 from jobs import claims, services
 from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster import heartbeat as heart
+from jobs.cluster import lease_heartbeat as heart
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
 from testing.error_codes import error_code

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from jobs import claim_queries, claims, progress, worker
+from jobs import claim_queries, claims, display_status, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently
@@ -127,12 +127,14 @@ def test_a_configured_user_is_starved_when_all_its_slots_are_taken(ana: UUID) ->
             claim_all(last=UUID(int=SYSTEM_TENANT_ID.int - 1))
         job = UploadJob.objects.filter(user_id=SYSTEM_TENANT_ID, state="queued")[0]
         starved = set(
-            UploadJob.objects.filter(progress.DUE, progress.starved_filter()).values_list("user_id", flat=True)
+            UploadJob.objects.filter(display_status.DUE, display_status.starved_filter()).values_list(
+                "user_id", flat=True
+            )
         )
         seen.append(
             (
                 SYSTEM_TENANT_ID in starved,
-                progress.tenant_display_status(job, running=progress.count_running(SYSTEM_TENANT_ID)),
+                display_status.tenant_display_status(job, running=display_status.count_running(SYSTEM_TENANT_ID)),
             )
         )
 

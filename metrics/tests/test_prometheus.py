@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
 from jobs import claims
-from jobs.cluster import registry
+from jobs.cluster import live_clusters
 from metrics import event_rollups, periodic
 from metrics.gauges import KINDS
 from metrics.models import DailySpend
@@ -21,7 +21,7 @@ from metrics.prometheus_collector import ROLLUP_METRICS
 from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf
-from vendors import call_metrics, guard, ledger
+from vendors import call_metrics, calls, ledger
 from vendors.models import VendorCall
 from vendors.vendor import Vendor
 
@@ -98,7 +98,7 @@ def test_kinds_of_waiting_jobs_are_told_apart(ana: Person, ben: Person, settings
             " (SELECT job_id FROM upload_jobs WHERE user_id = %s LIMIT 1)",
             [ben.id],
         )
-    registry.record_heartbeat()
+    live_clusters.record_heartbeat()
     collect_again()
 
     samples = scrape()
@@ -120,11 +120,11 @@ def test_dead_letters_are_counted_by_stage_and_code(ana: Person) -> None:
 
 
 def test_calls_of_vendors_are_timed_and_counted_once() -> None:
-    with guard.guarded_call(VENDOR, "embed"):
+    with calls.guarded_call(VENDOR, "embed"):
         pass
-    with pytest.raises(Exception, match="VENDOR_UNREACHABLE"), guard.guarded_call(VENDOR, "embed"):
+    with pytest.raises(Exception, match="VENDOR_UNREACHABLE"), calls.guarded_call(VENDOR, "embed"):
         raise TimeoutError
-    with pytest.raises(KeyError), guard.guarded_call(VENDOR, "embed"):  # a fault of ours
+    with pytest.raises(KeyError), calls.guarded_call(VENDOR, "embed"):  # a fault of ours
         raise KeyError
     assert VendorCall.objects.count() == 2
 
@@ -145,7 +145,7 @@ def test_a_call_does_not_fail_when_its_record_cannot_be_inserted() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE vendor_calls RENAME TO away")
         try:
-            guard.record_success(VENDOR)
+            calls.record_success(VENDOR)
         finally:
             cursor.execute("ALTER TABLE away RENAME TO vendor_calls")
 
@@ -154,7 +154,7 @@ def test_a_call_does_not_fail_when_its_record_cannot_be_inserted() -> None:
 
 def test_an_open_breaker_shows() -> None:
     for _ in range(3):
-        guard.record_failure(VENDOR, TimeoutError())
+        calls.record_failure(VENDOR, TimeoutError())
 
     assert value(scrape(), "vendor_breaker", vendor="openai", part="") == 1
 

@@ -17,7 +17,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django_htmx.http import HttpResponseClientRedirect
 
-from accounts.errors import METHOD_NOT_ALLOWED, ApiError, not_found
+from accounts.error_codes import METHOD_NOT_ALLOWED, ApiError, not_found
 from documents.storage import storage_error
 from portal.error_pages import error_page
 

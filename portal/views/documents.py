@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from accounts.errors import ApiError, Context, error_codes, not_found
+from accounts.error_codes import ApiError, Context, error_codes, not_found
 from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents import page_images, services
 from jobs import services as job_services

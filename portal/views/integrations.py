@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from accounts.errors import ApiError, not_found
+from accounts.error_codes import ApiError, not_found
 from accounts.models import User
 from integrations.disconnect import disconnect_source, is_grant_shared
 from integrations.error_codes import CONSENT_REFUSED, STATE_MISMATCH

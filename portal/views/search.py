@@ -7,7 +7,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
 from accounts.rls import as_tenant
 from documents.models import Document

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.outcomes import StageFailure, Wait
 from statutes import models
 from statutes.consumer.dispatcher import Dispatcher
@@ -61,13 +61,13 @@ class Consumer:
         Raises ``ImproperlyConfigured`` for a queue whose redrive policy is unusable.
         """
         self.status.transition(State.BOOT)
-        while not shared_memory.is_stopping() and not self._try(self._init):
+        while not shared_state.is_stopping() and not self._try(self._init):
             continue
-        if not shared_memory.is_stopping():
+        if not shared_state.is_stopping():
             self.in_flight.start()
             if self.worker:
                 self.worker.start()
-        while not shared_memory.is_stopping():
+        while not shared_state.is_stopping():
             self._try(self._round)
         return self._shutdown()
 
@@ -80,10 +80,10 @@ class Consumer:
             self._stop_requested_at = time.monotonic()
             grace = int(settings.JOBS_STOP_GRACE_SECONDS)
             disarm_stage_alarm(at_last=grace + ALARM_SECONDS if self._mortal else 0)
-        if shared_memory.is_stopping() and self._listening:
+        if shared_state.is_stopping() and self._listening:
             self._listening = False
             raise Interrupted
-        shared_memory.request_stop()
+        shared_state.request_stop()
 
     def _init(self) -> None:
         self.status.transition(State.INIT)
@@ -92,7 +92,7 @@ class Consumer:
 
     def _round(self) -> None:
         is_alive = self.in_flight.is_alive and (not self.worker or self.worker.is_alive)
-        if not shared_memory.is_stopping() and not is_alive:
+        if not shared_state.is_stopping() and not is_alive:
             raise RuntimeError("A thread of this process has died: its messages would be lost, or held for ever.")
         self.work.report()
         self.work.settle_ended()
@@ -100,14 +100,14 @@ class Consumer:
         room = settings.SQS_MESSAGES_AT_ONCE - len(self.in_flight)
         if room > 0:
             batch = self._receive(room)
-            if shared_memory.is_stopping():  # delivered to a process that was told to stop
+            if shared_state.is_stopping():  # delivered to a process that was told to stop
                 self.in_flight.release_all(InFlightMessage(received, []) for received in batch)
                 return
             for received in batch:
                 self._take(received)
             self._dispatch()
             if self._until_idle and not batch and not self.in_flight:
-                shared_memory.request_stop()
+                shared_state.request_stop()
         self.work.report()
         if self.in_flight and self.worker:
             self.worker.changed.wait(POLL_SECONDS)
@@ -126,7 +126,7 @@ class Consumer:
         wait = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else client.MAX_WAIT))
         for url in urgent:
             batch = client.receive_messages(url, most=room, wait=0, asking=self._interruptible())
-            if batch or shared_memory.is_stopping():
+            if batch or shared_state.is_stopping():
                 return batch
             wait = min(wait, URGENT_SECONDS)
         return client.receive_messages(queue_url, most=room, wait=wait, asking=self._interruptible())
@@ -135,7 +135,7 @@ class Consumer:
     def _interruptible(self) -> Iterator[None]:
         self._listening = True
         try:
-            if shared_memory.is_stopping():
+            if shared_state.is_stopping():
                 raise Interrupted
             yield
         finally:
@@ -186,7 +186,7 @@ class Consumer:
         pause = max(min(at_least, MAX_RETRY_AFTER), random.uniform(longest / 2, longest))  # noqa: S311
         until = time.monotonic() + pause
         self._failures = min(self._failures + 1, 16)
-        while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
+        while not shared_state.is_stopping() and (left := until - time.monotonic()) > 0:
             self.status.transition(State.WAIT, code=code)  # repeated, because a silent consumer counts as dead
             time.sleep(min(left, 0.1))
 

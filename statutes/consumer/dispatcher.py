@@ -95,7 +95,7 @@ class Dispatcher:
     def settle_ended(self) -> None:
         """Settle messages whose jobs have ended: delete them, or let them reappear.
 
-        Raises as ``dispatch``, and as ``vendors.guard``.
+        Raises as ``dispatch``, and as ``vendors.calls``.
         """
         for held in self._in_flight:
             jobs = UploadJob.objects.in_bulk(list(held.jobs))

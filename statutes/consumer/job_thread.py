@@ -10,8 +10,8 @@ from django.db.utils import DatabaseError, InterfaceError
 from jobs import services, worker
 from jobs.choices import State
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster import shared_memory
-from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.cluster import shared_state
+from jobs.cluster.lease_heartbeat import HEARTBEAT
 from jobs.models import UploadJob
 from jobs.safe_errors import safe_error_name
 
@@ -45,7 +45,7 @@ class WorkerThread:
         return self._thread.is_alive()
 
     def stop(self, seconds: float) -> None:
-        """Wait so long for the current stage to end; call after ``shared_memory.request_stop()``."""
+        """Wait so long for the current stage to end; call after ``shared_state.request_stop()``."""
         self._due.set()
         self._thread.join(seconds)
 
@@ -58,7 +58,7 @@ class WorkerThread:
                 continue
 
     def _run(self) -> None:
-        while not shared_memory.is_stopping():
+        while not shared_state.is_stopping():
             count = 0
             try:
                 services.requeue_due_and_expired()

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.choices import Stage
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.safe_errors import safe_error_name
 from statutes.models import Consumer
 from statutes.queries import UPSERT_CONSUMER
@@ -77,7 +77,7 @@ class Status:
         """Write the row; while the database is away, the consumer goes on without it."""
         self._saved_at = time.monotonic()
         params = {
-            "name": shared_memory.cluster_name(),
+            "name": shared_state.cluster_name(),
             "state": self.state.value,
             "job": self.job_id,
             "received": self.received,

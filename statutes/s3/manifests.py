@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from documents.ids import canonical_json
 from embeddings.embedders import DIMENSIONS
 from statutes.error_codes import MANIFEST_INVALID, VECTORS_TOO_WIDE

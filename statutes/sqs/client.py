@@ -15,9 +15,9 @@ from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.outcomes import Permanent, Wait
 from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
-from vendors import aws_client, call_metrics, guard
+from vendors import aws_client, call_metrics, calls
+from vendors.call_failures import ErrorResponse
 from vendors.error_codes import VENDOR_RATE_LIMITED
-from vendors.errors import ErrorResponse
 from vendors.vendor import Vendor
 
 MAX_WAIT = 20  # seconds, of a long poll
@@ -27,7 +27,7 @@ GONE = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue",
 NO_QUEUE = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist")
 THROTTLED = "RequestThrottled"
 MISSING_SECONDS, THROTTLED_SECONDS = 30.0, 5.0
-FAILURES = (ClientError, BotoCoreError, httpx.HTTPError)  # of a call without ``vendors.guard``
+FAILURES = (ClientError, BotoCoreError, httpx.HTTPError)  # of a call without ``vendors.calls``
 
 
 class MessageLost(Permanent):
@@ -60,7 +60,7 @@ def receive_messages(
     wait: int = MAX_WAIT,
     asking: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (has no state)
 ) -> list[ReceivedMessage]:
-    """Receive up to ``most`` messages for SQS_VISIBILITY_SECONDS, waiting for the first. Raises as ``vendors.guard``.
+    """Receive up to ``most`` messages for SQS_VISIBILITY_SECONDS, waiting for the first. Raises as ``vendors.calls``.
 
     ``asking`` is entered for the call alone, while no database statement runs.
     """
@@ -90,7 +90,7 @@ def receive_messages(
 
 
 def delete_message(message: ReceivedMessage) -> None:
-    """Delete a message. Raises ``MessageLost`` where another consumer has it by now, and as ``vendors.guard``."""
+    """Delete a message. Raises ``MessageLost`` where another consumer has it by now, and as ``vendors.calls``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html
     with _guarded("delete"):
         _client().delete_message(QueueUrl=message.queue_url, ReceiptHandle=message.receipt)
@@ -117,7 +117,7 @@ def change_visibility(message: ReceivedMessage, seconds: float) -> None:
 
 
 def send_message(body: dict[str, Any], *, queue_url: str = "", delay: int = 0) -> str:
-    """Send a message to a queue (default SQS_QUEUE_URL); return its id. Raises as ``vendors.guard``."""
+    """Send a message to a queue (default SQS_QUEUE_URL); return its id. Raises as ``vendors.calls``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html
     with _guarded("send"):
         response = _client().send_message(
@@ -135,7 +135,7 @@ def queue_urls() -> list[str]:
 
 
 def queue_attributes(queue_url: str) -> dict[str, str]:
-    """Return the queue's attributes. Raises as ``vendors.guard``."""
+    """Return the queue's attributes. Raises as ``vendors.calls``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
     with _guarded("attributes"):
         response = _client().get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])
@@ -145,7 +145,7 @@ def queue_attributes(queue_url: str) -> dict[str, str]:
 
 @contextmanager
 def _guarded(operation: str) -> Iterator[None]:
-    with guard.guarded_call(_vendor(), operation, interpret=_map_error):
+    with calls.guarded_call(_vendor(), operation, interpret=_map_error):
         yield
 
 

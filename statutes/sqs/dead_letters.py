@@ -35,7 +35,7 @@ def max_receive_count(queue_url: str) -> int | None:
     """Return after how many receives the queue moves a message to its dead-letter queue; None without one.
 
     Raises ``ImproperlyConfigured`` for 1: a stopping worker returns the messages it holds, and each would become a
-    dead letter. Otherwise raises as ``vendors.guard``.
+    dead letter. Otherwise raises as ``vendors.calls``.
     """
     policy = client.queue_attributes(queue_url).get("RedrivePolicy")
     if not policy:
@@ -53,7 +53,7 @@ def max_receive_count(queue_url: str) -> int | None:
 
 
 def dead_letter_queue_url(queue_url: str) -> str | None:
-    """Return the dead-letter queue of a queue. Raises as ``vendors.guard``."""
+    """Return the dead-letter queue of a queue. Raises as ``vendors.calls``."""
     policy = client.queue_attributes(queue_url).get("RedrivePolicy")
     if not policy:
         return None
@@ -63,14 +63,14 @@ def dead_letter_queue_url(queue_url: str) -> str | None:
 
 
 def queue_depth(queue_url: str) -> int:
-    """Return the approximate number of visible messages. Raises as ``vendors.guard``."""
+    """Return the approximate number of visible messages. Raises as ``vendors.calls``."""
     return int(client.queue_attributes(queue_url).get("ApproximateNumberOfMessages", 0))
 
 
 def receive_dead_letters(queue_urls: Sequence[str], *, most: int = MAX_MESSAGES) -> list[DeadLetter]:
     """Receive the dead letters of these queues; finish with ``redrive`` or ``release_dead_letters``.
 
-    Every message is visible again after SQS_VISIBILITY_SECONDS in any case. Raises as ``vendors.guard``.
+    Every message is visible again after SQS_VISIBILITY_SECONDS in any case. Raises as ``vendors.calls``.
     """
     letters: dict[str, DeadLetter] = {}
     seen: set[str] = set()

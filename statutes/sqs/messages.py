@@ -12,7 +12,7 @@ import structlog
 from django.conf import settings
 from jsonschema import Draft202012Validator
 
-from accounts.errors import ErrorCode
+from accounts.error_codes import ErrorCode
 from statutes.error_codes import (
     MESSAGE_AMBIGUOUS,
     MESSAGE_BUCKET_REFUSED,

@@ -14,7 +14,7 @@ from django.db.models import F
 from pytest_django import Settings
 
 from jobs import claims
-from jobs.cluster import shared_memory as cluster
+from jobs.cluster import shared_state as cluster
 from jobs.models import Event, UploadJob
 from statutes import intake, versions
 from statutes.consumer import consumer as lifecycle

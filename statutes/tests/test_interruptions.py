@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connection
 from pytest_django import Settings
 
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.models import UploadJob
 from statutes import versions
 from statutes.consumer.consumer import Consumer
@@ -83,7 +83,7 @@ def signals() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     signal.alarm(0)
-    shared_memory.start_cluster()
+    shared_state.start_cluster()
 
 
 def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue, settings: Settings) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import audit_entries
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
 from embeddings.models import DocumentChunk

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from accessa.integrity import find_violations
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services

@@ -11,7 +11,7 @@ from django.db import OperationalError
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
-from vendors import errors, guard
+from vendors import call_failures, calls
 from vendors.models import Breaker, RateLimit
 from vendors.tests.http_server import CLIENTS, Answer, Server, embed, error_of, json_body
 from vendors.vendor import Vendor
@@ -101,14 +101,14 @@ def test_each_response_has_its_outcome(
     server.answer = answer
     error = error_of(call, server.url)
 
-    outcome = guard.record_failure(vendor, error)
+    outcome = calls.record_failure(vendor, error)
 
     kind, name, seconds = outcome_of(outcome)
     assert (kind, name) == (expected.kind, expected.name)
     assert seconds == pytest.approx(expected.seconds)
     assert bool(Breaker.objects.filter(faults__gt=0)) == expected.fault
     assert bool(RateLimit.objects.filter(paused_until__isnull=False)) == expected.pauses
-    assert errors.may_have_charged(error) == errors.may_have_charged(outcome) == expected.charged
+    assert call_failures.may_have_charged(error) == call_failures.may_have_charged(outcome) == expected.charged
     assert outcome.__cause__ is error
     assert "Ana" not in str(outcome)
     assert "secret" not in str(outcome)
@@ -118,41 +118,41 @@ def test_each_response_has_its_outcome(
 def test_a_refused_connection_is_a_failure_and_charges_nothing(call: Callable[[str], object], vendor: Vendor) -> None:
     error = error_of(call, "http://127.0.0.1:1")
 
-    outcome = guard.record_failure(vendor, error)
+    outcome = calls.record_failure(vendor, error)
 
     assert outcome_of(outcome) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
-    assert not errors.may_have_charged(outcome)
+    assert not call_failures.may_have_charged(outcome)
 
 
 def test_an_unknown_host_is_a_failure_and_charges_nothing(vendor: Vendor) -> None:
     error = error_of(embed, "http://nowhere.invalid")
 
-    assert outcome_of(guard.record_failure(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
-    assert not errors.may_have_charged(error)
+    assert outcome_of(calls.record_failure(vendor, error)) == (Retryable, "VENDOR_UNREACHABLE", 0.0)
+    assert not call_failures.may_have_charged(error)
 
 
 def test_an_unusable_response_is_a_failure(vendor: Vendor) -> None:
-    outcome = guard.record_failure(vendor, errors.InvalidResponse("3 vectors for 4 texts"))
+    outcome = calls.record_failure(vendor, call_failures.InvalidResponse("3 vectors for 4 texts"))
 
     assert outcome_of(outcome) == (Retryable, "VENDOR_ANSWER_INVALID", 0.0)
-    assert errors.may_have_charged(outcome)
+    assert call_failures.may_have_charged(outcome)
 
 
 def test_a_refusal_carries_its_status_and_the_vendors_name_for_it(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(400, {}, json_body(error={"code": "max_tokens_per_request", "message": "of Ana"}))
 
-    outcome = guard.record_failure(vendor, error_of(embed, server.url))
+    outcome = calls.record_failure(vendor, error_of(embed, server.url))
 
-    assert isinstance(outcome, guard.VendorRefused)
+    assert isinstance(outcome, calls.VendorRefused)
     assert (outcome.status, outcome.vendor_code) == (400, "max_tokens_per_request")
 
 
 def test_a_vendor_code_that_is_a_sentence_is_dropped(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(400, {}, json_body(error={"code": "the text of Ana is too long"}))
 
-    outcome = guard.record_failure(vendor, error_of(embed, server.url))
+    outcome = calls.record_failure(vendor, error_of(embed, server.url))
 
-    assert isinstance(outcome, guard.VendorRefused)
+    assert isinstance(outcome, calls.VendorRefused)
     assert outcome.vendor_code is None
 
 
@@ -173,7 +173,7 @@ def test_a_vendor_code_that_is_a_sentence_is_dropped(vendor: Vendor, server: Ser
     ids=repr,
 )
 def test_errors_of_ours_come_back_unchanged(error: Exception, vendor: Vendor) -> None:
-    assert guard.record_failure(vendor, error) is error
+    assert calls.record_failure(vendor, error) is error
     assert not Breaker.objects.exists()
 
 
@@ -184,13 +184,13 @@ def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Serve
     with openai.OpenAI(api_key="k", base_url=server.url, max_retries=0) as client:
         unserializable = wrong(client)
 
-    assert isinstance(guard.record_failure(vendor, unserializable), TypeError)
+    assert isinstance(calls.record_failure(vendor, unserializable), TypeError)
 
 
 def test_a_guarded_call_reports_a_failure_and_raises_its_outcome(vendor: Vendor, server: Server) -> None:
     server.answer = Answer(500)
 
-    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, guard.guarded_call(vendor, "ask", tokens=10):
+    with pytest.raises(Retryable, match="VENDOR_UNAVAILABLE") as caught, calls.guarded_call(vendor, "ask", tokens=10):
         embed(server.url)
 
     assert isinstance(caught.value.__cause__, openai.InternalServerError)
@@ -198,7 +198,7 @@ def test_a_guarded_call_reports_a_failure_and_raises_its_outcome(vendor: Vendor,
 
 
 def test_a_guarded_call_lets_a_bug_through(vendor: Vendor) -> None:
-    with pytest.raises(KeyError), guard.guarded_call(vendor, "ask"):
+    with pytest.raises(KeyError), calls.guarded_call(vendor, "ask"):
         raise KeyError("a bug")
 
 
@@ -208,7 +208,7 @@ def test_a_refused_key_is_logged_without_the_key(
 ) -> None:
     server.answer = Answer(status, {}, json_body(error={"message": "Incorrect API key provided: sk-secret"}))
 
-    guard.record_failure(vendor, error_of(embed, server.url))
+    calls.record_failure(vendor, error_of(embed, server.url))
 
     assert [record.levelname for record in caplog.records if record.name == "accessa.vendors"] == [level]
     assert "sk-secret" not in caplog.text

@@ -9,7 +9,7 @@ from django.db import connection
 
 from jobs.outcomes import Retryable, Wait
 from testing.concurrency import run_concurrently
-from vendors import guard
+from vendors import calls
 from vendors.models import Breaker
 from vendors.tests.http_server import Answer, Server, embed, error_of
 from vendors.tests.process_pool import in_processes
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def record_failures(vendor: Vendor, times: int = 1) -> Exception:
     for _ in range(times):
-        outcome = guard.record_failure(vendor, TimeoutError("no answer"))
+        outcome = calls.record_failure(vendor, TimeoutError("no answer"))
     return outcome
 
 
@@ -36,7 +36,7 @@ def expire_probe() -> None:
 
 def try_acquire(vendor: Vendor) -> bool:
     try:
-        guard.acquire(vendor)
+        calls.acquire(vendor)
     except Wait:
         return False
     return True
@@ -58,15 +58,15 @@ def test_failures_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor)
     assert isinstance(second, Retryable)
     assert isinstance(third, Wait)
     assert third.reason == "VENDOR_AWAY"
-    assert guard.is_circuit_open(vendor)
+    assert calls.is_circuit_open(vendor)
 
 
 def test_a_success_between_failures_resets_the_count(vendor: Vendor) -> None:
     record_failures(vendor, 2)
-    guard.record_success(vendor)
+    calls.record_success(vendor)
     record_failures(vendor, 2)
 
-    assert not guard.is_circuit_open(vendor)
+    assert not calls.is_circuit_open(vendor)
 
 
 def test_a_429_is_no_failure(vendor: Vendor, server: Server) -> None:
@@ -74,23 +74,23 @@ def test_a_429_is_no_failure(vendor: Vendor, server: Server) -> None:
     error = error_of(embed, server.url)
 
     for _ in range(10):
-        guard.record_failure(vendor, error)
+        calls.record_failure(vendor, error)
 
-    assert not guard.is_circuit_open(vendor)
+    assert not calls.is_circuit_open(vendor)
 
 
 def test_while_it_is_open_calls_wait_for_the_probe(vendor: Vendor, settings: Any) -> None:
     record_failures(vendor, 3)
 
     with pytest.raises(Wait) as caught:
-        guard.acquire(vendor)
+        calls.acquire(vendor)
 
     assert caught.value.reason == "VENDOR_AWAY"
     assert 0 < caught.value.seconds <= settings.VENDOR_BREAKER_SECONDS
 
 
 def test_a_call_that_is_held_back_spends_no_budget(vendor: Vendor) -> None:
-    guard.acquire(vendor)
+    calls.acquire(vendor)
     record_failures(vendor, 3)
     with connection.cursor() as cursor:
         cursor.execute("SELECT array_agg(theoretical_arrival ORDER BY key) FROM vendor_rate_limits")
@@ -112,7 +112,7 @@ def record_one_failure(vendor: Vendor) -> None:
 
 
 def test_one_of_eight_probes(vendor: Vendor) -> None:
-    guard.acquire(vendor)
+    calls.acquire(vendor)
     record_failures(vendor, 3)
     expire_pause()
 
@@ -120,7 +120,7 @@ def test_one_of_eight_probes(vendor: Vendor) -> None:
 
     assert sum(probing) == 1
     assert breaker_state() == "half-open"
-    assert guard.is_circuit_open(vendor)
+    assert calls.is_circuit_open(vendor)
 
 
 def test_one_of_four_processes_probes(vendor: Vendor) -> None:
@@ -134,16 +134,16 @@ def test_a_due_probe_is_not_held_back(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
 
-    assert not guard.is_circuit_open(vendor)  # or a fallback would be taken for ever, and nobody would ask
+    assert not calls.is_circuit_open(vendor)  # or a fallback would be taken for ever, and nobody would ask
 
 
 def test_a_successful_probe_closes_it(vendor: Vendor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "accessa.vendors")
     record_failures(vendor, 3)
     expire_pause()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
-    guard.record_success(vendor)
+    calls.record_success(vendor)
 
     assert breaker_state() == "closed"
     assert try_acquire_in_thread(vendor)
@@ -155,10 +155,10 @@ def test_a_successful_probe_closes_it(vendor: Vendor, caplog: pytest.LogCaptureF
 def test_a_refused_probe_closes_it_too(status: int, vendor: Vendor, server: Server) -> None:
     record_failures(vendor, 3)
     expire_pause()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
     server.answer = Answer(status)
 
-    guard.record_failure(vendor, error_of(embed, server.url))
+    calls.record_failure(vendor, error_of(embed, server.url))
 
     assert breaker_state() == "closed"
 
@@ -166,7 +166,7 @@ def test_a_refused_probe_closes_it_too(status: int, vendor: Vendor, server: Serv
 def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
     outcome = record_failures(vendor)
 
@@ -178,7 +178,7 @@ def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> N
 def test_a_late_failure_does_not_fail_the_probe(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
     late = run_concurrently(lambda: record_failures(vendor))[0]
 
@@ -189,7 +189,7 @@ def test_a_late_failure_does_not_fail_the_probe(vendor: Vendor) -> None:
 def test_a_late_success_does_not_close_it(vendor: Vendor) -> None:
     record_failures(vendor, 3)
 
-    run_concurrently(lambda: guard.record_success(vendor))
+    run_concurrently(lambda: calls.record_success(vendor))
 
     assert breaker_state() == "open"
 
@@ -208,9 +208,9 @@ def test_a_probe_of_a_dead_worker_expires(vendor: Vendor) -> None:
 def test_a_probe_that_ends_by_a_bug_is_released_at_once(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
-    guard.record_failure(vendor, KeyError("a bug"))
+    calls.record_failure(vendor, KeyError("a bug"))
 
     assert try_acquire_in_thread(vendor)
 
@@ -218,22 +218,22 @@ def test_a_probe_that_ends_by_a_bug_is_released_at_once(vendor: Vendor) -> None:
 def test_an_unreported_probe_does_not_excuse_a_later_failure(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
     Breaker.objects.all().delete()
 
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
     assert isinstance(record_failures(vendor), Retryable)
 
 
 def test_a_probe_without_budget_leaves_the_breaker_open() -> None:
     vendor = Vendor("openai", "sk-secret", requests_per_minute=2)
-    guard.acquire(vendor)
+    calls.acquire(vendor)
     record_failures(vendor, 3)
     expire_pause()
 
     with pytest.raises(Wait) as caught:
-        guard.acquire(vendor)
+        calls.acquire(vendor)
 
     assert caught.value.reason == "VENDOR_BUDGET"
     assert breaker_state() == "open"
@@ -260,13 +260,13 @@ def test_no_lock_is_held_while_a_call_is_under_way(vendor: Vendor) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def slow() -> bool:
-        with guard.guarded_call(vendor, "ask"):
+        with calls.guarded_call(vendor, "ask"):
             inside.set()
             return done.wait(10)
 
     def quick() -> bool:
         inside.wait(10)
-        with guard.guarded_call(vendor, "ask"):
+        with calls.guarded_call(vendor, "ask"):
             done.set()
         return True
 

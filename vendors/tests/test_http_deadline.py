@@ -17,7 +17,7 @@ import pytest
 from testing.fakes.faults import Fault, hang, slow_body
 from testing.fakes.http_messages import ClientConnection, Request, Response, json_response
 from testing.fakes.server import Server
-from vendors import errors, http_deadline
+from vendors import call_failures, http_deadline
 
 SECONDS = 0.5
 LIBRARIES = [(httpx, httpcore), (httpx2, httpcore2)]
@@ -81,7 +81,7 @@ def test_a_slow_response_ends_at_the_deadline_as_unreachable(kind: Fault, client
         client.get(vendor.url)
 
     assert time.monotonic() - began < SECONDS + 1
-    assert errors.failure_code(failed.value) == "VENDOR_UNREACHABLE"
+    assert call_failures.failure_code(failed.value) == "VENDOR_UNREACHABLE"
     assert client.get(vendor.url).status_code == 200, "the connection is not used again"
 
 

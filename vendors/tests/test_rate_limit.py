@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from jobs.outcomes import Wait
-from vendors import guard, rate_limit
+from vendors import calls, rate_limit
 from vendors.models import RateLimit
 from vendors.tests.http_server import Answer, Server, embed, error_of
 from vendors.tests.process_pool import in_processes
@@ -24,7 +24,7 @@ def vendor_with(**limits: int) -> Vendor:
 def refused_wait(vendor: Vendor, tokens: int = 0) -> Wait:
     """Return why a call is held back; inside a transaction, where nothing sleeps."""
     with pytest.raises(Wait) as caught, transaction.atomic():
-        guard.acquire(vendor, tokens=tokens)
+        calls.acquire(vendor, tokens=tokens)
     return caught.value
 
 
@@ -34,7 +34,7 @@ def count_acquired(vendor: Vendor, tokens: int, until: float) -> int:
     while time.time() < until:
         try:
             with transaction.atomic():
-                guard.acquire(vendor, tokens=tokens)
+                calls.acquire(vendor, tokens=tokens)
             admitted += time.time() < until
         except Wait as postponed:
             time.sleep(min(postponed.seconds, 0.02))
@@ -62,7 +62,7 @@ def test_four_processes_together_stay_within_the_budget(
 
 def test_one_more_request_than_the_burst_waits_for_its_turn() -> None:
     vendor = vendor_with(requests_per_minute=2)
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
     wait = refused_wait(vendor)
 
@@ -72,7 +72,7 @@ def test_one_more_request_than_the_burst_waits_for_its_turn() -> None:
 
 def test_requests_and_tokens_are_taken_together_or_not_at_all() -> None:
     vendor = vendor_with(requests_per_minute=4, tokens_per_minute=6_000)
-    guard.acquire(vendor, tokens=3_000)
+    calls.acquire(vendor, tokens=3_000)
     before = dict(RateLimit.objects.values_list("key", "theoretical_arrival"))
 
     held_back = refused_wait(vendor, tokens=1_000)
@@ -83,7 +83,7 @@ def test_requests_and_tokens_are_taken_together_or_not_at_all() -> None:
 
 def test_requests_that_are_used_up_cost_no_tokens() -> None:
     vendor = vendor_with(requests_per_minute=2)
-    guard.acquire(vendor)
+    calls.acquire(vendor)
     before = RateLimit.objects.get(key__endswith=":tokens").theoretical_arrival
 
     refused_wait(vendor, tokens=10)
@@ -93,7 +93,7 @@ def test_requests_that_are_used_up_cost_no_tokens() -> None:
 
 def test_a_call_over_the_burst_goes_and_is_owed() -> None:
     vendor = vendor_with(tokens_per_minute=6_000)
-    guard.acquire(vendor, tokens=12_000)
+    calls.acquire(vendor, tokens=12_000)
 
     wait = refused_wait(vendor, tokens=1)
 
@@ -101,23 +101,23 @@ def test_a_call_over_the_burst_goes_and_is_owed() -> None:
 
 
 def test_two_keys_of_one_vendor_are_two_budgets() -> None:
-    guard.acquire(vendor_with(requests_per_minute=2))
+    calls.acquire(vendor_with(requests_per_minute=2))
 
-    guard.acquire(Vendor("openai", "sk-another", requests_per_minute=2))
+    calls.acquire(Vendor("openai", "sk-another", requests_per_minute=2))
 
 
 def test_a_vendor_without_limits_is_never_held_back() -> None:
     for _ in range(20):
-        guard.acquire(Vendor("brain", "secret", requests_per_minute=0))
+        calls.acquire(Vendor("brain", "secret", requests_per_minute=0))
 
 
 def test_a_short_wait_is_slept_through() -> None:
     vendor = vendor_with(requests_per_minute=40)  # one in 1.5 s
     for _ in range(20):
-        guard.acquire(vendor)
+        calls.acquire(vendor)
 
     started = time.monotonic()
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
     assert 0.2 < time.monotonic() - started < 2
 
@@ -125,7 +125,7 @@ def test_a_short_wait_is_slept_through() -> None:
 def test_nothing_sleeps_inside_a_transaction() -> None:
     vendor = vendor_with(requests_per_minute=40)
     for _ in range(20):
-        guard.acquire(vendor)
+        calls.acquire(vendor)
 
     started = time.monotonic()
     refused_wait(vendor)
@@ -137,15 +137,15 @@ def test_a_rollback_gives_the_budget_back() -> None:
     vendor = vendor_with(requests_per_minute=2)
 
     with transaction.atomic():
-        guard.acquire(vendor)
+        calls.acquire(vendor)
         transaction.set_rollback(True)
 
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
 
 def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = vendor_with(requests_per_minute=2)
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
     monkeypatch.setattr(time, "time", lambda: 4e9)  # this machine believes that it is 2096
     wait = refused_wait(vendor)
@@ -162,7 +162,7 @@ def test_the_clock_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_429_holds_back_every_process(server: Server, vendor: Vendor) -> None:
     server.answer = Answer(429, {"retry-after": "20"})
-    guard.record_failure(vendor, error_of(embed, server.url))
+    calls.record_failure(vendor, error_of(embed, server.url))
 
     reasons = in_processes(2, reason_and_seconds, vendor)
 
@@ -183,7 +183,7 @@ def test_a_longer_pause_outlives_a_shorter_one(vendor: Vendor) -> None:
 
 
 def test_a_used_up_allowance_pauses_until_its_reset(vendor: Vendor) -> None:
-    guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
+    calls.record_success(vendor, {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"})
 
     wait = refused_wait(vendor)
 
@@ -192,16 +192,16 @@ def test_a_used_up_allowance_pauses_until_its_reset(vendor: Vendor) -> None:
 
 
 def test_a_remaining_allowance_pauses_nothing(vendor: Vendor) -> None:
-    guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"})
+    calls.record_success(vendor, {"x-ratelimit-remaining-tokens": "7", "x-ratelimit-reset-tokens": "6m0s"})
 
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
 
 def test_a_healthy_call_costs_three_statements_and_their_transaction(
     vendor: Vendor, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    guard.acquire(vendor, tokens=10)
+    calls.acquire(vendor, tokens=10)
 
     with django_assert_num_queries(3 + 2):  # BEGIN and COMMIT
-        guard.acquire(vendor, tokens=10)
-        guard.record_success(vendor, {"x-ratelimit-remaining-tokens": "100"})
+        calls.acquire(vendor, tokens=10)
+        calls.record_success(vendor, {"x-ratelimit-remaining-tokens": "100"})

@@ -3,9 +3,9 @@
 import pytest
 
 from jobs.outcomes import Permanent, Retryable, Wait
-from vendors import guard
+from vendors import calls
+from vendors.call_failures import ErrorResponse
 from vendors.error_codes import VENDOR_RATE_LIMITED
-from vendors.errors import ErrorResponse
 from vendors.models import Breaker
 from vendors.vendor import Vendor
 
@@ -35,7 +35,7 @@ def interpret(answer: ErrorResponse) -> Exception | None:
 
 
 def call(vendor: Vendor, status: int) -> None:
-    with guard.guarded_call(vendor, "get", interpret=interpret):
+    with calls.guarded_call(vendor, "get", interpret=interpret):
         raise error_with_status(status)
 
 
@@ -43,7 +43,7 @@ def test_the_interpreted_outcome_is_raised_without_a_pause(vendor: Vendor) -> No
     with pytest.raises(KeyRefused):
         call(vendor, 401)
 
-    guard.acquire(vendor)
+    calls.acquire(vendor)
 
 
 def test_an_interpreted_wait_pauses_all_calls_of_the_key(vendor: Vendor) -> None:
@@ -51,7 +51,7 @@ def test_an_interpreted_wait_pauses_all_calls_of_the_key(vendor: Vendor) -> None
         call(vendor, 403)
 
     with pytest.raises(Wait) as held:
-        guard.acquire(vendor)
+        calls.acquire(vendor)
     assert held.value.seconds > 8
 
 

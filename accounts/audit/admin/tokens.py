@@ -17,7 +17,7 @@ from accounts.audit import token_actions
 from accounts.audit.admin_base import ReadOnlyAdmin
 from accounts.audit.admin_filters import exact_filter
 from accounts.audit.forms import ReasonForm, reason_field, reason_page
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import ApiToken
 
 CHANGELIST = "admin:accounts_apitoken_changelist"

@@ -11,7 +11,7 @@ from django.test import Client
 from accounts import api_tokens
 from accounts.audit import token_actions
 from accounts.audit.tests.personas import Staff, audit_entries
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import ApiToken, User
 from testing.personas import Person
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from embeddings import active_model, shadow_vectors
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
 from embeddings.reindexing import cutover, periodic, scheduler, services, tenant_workflow

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from documents.models import Document
 from embeddings import active_model, shadow_vectors
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, ShadowVector, VectorBuffer, VectorIndex

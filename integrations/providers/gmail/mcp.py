@@ -18,8 +18,8 @@ from integrations.providers import CapabilityMissing
 from integrations.providers.gmail import rest
 from integrations.transports.mcp_adapter import McpRestAdapter
 from integrations.transports.responses import Params
-from vendors.errors import InvalidResponse
-from vendors.guard import VendorRefused
+from vendors.call_failures import InvalidResponse
+from vendors.calls import VendorRefused
 
 SEARCH, GET = "search_threads", "get_thread"
 PAGE = 50  # the tool's maximum

@@ -18,7 +18,7 @@ from integrations.providers.payload import (
     require_any,
     required_text,
 )
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 CHANGES = 500  # of the history in one listing
 MOVED = {"TRASH", "SPAM"}  # the labels that make a thread come or go; read and starred change nothing

@@ -19,8 +19,8 @@ from integrations.providers import CapabilityMissing
 from integrations.providers.google_drive import KINDS, rest
 from integrations.transports.mcp_adapter import McpRestAdapter
 from integrations.transports.responses import Params, TooLarge
-from vendors.errors import InvalidResponse
-from vendors.guard import VendorRefused
+from vendors.call_failures import InvalidResponse
+from vendors.calls import VendorRefused
 
 SEARCH, METADATA, DOWNLOAD, READ = "search_files", "get_file_metadata", "download_file_content", "read_file_content"
 SUPPORTED = " or ".join(f"mimeType = '{mime}'" for mime in KINDS)

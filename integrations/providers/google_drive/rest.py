@@ -13,7 +13,7 @@ from integrations.providers.google_drive import KINDS, STREAMS
 from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
 from integrations.providers.payload import next_page_token, object_list, require_any, required_text
 from integrations.transports.responses import TooLarge
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 FILE = "id,name,mimeType,createdTime,modifiedTime,size,md5Checksum,trashed,webViewLink"
 SUPPORTED = "trashed=false and (" + " or ".join(f"mimeType='{mime}'" for mime in KINDS) + ")"

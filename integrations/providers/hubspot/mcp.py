@@ -12,7 +12,7 @@ from integrations.providers import CapabilityMissing
 from integrations.providers.hubspot import OBJECT_TYPES, ObjectType, rest
 from integrations.transports.mcp_adapter import McpRestAdapter
 from integrations.transports.responses import Params, ProviderError
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 
 SEARCH, GET = "search_crm_objects", "get_crm_objects"
 PRIMARY = "hs_primary_associated_company"  # of a deal: tools return no associations, but this property of the first

@@ -13,7 +13,7 @@ from integrations.providers import CapabilityMissing
 from integrations.providers.quickbooks import rest
 from integrations.transports.mcp_adapter import McpRestAdapter, tool_error
 from integrations.transports.responses import Params, ProviderError, parse_json_object
-from vendors.errors import InvalidResponse
+from vendors.call_failures import InvalidResponse
 
 SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}
 GETS = {"customer": ("get_customer", "read_customer"), "invoice": ("get_invoice", "read_invoice")}

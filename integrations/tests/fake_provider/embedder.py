@@ -6,7 +6,7 @@ from embeddings.embedders import Vectors
 from jobs.outcomes import Wait
 from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
-from vendors.guard import VendorRefused
+from vendors.calls import VendorRefused
 
 
 class SpyEmbedder(InstantEmbedder):

@@ -18,8 +18,8 @@ from django_q.cluster import Cluster
 from django_q.signals import post_spawn
 
 from jobs import tracing
-from jobs.cluster import maintenance, registry, shared_memory
-from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.cluster import live_clusters, maintenance, shared_state
+from jobs.cluster.lease_heartbeat import HEARTBEAT
 
 log = logging.getLogger("accessa.jobs")
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -34,11 +34,11 @@ class Command(BaseCommand):
         parser.add_argument("--until-idle", action="store_true", help="stop when no job is active any more")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        shared_memory.start_cluster()
+        shared_state.start_cluster()
         pool = start_pool()
         tracing.start_tracers()
         for number in STOP_SIGNALS:
-            signal.signal(number, lambda *_: shared_memory.request_stop())
+            signal.signal(number, lambda *_: shared_state.request_stop())
         try:
             watch_pool(pool, until_idle=options["until_idle"])
         except BaseException:
@@ -51,12 +51,12 @@ class Command(BaseCommand):
 def watch_pool(pool: Cluster, *, until_idle: bool = False) -> None:
     """Run the maintenance loop until a stop is requested or django-q2's sentinel is gone."""
     loop = maintenance.MaintenanceLoop()
-    while not shared_memory.is_stopping() and pool.sentinel.is_alive():
+    while not shared_state.is_stopping() and pool.sentinel.is_alive():
         loop.tick()
         if until_idle and maintenance.is_idle():
             return
         until = time.monotonic() + maintenance.TICK_SECONDS  # a signal that requests a stop ends the pause
-        while not shared_memory.is_stopping() and (left := until - time.monotonic()) > 0:
+        while not shared_state.is_stopping() and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
 
 
@@ -67,7 +67,7 @@ def start_pool() -> Cluster:
     them. They die with the process that forked them, or orphans would continue to work.
     """
     kill_children_on_exit()
-    post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.heartbeat")
+    post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.lease_heartbeat")
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     pool = Cluster()
     connections.close_all()
@@ -78,11 +78,11 @@ def start_pool() -> Cluster:
 
 def stop_pool(pool: Cluster) -> None:
     """Let the workers finish or release their jobs; kill processes that do not end."""
-    shared_memory.request_stop()
+    shared_state.request_stop()
     threading.Thread(target=_enforce_stop, name="enforce-stop", daemon=True).start()
     pool.stop()
     with suppress(DatabaseError, InterfaceError):  # the row expires within half a minute anyway
-        registry.unregister()
+        live_clusters.unregister()
 
 
 def _enforce_stop() -> None:

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import tracing
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from statutes.consumer.consumer import Consumer
 from statutes.sqs import SETTING_BOUNDS
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         for name, (least, most) in SETTING_BOUNDS.items():
             if not least <= getattr(settings, name) <= most:
                 raise CommandError(f"{name} must be between {least} and {most}.")
-        shared_memory.start_cluster()
+        shared_state.start_cluster()
         tracing.start_tracers()
         consumer = Consumer(works=not options["hold_only"], mortal=True, until_idle=options["until_idle"])
         for number in (signal.SIGTERM, signal.SIGINT):

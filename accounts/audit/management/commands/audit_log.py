@@ -11,7 +11,7 @@ from django.utils import timezone
 from accounts.audit import log
 from accounts.audit.admin_filters import parse_utc_datetime
 from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 
 
 class Command(BaseCommand):

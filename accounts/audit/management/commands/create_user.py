@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from django.db import transaction
 
 from accounts.audit import log, token_actions
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import ApiToken, User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.audit import token_actions
-from accounts.errors import ApiError
+from accounts.error_codes import ApiError
 from accounts.models import ApiToken
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from django.db import connection, transaction
 
-from accounts.errors import ErrorCode, find_error_code
+from accounts.error_codes import ErrorCode, find_error_code
 from jobs.outcomes import Permanent, Retryable, Wait
-from vendors import call_metrics, circuit_breaker, errors, rate_limit
+from vendors import call_failures, call_metrics, circuit_breaker, rate_limit
 from vendors.error_codes import (
     VENDOR_AWAY,
     VENDOR_QUOTA_EXHAUSTED,
@@ -42,7 +42,7 @@ FROM locked l LEFT JOIN vendor_breakers b ON b.key = %(key)s ORDER BY l.key
 IS_OPEN = f"SELECT ({circuit_breaker.WAIT}) > 0 FROM vendor_breakers b WHERE key = %(key)s"
 
 # The outcome of a 4xx that means something else with one vendor than with all others; None where it does not.
-StatusInterpreter = Callable[[errors.ErrorResponse], Exception | None]
+StatusInterpreter = Callable[[call_failures.ErrorResponse], Exception | None]
 
 
 class LockedRow(NamedTuple):
@@ -122,9 +122,9 @@ def record_failure(vendor: Vendor, error: Exception, interpret: StatusInterprete
 
     What is no vendor's failure (an outcome already named, a lost claim, the database, a bug) comes back unchanged.
     """
-    if response := errors.error_response(error):
+    if response := call_failures.error_response(error):
         outcome = _response_outcome(vendor, response, interpret)
-    elif code := errors.failure_code(error):
+    elif code := call_failures.failure_code(error):
         outcome = _failure(vendor, code)
     else:
         circuit_breaker.release_probe(vendor)
@@ -134,7 +134,9 @@ def record_failure(vendor: Vendor, error: Exception, interpret: StatusInterprete
     return outcome
 
 
-def _response_outcome(vendor: Vendor, response: errors.ErrorResponse, interpret: StatusInterpreter | None) -> Exception:
+def _response_outcome(
+    vendor: Vendor, response: call_failures.ErrorResponse, interpret: StatusInterpreter | None
+) -> Exception:
     status, retry_after = response.status, rate_limit.retry_after(response.headers)
     if status >= 500 or status in (408, 409):
         return _failure(vendor, VENDOR_UNAVAILABLE, retry_after or 0.0)

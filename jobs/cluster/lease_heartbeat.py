@@ -15,7 +15,7 @@ from django.db.utils import DatabaseError, InterfaceError
 
 from jobs import log_context
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.error_codes import STAGE_TIMEOUT
 from jobs.outcomes import Retryable
 from jobs.safe_errors import safe_error_name
@@ -116,7 +116,7 @@ class Heartbeat:
             now = time.monotonic()
             if now > watched.until:
                 self._kill_process(watched, timed_out=True)
-            if shared_memory.is_stopping():
+            if shared_state.is_stopping():
                 stopping_since = stopping_since or now
                 if now - stopping_since > settings.JOBS_STOP_GRACE_SECONDS:
                     self._kill_process(watched, timed_out=False)

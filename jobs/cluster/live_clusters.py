@@ -11,7 +11,7 @@ from django.db.models import DateTimeField, ExpressionWrapper, QuerySet, Sum, Va
 from django.db.models.functions import Now
 from django.utils.module_loading import import_string
 
-from jobs.cluster import shared_memory
+from jobs.cluster import shared_state
 from jobs.models import Cluster
 
 HEARTBEAT_SECONDS = 5.0
@@ -36,7 +36,7 @@ _registered: set[str] = set()
 
 def record_heartbeat() -> None:
     """Record that this cluster is alive; delete clusters that have not been seen for an hour."""
-    name, fingerprint = shared_memory.cluster_name(), {}
+    name, fingerprint = shared_state.cluster_name(), {}
     if settings.JOBS_FINGERPRINT:
         get_fingerprint: Callable[[], dict[str, str]] = import_string(settings.JOBS_FINGERPRINT)
         fingerprint = get_fingerprint()
@@ -54,7 +54,7 @@ def record_heartbeat() -> None:
 
 def unregister() -> None:
     """Remove this cluster, because it stops."""
-    Cluster.objects.filter(pk=shared_memory.cluster_name()).delete()
+    Cluster.objects.filter(pk=shared_state.cluster_name()).delete()
 
 
 def live_clusters() -> QuerySet[Cluster]:
