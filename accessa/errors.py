@@ -14,7 +14,7 @@ from rest_framework.views import set_rollback
 from accounts import error_codes
 from accounts.error_codes import ApiError
 from documents.storage import storage_error
-from jobs import tracing
+from jobs import telemetry
 from jobs.safe_errors import safe_traceback
 from portal import error_pages
 
@@ -63,7 +63,7 @@ def _api_error(error: Exception) -> ApiError:
         case OSError():
             return storage_error(error)
     log.error("Unforeseen: %s", safe_traceback(error), extra={"reported": True})
-    tracing.report_error(error)
+    telemetry.report_error(error)
     return ApiError(error_codes.INTERNAL)
 
 

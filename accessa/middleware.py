@@ -16,7 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from accessa.errors import database_unavailable
 from accounts.authentication import Caller
 from accounts.models import User
-from jobs import log_context, tracing
+from jobs import telemetry
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.requests")
 
@@ -37,10 +37,10 @@ class CorrelationMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request_id, began = str(correlation_id(request)), time.monotonic()
-        span: AbstractContextManager[tracing.SetAttributes] = nullcontext(lambda **_: None)
+        span: AbstractContextManager[telemetry.SetAttributes] = nullcontext(lambda **_: None)
         if request.path not in POLLED:
-            span = tracing.span("request", parent=request.headers.get("traceparent", ""), method=http_method(request))
-        with log_context.isolated_log_context(request=request_id, correlation=request_id), span as set_attributes:
+            span = telemetry.span("request", parent=request.headers.get("traceparent", ""), method=http_method(request))
+        with telemetry.isolated_log_context(request=request_id, correlation=request_id), span as set_attributes:
             response = self.get_response(request)
             response["X-Correlation-ID"] = request_id
             fields = structlog.contextvars.get_contextvars()
@@ -52,7 +52,7 @@ class CorrelationMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> None:
         """Report an unexpected error; Django answers and logs it."""
         if not isinstance(error, EXPECTED):
-            tracing.report_error(error)
+            telemetry.report_error(error)
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]) -> None:
         """Bind the ids in the path to the log context: UUIDs only, never a file's name."""

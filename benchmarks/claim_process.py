@@ -8,13 +8,13 @@ import django
 
 django.setup()
 
-from jobs import claim_queries, claims, worker  # noqa: E402
+from jobs import claims, worker  # noqa: E402
 
 
 def claim_and_finish(count: int) -> list[float]:
     """Claim and finish ``count`` jobs. Raises ``RuntimeError`` when nothing is left to claim."""
     worker.configure_connection()
-    last = claim_queries.NIL_UUID
+    last = claims.NIL_UUID
     took: list[float] = []
     while len(took) < count:
         began = time.perf_counter()

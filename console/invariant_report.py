@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.core.exceptions import ImproperlyConfigured
 
-from jobs import invariants, pipeline
+from jobs import pipeline
 from jobs.models import UploadJob
 
 
@@ -30,7 +30,7 @@ def invariant_report(job: UploadJob) -> list[InvariantStatus]:
         return []
     report: list[InvariantStatus] = []
     later_stage_holds = False
-    with invariants.shared_checks():
+    with pipeline.shared_checks():
         for number, step in reversed(list(enumerate(job_pipeline.steps))):
             status = _check_stage(job, step, is_reached=number < reached, later_stage_holds=later_stage_holds)
             later_stage_holds |= status.verdict == "holds" and number < reached

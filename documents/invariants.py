@@ -7,9 +7,8 @@ from uuid import UUID
 
 from documents import storage
 from documents.models import Document
-from jobs.invariants import all_invariants, cached_check, sql_invariant
 from jobs.models import UploadJob
-from jobs.pipeline import Invariant
+from jobs.pipeline import Invariant, all_invariants, cached_check, sql_invariant
 
 tenant_matches = sql_invariant("""
     SELECT j.job_id, 'The job and its document belong to different tenants.'

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from documents import storage
 from documents.models import ObjectDeletion
 from documents.storage import file_cache, object_deletions
-from jobs.cluster import background
+from jobs.cluster import maintenance
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
 
@@ -37,7 +37,7 @@ def start_vendor_deletions() -> None:
     """Run ``delete_vendor_copies`` in the background if any are due: the maintenance loop must not wait for it."""
     due = ObjectDeletion.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
     if due.exists():
-        background.start_in_background(
+        maintenance.start_in_background(
             THREAD, delete_vendor_copies, log=log, broke_off="Deleting at the vendor broke off"
         )
 

@@ -18,9 +18,9 @@ from documents.locks import lock_document
 from documents.models import Document, ParseRequest
 from documents.parsing import parse_store
 from documents.storage import file_cache, object_deletions
-from jobs import log_context, pipeline, services
+from jobs import pipeline, services, telemetry
 from jobs.choices import State
-from jobs.events import log_event
+from jobs.lifecycle import log_event
 from jobs.models import Event, UploadJob
 from jobs.safe_errors import safe_error_name
 
@@ -109,7 +109,7 @@ def _enqueue(document: Document) -> UploadJob:
         document_id=document.pk,
         raw_path=document.raw_path,
         chunks_version="",
-        correlation_id=log_context.correlation_id(),
+        correlation_id=telemetry.correlation_id(),
     )
 
 
@@ -141,7 +141,7 @@ def _sign_upload(document: Document, job: UploadJob, expires: datetime, *, by_co
             if error.code != "JOB_ALREADY_ACTIVE":  # a concurrent declaration has retried it
                 raise
             job = services.get_latest_job(document.pk)
-    log_context.bind_job(job)
+    telemetry.bind_job(job)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
     return DeclaredUpload(job.pk, document.pk, url, expires)
 
@@ -155,7 +155,8 @@ def complete_upload(document_id: UUID, publish: Callable[[], None]) -> None:
         lock_document(document_id)
         if not Document.objects.filter(pk=document_id).exists():
             raise not_found()
-        log_context.bind_document(document_id)
+        if job := services.newest_job(UploadJob.objects.filter(document_id=document_id)):
+            telemetry.bind_job(job)
         publish()
         services.wake_job(document_id)
 

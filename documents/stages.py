@@ -33,7 +33,7 @@ from documents.services import UPLOAD_GRACE_SECONDS
 from documents.storage import object_deletions, original_file
 from jobs import failpoints
 from jobs.claims import Claim, ClaimLost
-from jobs.events import log_event
+from jobs.lifecycle import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
 from vendors import ledger

@@ -8,8 +8,7 @@ from django.db import connection
 from documents import invariants
 from embeddings import vector_store
 from embeddings.embedders import DIMENSIONS
-from jobs.invariants import all_invariants, sql_invariant
-from jobs.pipeline import Invariant
+from jobs.pipeline import Invariant, all_invariants, sql_invariant
 
 chunker_planned = all_invariants(
     invariants.parse_stored,

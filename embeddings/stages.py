@@ -32,7 +32,7 @@ from embeddings.search.snapshot import is_statement_timeout
 from jobs import failpoints
 from jobs.choices import Stage
 from jobs.claims import Claim
-from jobs.events import log_event
+from jobs.lifecycle import log_event
 from jobs.models import Event
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
 

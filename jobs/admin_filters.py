@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, cast
 
+from django.conf import settings
 from django.db.models import QuerySet, Subquery
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest
+from django.utils.module_loading import import_string
 
 from accounts.audit.admin_filters import ChoiceFilter, ExactFilter, choice_filter, exact_filter
 from jobs import display_status, pipeline
@@ -61,7 +63,7 @@ class PipelineFilter(ChoiceFilter):
 
     @staticmethod
     def filter_choices() -> list[tuple[str, str]]:
-        return _choices(pipeline.pipeline_names())
+        return _choices(sorted(import_string(settings.JOBS_PIPELINES)))
 
     def filter_rows(self, rows: Rows, choice: str) -> Rows:
         rows = rows.filter(pipeline=choice)

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from jobs import claim_queries
+from jobs import claims
 from jobs.choices import Stage, State
 from jobs.models import UploadJob
 
@@ -59,8 +59,8 @@ def count_running(user_id: UUID) -> int:
 
 # Users without a free slot: for a job of their own, to which a campaign's job yields, and for a campaign's job, which
 # never takes the first slot where there are more. There are few: each slot is a busy worker. Parameters:
-# queries.concurrency_params().
-_CAP = claim_queries.concurrency_limit_sql("user_id")
+# claims.concurrency_params().
+_CAP = claims.concurrency_limit_sql("user_id")
 USERS_AT_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
 HAVING count(*) >= {_CAP}"""
@@ -78,6 +78,6 @@ def starved_filter() -> Q:
 
 def _raw(sql: str) -> RawSQL:
     """Convert named parameters to positional ones, which Django requires."""
-    caps = claim_queries.concurrency_params()
+    caps = claims.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

@@ -1,18 +1,21 @@
-"""State machine of jobs: the table of moves and the SQL of a move. Nothing else writes ``stage`` and ``state``."""
+"""State machine of jobs: the table of moves, the SQL of a move, and events. Nothing else writes ``stage`` and ``state``."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
+import structlog
 from django.db import connection
 from psycopg import Cursor
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from jobs import telemetry
 from jobs.choices import ACTIVE, State
-from jobs.models import UploadJob
+from jobs.models import Event, UploadJob
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.events")
 
 QUEUED, WORKING, RETRYABLE, DONE, DEADLETTER = State
 
@@ -86,19 +89,9 @@ MOVES: Mapping[str, Move] = {
 # fmt: on
 
 # The columns that a handler may set along with its move; a closed set, because the names go into the statement.
-HANDLER_FIELDS = frozenset(
-    [
-        "parsed_path",
-        "parsed_sha256",
-        "chunks_version",
-        "embed_model",
-        "embed_version",
-        "payload",
-        "progress",
-        "cost_cents",
-    ]
-)
+PLAN_FIELDS = frozenset({"parsed_path", "parsed_sha256", "chunks_version", "embed_model", "embed_version"})
 MERGED_FIELDS = frozenset({"payload", "progress"})
+HANDLER_FIELDS = PLAN_FIELDS | MERGED_FIELDS | {"cost_cents"}
 _JSON = MERGED_FIELDS | {"last_error"}
 
 
@@ -127,14 +120,24 @@ def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
     )"""
 
 
-@cache
-def move_statement(name: str, pick: str, *, fields: tuple[str, ...] = (), durable: bool = True) -> str:
-    """Return the SQL of a move as a statement of its own.
+def make_move(
+    name: str,
+    pick: str,
+    *,
+    code: str | None = None,
+    event: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
+    durable: bool = True,
+    **params: Any,
+) -> list[Row]:
+    """Make a move and set ``fields``; return the moved rows. ``event`` and ``code`` go to the event.
 
     ``durable=False`` sets ``synchronous_commit=off`` in the statement, so that it ends with the statement's commit.
     """
+    fields = fields or {}
     async_commit = "" if durable else ", set_config('synchronous_commit', 'off', true)"
-    return f"WITH {move_ctes(name, pick, fields=fields)} SELECT *{async_commit} FROM {name}_moved"
+    sql = f"WITH {move_ctes(name, pick, fields=list(fields))} SELECT *{async_commit} FROM {name}_moved"
+    return execute(sql, {**params, **fields, f"{name}_code": code, f"{name}_event": dict(event or {})})
 
 
 def set_clauses(fields: Sequence[str]) -> list[str]:
@@ -145,22 +148,12 @@ def set_clauses(fields: Sequence[str]) -> list[str]:
     return [f"{field} = {operators.get(field, '')}%({field})s" for field in sorted(fields)]
 
 
-def adapt_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the SQL parameters of a handler's fields."""
-    return {name: Jsonb(field) if name in MERGED_FIELDS else field for name, field in fields.items()}
-
-
-def event_params(name: str, event: Mapping[str, Any] | None = None, code: str | None = None) -> dict[str, Any]:
-    """Return the SQL parameters of the event that the move ``name`` writes."""
-    return {f"{name}_code": code, f"{name}_event": Jsonb(dict(event or {}))}
-
-
 def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
-    """Run a statement, prepared: planning the claim costs more than running it."""
+    """Run a statement, prepared: planning the claim costs more than running it. Dicts are passed as jsonb."""
     connection.ensure_connection()
-    raw = connection.connection
-    with connection.wrap_database_errors, Cursor(raw, row_factory=dict_row) as cursor:
-        cursor.execute(sql, params, prepare=True)
+    adapted = {name: Jsonb(value) if isinstance(value, dict) else value for name, value in params.items()}
+    with connection.wrap_database_errors, Cursor(connection.connection, row_factory=dict_row) as cursor:
+        cursor.execute(sql, adapted, prepare=True)
         return cursor.fetchall()
 
 
@@ -169,3 +162,34 @@ def load_job(row: Row) -> UploadJob:
     names = [field.attname for field in UploadJob._meta.concrete_fields]
     values = [json.loads(row[name]) if name in _JSON and row[name] is not None else row[name] for name in names]
     return UploadJob.from_db(connection.alias, names, values)
+
+
+# MVP context §7: the event codes that every deployment emits.
+EVENT_CODES = (
+    "UPLOAD_DEDUP_HIT",
+    "UPLOAD_ACCEPTED",
+    "PARSE_REQUESTED",
+    "PARSE_STORED",
+    "PARSE_HASH_MISMATCH",
+    "CHUNK_BUFFERED",
+    "CHUNK_COMMITTED",
+    "EMBED_BUFFERED",
+    "EMBED_COMMITTED",
+    "EMBED_INDEX_TIMEOUT",
+    "RETRY_SCHEDULED",
+    "DLQ_MOVED",
+)
+
+
+def log_event(
+    job: UploadJob,
+    code: str,
+    type: str = Event.Type.STAGE_DONE,
+    severity: str = Event.Severity.INFO,
+    payload: Mapping[str, Any] | None = None,
+) -> None:
+    """Write an event of a job, in the caller's transaction. ``payload`` has ids and codes only, no text or paths."""
+    subject = {name: getattr(job, name) for name in ("job_id", "document_id", "user_id", "correlation_id")}
+    Event.objects.create(**subject, type=type, severity=severity, code=code, payload=dict(payload or {}))
+    stage = (payload or {}).get("stage")
+    log.info(code, **telemetry.job_fields(job), **({"stage": stage} if stage else {}))

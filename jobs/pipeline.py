@@ -1,15 +1,17 @@
-"""Pipelines: the table of stages with the handler, invariant and time limit of each."""
+"""Pipelines: the stages of a job in order, each with its handler, invariant and time limit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
 from django.utils.module_loading import import_string
 
 from jobs.choices import Stage
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
     from jobs.claims import Claim
 
 Handler = Callable[["Claim"], Outcome]
-# Takes ids of jobs that stand at (or past) a stage; returns those that violate it, each with the reason.
+# What must be true in the database for a job to stand at a stage. Takes ids of jobs that stand at (or past) it;
+# returns those that violate it, each with the reason.
 Invariant = Callable[[Sequence[UUID]], dict[UUID, str]]
-
 
 DEFAULT_TIME_LIMIT = 60.0
 
@@ -45,36 +47,77 @@ class Pipeline:
     campaigns_only: bool = False
 
     def step(self, stage: str) -> Step:
-        return self.steps[self._index(stage)]
+        for step in self.steps:
+            if step.stage == stage:
+                return step
+        raise ImproperlyConfigured(f"Pipeline {self.name!r} has no stage {stage!r}.")
 
     def next_step(self, stage: str) -> Step | None:
         """Return the step that follows ``stage``, or None when it is the last."""
-        index = self._index(stage) + 1
-        return self.steps[index] if index < len(self.steps) else None
+        following = self.steps[self.steps.index(self.step(stage)) + 1 :]
+        return following[0] if following else None
 
     def steps_through(self, stage: str) -> tuple[Step, ...]:
         """Return the steps up to and including ``stage``."""
-        return self.steps[: self._index(stage) + 1]
-
-    def _index(self, stage: str) -> int:
-        for index, step in enumerate(self.steps):
-            if step.stage == stage:
-                return index
-        raise ImproperlyConfigured(f"Pipeline {self.name!r} has no stage {stage!r}.")
-
-
-@cache
-def _pipelines(path: str) -> Mapping[str, Pipeline]:
-    return cast("Mapping[str, Pipeline]", import_string(path))
+        return self.steps[: self.steps.index(self.step(stage)) + 1]
 
 
 def get_pipeline(name: str) -> Pipeline:
     """Return a pipeline of the table that ``settings.JOBS_PIPELINES`` names."""
-    table = _pipelines(settings.JOBS_PIPELINES)
+    table: Mapping[str, Pipeline] = import_string(settings.JOBS_PIPELINES)
     if name not in table:
         raise ImproperlyConfigured(f"There is no pipeline {name!r} in {settings.JOBS_PIPELINES}.")
     return table[name]
 
 
-def pipeline_names() -> list[str]:
-    return sorted(_pipelines(settings.JOBS_PIPELINES))
+def sql_invariant(sql: str) -> Invariant:
+    """Return the invariant of a query that selects ``(job_id, reason)`` of the jobs in ``%(jobs)s`` that violate it."""
+
+    def check(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, {"jobs": list(job_ids)})
+            return dict(cursor.fetchall())
+
+    return check
+
+
+def all_invariants(*invariants: Invariant) -> Invariant:
+    """Return the invariant that holds when all of ``invariants`` do; the first that does not gives the reason."""
+
+    def check(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+        violations: dict[UUID, str] = {}
+        for invariant in invariants:
+            left = [job_id for job_id in job_ids if job_id not in violations]
+            violations |= invariant(left) if left else {}
+        return violations
+
+    return check
+
+
+_cache: ContextVar[dict[Hashable, str | OSError | None] | None] = ContextVar("invariant_cache", default=None)
+
+
+@contextmanager
+def shared_checks() -> Iterator[None]:
+    """Check several stages as of one moment: within the block each stored object is read once."""
+    token = _cache.set({})
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+def cached_check(key: Hashable, check: Callable[[], str | None]) -> str | None:
+    """Return ``check()``, cached within ``shared_checks``. An ``OSError`` of the store is cached and raised again."""
+    cache = _cache.get()
+    if cache is None:
+        return check()
+    if key not in cache:
+        try:
+            cache[key] = check()
+        except OSError as error:
+            cache[key] = error
+    reason = cache[key]
+    if isinstance(reason, OSError):
+        raise reason
+    return reason

@@ -11,20 +11,43 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django_q.tasks import async_task
-from psycopg.types.json import Jsonb
 
 from accounts.error_codes import ApiError, ErrorCode, not_found
-from jobs import claim_queries, error_codes, invariants, lifecycle, log_context
+from jobs import error_codes, lifecycle
 from jobs.choices import ACTIVE, Stage, State
-from jobs.events import log_event
 from jobs.models import Event, UploadJob
-from jobs.pipeline import Pipeline, Step, get_pipeline
+from jobs.pipeline import Pipeline, Step, get_pipeline, shared_checks
+from jobs.telemetry import job_fields
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 T = TypeVar("T")
 MAX_TRIES = 3
 BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
+
+LOCK_JOB = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
+ACTIVE_CAMPAIGN_JOB = """
+    SELECT job_id FROM upload_jobs
+    WHERE document_id = %(document_id)s AND campaign_id IS NOT NULL AND state IN ('queued', 'working', 'retryable')
+    FOR UPDATE"""
+# The document's job while it waits.
+WAITING = """
+    SELECT job_id FROM upload_jobs
+    WHERE document_id = %(document_id)s AND state = 'queued' AND run_after IS NOT NULL FOR UPDATE"""
+WAKE_WORKING = f"""
+    UPDATE upload_jobs SET wait_reason = '{lifecycle.WOKEN}'
+    WHERE document_id = %(document_id)s AND state = 'working' RETURNING job_id"""
+
+# Limited, so that the first run after a long outage does not lock thousands of rows at once.
+PARKED = """
+    SELECT job_id FROM upload_jobs WHERE run_after <= clock_timestamp()
+    ORDER BY run_after LIMIT 500 FOR UPDATE SKIP LOCKED"""
+EXPIRED = """
+    SELECT job_id FROM upload_jobs
+    WHERE state = 'working' AND lease_until < clock_timestamp() AND {tries}
+    ORDER BY lease_until LIMIT 100 FOR UPDATE SKIP LOCKED"""
+EXPIRED_AGAIN = EXPIRED.format(tries="attempts <= %(retries)s")
+EXPIRED_TOO_OFTEN = EXPIRED.format(tries="attempts > %(retries)s")
 
 
 def tenant_jobs() -> QuerySet[UploadJob]:
@@ -51,11 +74,8 @@ def lock_jobs(document_id: UUID) -> None:
 
 def notify_workers() -> None:
     """Wake a worker once the current transaction has committed. A lost notification costs a second."""
-    transaction.on_commit(_wake_worker, robust=True)  # what is committed must not fail because of a notification
-
-
-def _wake_worker() -> None:
-    async_task("jobs.worker.drain")
+    # Robust: what is committed must not fail because of a notification.
+    transaction.on_commit(lambda: async_task("jobs.worker.drain"), robust=True)
 
 
 def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
@@ -64,15 +84,13 @@ def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) 
     Raises ``ApiError("JOB_ALREADY_ACTIVE")`` when the document has an active job. A tenant's job cancels the active job
     of a campaign.
     """
-    first = get_pipeline(pipeline).steps[0].stage
-
-    def insert() -> UploadJob:
-        return UploadJob.objects.create(
-            pipeline=pipeline, user_id=user_id, document_id=document_id, stage=first, **columns
-        )
-
-    job = _activate(insert, document_id, is_campaign=columns.get("campaign_id") is not None)
-    log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
+    columns |= {"user_id": user_id, "document_id": document_id, "stage": get_pipeline(pipeline).steps[0].stage}
+    job = _activate(
+        lambda: UploadJob.objects.create(pipeline=pipeline, **columns),
+        document_id,
+        is_campaign=columns.get("campaign_id") is not None,
+    )
+    lifecycle.log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
     notify_workers()
     return job
 
@@ -87,10 +105,9 @@ def _activate(activate: Callable[[], UploadJob], document_id: UUID, *, is_campai
             raise
         if is_campaign:
             raise ApiError(error_codes.JOB_ALREADY_ACTIVE) from error
-    error_column = {"code": error_codes.SUPERSEDED, "detail": "The tenant's own job came first."}
-    params = {"document_id": document_id, "error": Jsonb(error_column)}
-    params |= lifecycle.event_params("cancel", code=error_codes.SUPERSEDED)
-    lifecycle.execute(lifecycle.move_statement("cancel", claim_queries.ACTIVE_CAMPAIGN_JOB), params)
+    code = error_codes.SUPERSEDED
+    error_column = {"code": code, "detail": "The tenant's own job came first."}
+    lifecycle.make_move("cancel", ACTIVE_CAMPAIGN_JOB, code=code, document_id=document_id, error=error_column)
     return _activate(activate, document_id, is_campaign=True)
 
 
@@ -147,8 +164,7 @@ def discard(job: UploadJob, *, by: str) -> UploadJob:
 def _end(job: UploadJob, code: ErrorCode, detail: str, *, by: str) -> UploadJob:
     error = {"code": code, "detail": detail, "stage": job.stage, "attempt": job.attempts, "permanent": True}
     last = (job.last_error or {}).get("code")
-    event = {"by": by, **({"last_error": last} if last else {})}
-    return _move("cancel", job, event=event, code=code, error=Jsonb(error))
+    return _move("cancel", job, event={"by": by} | ({"last_error": last} if last else {}), code=code, error=error)
 
 
 def advance(job: UploadJob, *, by: str) -> UploadJob:
@@ -190,42 +206,29 @@ def wake_job(document_id: UUID) -> None:
 
     A job whose worker has polled in vain and has not parked it yet is marked not to wait.
     """
-    params = {"document_id": document_id, **lifecycle.event_params("due")}
     with transaction.atomic():
         # In this order: a wait that is being written blocks the first statement, and the second one sees it.
-        lifecycle.execute(claim_queries.WAKE_WORKING, params)
-        if lifecycle.execute(lifecycle.move_statement("due", claim_queries.WAITING), params):
+        lifecycle.execute(WAKE_WORKING, {"document_id": document_id})
+        if lifecycle.make_move("due", WAITING, document_id=document_id):
             notify_workers()
 
 
 def requeue_due_and_expired() -> int:
     """Make parked jobs due whose time has come; requeue or discard jobs whose worker is gone. Return the count."""
-    error = Jsonb({"code": error_codes.WORKER_LOST, "detail": error_codes.WORKER_LOST.sentence})
-    expired = {"error": error, "retries": settings.JOBS_MAX_RETRIES}
-    moved = _move_all("due", claim_queries.PARKED, {}) + _move_all("expire", claim_queries.EXPIRED_AGAIN, expired)
-    _move_all("discard", claim_queries.EXPIRED_ONCE_TOO_OFTEN, expired | {"traceback": None})
-    return moved
+    error = {"code": error_codes.WORKER_LOST, "detail": error_codes.WORKER_LOST.sentence}
+    expired: dict[str, Any] = {"error": error, "retries": settings.JOBS_MAX_RETRIES}
+    due = lifecycle.make_move("due", PARKED)
+    requeued = lifecycle.make_move("expire", EXPIRED_AGAIN, **expired)
+    discarded = lifecycle.make_move("discard", EXPIRED_TOO_OFTEN, **expired, traceback=None)
+    for name, rows in (("expire", requeued), ("discard", discarded)):
+        for row in rows:
+            log.warning(lifecycle.MOVES[name].code, **job_fields(lifecycle.load_job(row)), stage=row["stage"])
+    return len(due) + len(requeued)
 
 
-def _move_all(name: str, pick: str, params: Mapping[str, Any]) -> int:
-    rows = lifecycle.execute(lifecycle.move_statement(name, pick), {**params, **lifecycle.event_params(name)})
-    for row in rows if "error" in params else ():
-        log.warning(lifecycle.MOVES[name].code, **log_context.job_fields(lifecycle.load_job(row)), stage=row["stage"])
-    return len(rows)
-
-
-def _move(
-    name: str,
-    job: UploadJob,
-    *,
-    event: Mapping[str, Any],
-    code: str | None = None,
-    fields: Mapping[str, Any] | None = None,
-    **params: Any,
-) -> UploadJob:
-    fields = fields or {}
-    params |= {"job_id": job.pk, **lifecycle.adapt_fields(fields), **lifecycle.event_params(name, event, code)}
-    rows = lifecycle.execute(lifecycle.move_statement(name, claim_queries.LOCK_JOB, fields=tuple(fields)), params)
+def _move(name: str, job: UploadJob, **params: Any) -> UploadJob:
+    """Make one of ``lifecycle.MOVES``; ``params`` are those of ``lifecycle.make_move`` and of the move's columns."""
+    rows = lifecycle.make_move(name, LOCK_JOB, job_id=job.pk, **params)
     if not rows:
         raise ApiError(error_codes.JOB_STATE_CHANGED)
     notify_workers()
@@ -248,7 +251,7 @@ def _check_then_apply(
         seen = UploadJob.objects.filter(pk=job.pk).first()
         if seen is None:
             raise not_found()
-        with invariants.shared_checks():
+        with shared_checks():
             checked = check(seen)
         try:
             with transaction.atomic():

@@ -1,10 +1,12 @@
-"""The worker: claims due jobs, runs their stages, and turns exceptions into outcomes."""
+"""The worker: claims due jobs, runs their stages, and turns exceptions into outcomes; serves the side queues."""
 
 import logging
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, cast
 from uuid import UUID
 
 import structlog
@@ -12,12 +14,14 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claim_queries, claims, failpoints, log_context, safe_errors, services, tracing
+from jobs import claims, safe_errors, services, telemetry
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster import shared_state, side_queues
-from jobs.cluster.lease_heartbeat import HEARTBEAT
+from jobs.cluster import shared_state
+from jobs.cluster.lease_heartbeat import HEARTBEAT, Lease
 from jobs.error_codes import BUG
+from jobs.failpoints import failpoint
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
+from jobs.pipeline import get_pipeline
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
@@ -31,8 +35,8 @@ def drain() -> int:
     time_slice = DrainSlice()
     try:
         configure_connection()
-        has_side_work_left = side_queues.drain_all()
-        time_slice.start()
+        has_side_work_left = drain_side_queues()
+        time_slice.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
         claim = time_slice.claim_next()
         while claim is not None:
             claim = run_job(claim, time_slice)
@@ -44,7 +48,7 @@ def drain() -> int:
         connection.close()
     except Exception as error:
         # django-q2 would log the message and keep it in its table of failures.
-        tracing.report_error(error)
+        telemetry.report_error(error)
         raise DrainFailed(safe_errors.safe_error_name(error)) from None
     return time_slice.ended
 
@@ -61,10 +65,7 @@ class DrainSlice:
     ended: int = 0
 
     # The user whose job this process ran last: the rotation continues from there, in the next drain too.
-    last_user: ClassVar[UUID] = claim_queries.NIL_UUID
-
-    def start(self) -> None:
-        self.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
+    last_user: ClassVar[UUID] = claims.NIL_UUID
 
     @property
     def is_over(self) -> bool:
@@ -80,10 +81,10 @@ def run_job(claim: Claim, time_slice: DrainSlice) -> Claim | None:
     DrainSlice.last_user = claim.job.user_id
     next_claim = None
     try:
-        with log_context.job_log_context(claim.job, worker=worker_name()):
+        with telemetry.job_log_context(claim.job, worker=worker_name()):
             next_claim = _run_stages(claim, time_slice)
     except ClaimLost:
-        log.info("Lost the claim; its writes were rejected.", **log_context.job_fields(claim.job))
+        log.info("Lost the claim; its writes were rejected.", **telemetry.job_fields(claim.job))
     finally:
         HEARTBEAT.clear()
     time_slice.ended += 1
@@ -95,11 +96,11 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
         if shared_state.is_stopping():
             claim.move("release")
             return None
-        HEARTBEAT.watch_claim(claim)
+        HEARTBEAT.watch(Lease(claim))
         stage = claim.job.stage
-        failpoints.failpoint(f"{stage}:begin")
+        failpoint(f"{stage}:begin")
         outcome = _run_logged(claim)
-        failpoints.failpoint(f"{stage}:end")
+        failpoint(f"{stage}:end")
         # The last stage had nothing to write: finishing and the next claim share a commit.
         if isinstance(outcome, Advance) and not outcome.fields and claim.next_step is None and not time_slice.is_over:
             shared_state.record_claim_attempt()
@@ -114,9 +115,9 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
 def _run_logged(claim: Claim) -> RunOutcome:
     """Run one attempt; log and trace its outcome and duration."""
     job, began = claim.job, time.monotonic()
-    log_context.update_stage(job)
-    fields = log_context.job_fields(job) if tracing.is_enabled() else {}
-    with tracing.span("stage", stage=str(job.stage), attempt=job.attempts, **fields) as set_attributes:
+    structlog.contextvars.bind_contextvars(stage=str(job.stage), attempt=job.attempts)
+    fields = telemetry.job_fields(job)
+    with telemetry.span("stage", stage=str(job.stage), attempt=job.attempts, **fields) as set_attributes:
         outcome = run_stage(claim)
         level = logging.INFO
         match outcome:
@@ -135,7 +136,7 @@ def _run_logged(claim: Claim) -> RunOutcome:
 def run_stage(claim: Claim) -> RunOutcome:
     """Run one attempt of the job's stage; return its outcome, also when it fails."""
     try:
-        step, next_step = claim.step, claim.next_step
+        step, next_step = get_pipeline(claim.job.pipeline).step(claim.job.stage), claim.next_step
         # Only a job that was past this stage before can have its work done already.
         may_be_done = step.skippable and claim.job.total_pct > step.total_pct
         if may_be_done and next_step is not None and not next_step.invariant([claim.job.pk]):
@@ -152,7 +153,7 @@ def run_stage(claim: Claim) -> RunOutcome:
             log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
             return wait
         log.error("Stage %s failed.", claim.job.stage, exception=safe_errors.safe_traceback(error), reported=True)
-        tracing.report_error(error)
+        telemetry.report_error(error)
         bug = Retryable(BUG)
         bug.__cause__ = error
         return bug
@@ -172,3 +173,58 @@ def configure_connection() -> None:
             cursor.execute("SET enable_seqscan = off")
         raw.prepare_threshold = 0  # Django sets None; planning a claim costs more than running it
         raw.accessa_pinned = True
+
+
+class SideQueue(Protocol):
+    """Interface of the queues of other apps: of each module of ``settings.JOBS_SIDE_QUEUES``."""
+
+    DUE: str  # the SQL of a query that has rows while messages are due
+
+    def count_claimable(self, cursor: Any, *, most: int) -> int:
+        """Count the workers of this cluster that would find work, up to ``most``. ``cursor`` may be psycopg's."""
+        ...
+
+    def drain(self, until: float) -> int:
+        """Work until nothing is due or ``time.monotonic()`` reaches ``until``; return how many messages were handled.
+
+        The heartbeat watches each message, so that a worker that hangs is killed.
+        """
+        ...
+
+    def is_idle(self) -> bool:
+        """Tell whether nothing is left to do, now or later."""
+        ...
+
+
+def side_queues() -> Iterator[SideQueue]:
+    return (cast(SideQueue, import_module(path)) for path in settings.JOBS_SIDE_QUEUES)
+
+
+def drain_side_queues() -> bool:
+    """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left.
+
+    The failure of a queue must not keep the jobs from running.
+    """
+    is_interrupted = False
+    for queue in side_queues():
+        until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT EXISTS ({queue.DUE})")
+                count = queue.drain(until) if cursor.fetchone()[0] else 0
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            log.error("A side queue failed.", exception=safe_errors.safe_traceback(error), reported=True)
+            telemetry.report_error(error)
+            continue
+        is_interrupted |= bool(count) and (shared_state.is_stopping() or time.monotonic() > until)
+    return is_interrupted
+
+
+def count_claimable(cursor: Any, *, most: int) -> int:
+    """Count the workers that would find a due job or a side queue's message, up to ``most``."""
+    count = claims.count_claimable(cursor, most=most)
+    for queue in side_queues():
+        count += queue.count_claimable(cursor, most=most - count) if count < most else 0
+    return count

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from integrations.sync.pgmq import ARCHIVE, TABLE
-from jobs import claim_queries
+from jobs import claims
 from jobs.choices import STATUSES, State
 from jobs.cluster import live_clusters
 from jobs.display_status import DUE, USERS_AT_LIMIT, starved_filter
@@ -89,7 +89,7 @@ class ConsumerMessages(NamedTuple):
 
 def _rows(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, claim_queries.concurrency_params())
+        cursor.execute(sql, claims.concurrency_params())
         return list(cursor.fetchall())
 
 

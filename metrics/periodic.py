@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models.functions import Now
 
 from jobs.advisory_locks import try_lock_transaction
-from jobs.cluster import background
+from jobs.cluster import maintenance
 from jobs.safe_errors import safe_error_name
 from metrics import event_rollups, gauges, rollups, usage
 from metrics.models import MeasurementRun
@@ -32,7 +32,7 @@ STEP_SECONDS, CATCH_UP_SECONDS = 1.0, 5.0
 
 def start_collection() -> None:
     """Start to measure in the background: a snapshot of a million jobs takes part of a second."""
-    background.start_in_background(LOCK, collect_metrics, log=log, broke_off="Measuring broke off")
+    maintenance.start_in_background(LOCK, collect_metrics, log=log, broke_off="Measuring broke off")
 
 
 def collect_metrics() -> None:

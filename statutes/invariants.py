@@ -7,9 +7,8 @@ from documents import invariants as documents
 from embeddings import invariants as embeddings
 from embeddings import vector_store
 from jobs.choices import State
-from jobs.invariants import all_invariants, sql_invariant
 from jobs.models import UploadJob
-from jobs.pipeline import Invariant
+from jobs.pipeline import Invariant, all_invariants, sql_invariant
 
 version_recorded = all_invariants(
     documents.tenant_matches,

@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.cluster import shared_state
 
+DUE = "SELECT 1"
 SECONDS_PER_ITEM = 0.01  # seconds that one takes at least
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from jobs import tracing
+from jobs import telemetry
 from jobs.safe_errors import safe_error_name
 from vendors import call_failures
 from vendors.vendor import Vendor
@@ -43,7 +43,7 @@ _buffer: deque[CallRecord] = deque(maxlen=BUFFER_SIZE)
 def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
     """Record one call, in any thread: no database is touched. An error that is not the vendor's is not recorded."""
     started, outcome = time.monotonic(), INTERRUPTED
-    with tracing.span("vendor call", vendor=vendor.name, operation=operation) as note:
+    with telemetry.span("vendor call", vendor=vendor.name, operation=operation) as note:
         try:
             yield
             outcome = OK

@@ -10,7 +10,7 @@ from accounts.error_codes import ApiError
 from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest
 from documents.parsing import parse_callbacks
-from jobs import log_context
+from jobs import services, telemetry
 from jobs.models import UploadJob
 from webhooks.error_codes import CALLBACK_UNKNOWN_JOB
 from webhooks.models import Delivery
@@ -60,7 +60,7 @@ def _apply_callback(callback: ParseCallback) -> str:
     if job is None:
         # The same error for a job that does not exist and for one of another document.
         raise ApiError(CALLBACK_UNKNOWN_JOB)
-    log_context.bind_job(job)
+    telemetry.bind_job(job)
     if callback.content is None:
         return _wake(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
     return parse_callbacks.store_callback(
@@ -74,7 +74,8 @@ def _apply_callback(callback: ParseCallback) -> str:
 def _wake(parse_request: ParseRequest | None) -> str:
     if parse_request is None:
         raise ApiError(CALLBACK_UNKNOWN_JOB)
-    log_context.bind_document(parse_request.document_id)
+    if job := services.newest_job(UploadJob.objects.filter(document_id=parse_request.document_id)):
+        telemetry.bind_job(job)
     return "JOB_WOKEN" if parse_callbacks.wake_poller(parse_request) else "ALREADY_ENDED"
 
 

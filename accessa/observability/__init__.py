@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 
-from jobs import tracing
+from jobs import telemetry
 
 REMEDY = "pip install -r requirements/optional.txt, or unset {setting}."
 
@@ -30,10 +30,10 @@ RECEIVERS = (
 
 
 def register_receivers() -> None:
-    """Add the configured receivers to ``jobs.tracing``. Each is started by its process's ``start_tracers``."""
+    """Add the configured receivers to ``jobs.telemetry``. Each is started by its process's ``start_tracers``."""
     for receiver in RECEIVERS:
         if getattr(settings, receiver.setting):
-            tracing.add_tracer(LazyReceiver(receiver))
+            telemetry.add_tracer(LazyReceiver(receiver))
 
 
 def check_packages(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:

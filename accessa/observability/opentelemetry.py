@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from accessa.observability.redaction import redact
-from jobs.tracing import SetAttributes
+from jobs.telemetry import SetAttributes
 
 SEND_EVERY_MS = 1_000
 SERVER_ERROR = 500

@@ -13,7 +13,7 @@ from accessa import settings_web
 from accessa.observability import logs
 from accessa.observability.redaction import redact
 from accessa.server import worker_state
-from jobs import tracing
+from jobs import telemetry
 
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
 worker_class = "gthread"
@@ -63,7 +63,7 @@ def post_worker_init(worker: Any) -> None:
     A client that sends a byte now and then still holds a thread: in production a buffering proxy stands in front.
     """
     worker_state.register_worker(worker)
-    tracing.start_tracers()
+    telemetry.start_tracers()
     # By its name: this file is imported before Django is loaded.
     import_string("documents.storage.file_cache.start_eviction")()
     for listener in worker.sockets:

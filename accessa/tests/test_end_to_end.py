@@ -15,7 +15,7 @@ from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import claims, services, worker
 from jobs.choices import Stage
 from jobs.claims import Claim
-from jobs.events import EVENT_CODES
+from jobs.lifecycle import EVENT_CODES
 from jobs.models import Event, UploadJob
 from testing.pdfs import encrypted_pdf, text_pdf
 from testing.personas import Person, Upload, claim_at_stage, make_parked_jobs_due, plan_pdf, run_all_jobs, run_stages

@@ -18,7 +18,7 @@ from accessa import health, settings_web
 from accessa.observability.logs import LogFormatter
 from accessa.observability.redaction import redact
 from accessa.server import worker_state
-from jobs import log_context, services, worker
+from jobs import services, telemetry, worker
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
 from testing.personas import Person, run_all_jobs
@@ -232,7 +232,7 @@ def test_a_worker_lets_go_of_what_a_line_is_about_with_the_job(ana: Person) -> N
 
 
 def test_outside_of_requests_each_thing_has_an_id_of_its_own() -> None:
-    assert log_context.correlation_id() != log_context.correlation_id()
+    assert telemetry.correlation_id() != telemetry.correlation_id()
 
 
 def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, log_lines: list[dict[str, Any]]) -> None:
@@ -309,4 +309,4 @@ def test_a_store_that_is_not_configured_is_not_ready(break_it: Callable[[Any], N
 def test_a_jobs_lines_say_only_ids_and_words_of_ours() -> None:
     job = UploadJob(user_id=uuid4(), document_id=uuid4(), raw_path="storage://x", pipeline="insurance")
 
-    assert {*log_context.job_fields(job)} == {"correlation", "job", "document", "user", "pipeline"}
+    assert {*telemetry.job_fields(job)} == {"correlation", "job", "document", "user", "pipeline"}

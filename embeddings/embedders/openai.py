@@ -26,7 +26,7 @@ from embeddings.embedders.http_base import (
     validate_vectors,
 )
 from embeddings.embedders.packaged_models import replace_surrogates
-from jobs import log_context
+from jobs import telemetry
 from vendors import call_metrics, http_deadline, ledger
 from vendors.call_failures import InvalidResponse
 from vendors.vendor import Vendor
@@ -70,7 +70,7 @@ class OpenAI(HttpEmbedder):
             input=[tokenizer.truncate(replace_surrogates(text), MAX_TOKENS) or " " for text in texts],
             model=self.model,
             encoding_format="base64",
-            extra_headers={"X-Client-Request-Id": log_context.new_call_id()},  # found in OpenAI's own logs by it
+            extra_headers={"X-Client-Request-Id": telemetry.new_call_id()},  # found in OpenAI's own logs by it
         )
         with slot, call_metrics.record_call(self.vendor, "embed"), request as response:
             return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)

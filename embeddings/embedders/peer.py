@@ -25,7 +25,7 @@ from embeddings.embedders.http_base import (
 )
 from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
-from jobs import log_context
+from jobs import telemetry
 from vendors import call_metrics, calls, http_deadline
 from vendors.call_failures import InvalidResponse
 from vendors.vendor import Vendor
@@ -79,7 +79,7 @@ class PeerEmbedder(HttpEmbedder):
         payload = {"texts": [replace_surrogates(text) for text in texts]}
         headers = {
             "Authorization": f"Bearer {settings.BRAIN_API_SECRET}",
-            "X-Correlation-ID": str(log_context.correlation_id()),
+            "X-Correlation-ID": str(telemetry.correlation_id()),
         }
         with _client_lock:
             client = _client(seconds, os.getpid())

@@ -16,7 +16,7 @@ from embeddings.indexes import hnsw_ddl
 from embeddings.indexes.hnsw_ddl import index_build_lock
 from embeddings.models import VectorIndex
 from embeddings.search.vector_search import BEGINNING, LIVE, SHADOW
-from jobs.cluster import background
+from jobs.cluster import maintenance
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -123,7 +123,7 @@ def _count_vectors(
 
 def start_maintenance() -> None:
     """Start a round of ``maintain_indexes`` in a background thread: a build takes minutes."""
-    background.start_in_background(
+    maintenance.start_in_background(
         THREAD_NAME, maintain_indexes, log=log, broke_off="The maintenance of vector indexes failed"
     )
 

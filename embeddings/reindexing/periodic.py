@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from embeddings.reindexing import scheduler, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from jobs.cluster import background
+from jobs.cluster import maintenance
 from jobs.safe_errors import is_database_unavailable, safe_traceback
 
 log = logging.getLogger("accessa.campaigns")
@@ -19,7 +19,7 @@ RUNNING, PAUSED, FINISHED = Campaign.State.RUNNING, Campaign.State.PAUSED, Campa
 def start_advancing() -> None:
     """Start ``advance_campaigns`` in a background thread: canaries call a vendor, and an index takes minutes."""
     if _open_campaigns().exists():
-        background.start_in_background(
+        maintenance.start_in_background(
             THREAD_NAME, advance_campaigns, log=log, broke_off="A campaign broke off and is taken up again"
         )
 

@@ -16,7 +16,7 @@ from integrations.records.record_embedding import Vectors
 from integrations.records.sql import execute
 from integrations.records.text import RecordText
 from jobs.advisory_locks import session_lock
-from jobs.cluster import background
+from jobs.cluster import maintenance
 from jobs.outcomes import Permanent, Retryable, Wait
 from jobs.safe_errors import is_database_unavailable, safe_traceback
 
@@ -80,7 +80,7 @@ _refused: set[UUID] = set()
 def start_backfill() -> None:
     """Start a round in the background, as it calls a vendor, unless there are no records."""
     if ConnectedSource.objects.exists() or ClientIntelligence.objects.exists():
-        background.start_in_background(NAME, backfill_embeddings, log=log, broke_off="Records were not embedded again")
+        maintenance.start_in_background(NAME, backfill_embeddings, log=log, broke_off="Records were not embedded again")
 
 
 def backfill_embeddings(seconds: float = SECONDS) -> int:

@@ -19,7 +19,7 @@ from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.sync import pgmq, sync_jobs
 from integrations.sync.pgmq import TABLE, Message
-from jobs import failpoints, log_context, safe_errors, tracing
+from jobs import failpoints, safe_errors, telemetry
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT
@@ -32,11 +32,11 @@ Ending = tuple[int, str]  # log level and outcome
 SUPERSEDED: Ending = (logging.INFO, "SUPERSEDED")
 
 # --- worker slots: so many workers of a cluster run pages at once, the others stay free for the jobs -----------------
-_VISIBLE = f"SELECT 1 FROM {TABLE} WHERE vt <= clock_timestamp()"
+DUE = f"SELECT 1 FROM {TABLE} WHERE vt <= clock_timestamp()"
 # A slot is a session's advisory lock: released with the connection, however its process ends. Taken for due pages only.
 _TAKE_SLOT = f"""
     SELECT slot FROM generate_series(0, %(slots)s - 1) slot
-    WHERE CASE WHEN EXISTS ({_VISIBLE}) THEN pg_try_advisory_lock(hashtext(%(name)s), slot) END
+    WHERE CASE WHEN EXISTS ({DUE}) THEN pg_try_advisory_lock(hashtext(%(name)s), slot) END
     LIMIT 1"""
 _RELEASE_SLOT = "SELECT pg_advisory_unlock(hashtext(%(name)s), %(slot)s)"
 _TAKEN_SLOTS = """
@@ -44,7 +44,7 @@ _TAKEN_SLOTS = """
     WHERE locktype = 'advisory' AND objsubid = 2 AND classid = hashtext(%(name)s)::oid AND granted
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 _CLAIMABLE = f"""
-    WITH due AS (SELECT count(*) AS pages FROM ({_VISIBLE} LIMIT %(most)s) visible)
+    WITH due AS (SELECT count(*) AS pages FROM ({DUE} LIMIT %(most)s) visible)
     SELECT CASE WHEN pages = 0 THEN 0 ELSE least(pages, %(slots)s - ({_TAKEN_SLOTS})) END FROM due"""
 
 
@@ -109,7 +109,7 @@ def consume(message: Message) -> None:
     if job:
         fields |= {"correlation": str(job.correlation_id), "provider": job.source.provider}
     began = time.monotonic()
-    with log_context.isolated_log_context(**fields), tracing.span("page", **fields) as note:
+    with telemetry.isolated_log_context(**fields), telemetry.span("page", **fields) as note:
         level, outcome = _run_and_settle(message, job, fields)
         note(outcome=outcome)
         duration = round((time.monotonic() - began) * 1000, 1)
@@ -157,7 +157,7 @@ def _run(message: Message) -> Callable[[], Ending]:
         if infrastructure := safe_errors.infrastructure_wait(error):
             return partial(_postpone, message, infrastructure.seconds, infrastructure.reason)
         log.error("A page failed.", exception=safe_errors.safe_traceback(error), reported=True)
-        tracing.report_error(error)
+        telemetry.report_error(error)
         return partial(_retry, message, 0.0, BUG)
 
 
@@ -240,4 +240,4 @@ class VisibilityLease:
             pgmq.postpone_message(self._message, 0)
 
     def log_context(self) -> AbstractContextManager[object]:
-        return log_context.isolated_log_context(**self._log_fields)
+        return telemetry.isolated_log_context(**self._log_fields)

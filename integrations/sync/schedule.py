@@ -19,7 +19,7 @@ from accounts.error_codes import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import sync_jobs
 from integrations.sync.pgmq import TABLE
-from jobs.cluster import background
+from jobs.cluster import maintenance
 
 log = logging.getLogger("accessa.integrations")
 
@@ -62,7 +62,7 @@ def next_nightly_run() -> datetime | None:
 def start_due_nightly() -> None:
     """Continue a due night in the background, to not block the maintenance loop."""
     if _due().exists():
-        background.start_in_background("nightly", run_nightly, log=log, broke_off="The nightly syncs broke off")
+        maintenance.start_in_background("nightly", run_nightly, log=log, broke_off="The nightly syncs broke off")
 
 
 def run_nightly() -> None:

@@ -13,8 +13,7 @@ from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
-from jobs import claim_queries
-from jobs.cluster import side_queues
+from jobs import worker
 
 CHANNEL = "accessa_jobs"
 LISTEN_SECONDS = 1.0  # then the pusher polls: the cost of a lost notification
@@ -24,10 +23,8 @@ RECONNECT_SECONDS = 1.0  # while the database is unavailable
 class NotifyBroker(Broker):  # type: ignore[misc]
     """Sends NOTIFY, and listens on a connection of its own in the pusher's process."""
 
-    def __init__(self, list_key: str | None = None) -> None:
-        super().__init__(list_key)
-        self._connection: Any = None
-        self._pid = 0
+    _connection: Any = None
+    _pid = 0
 
     def enqueue(self, task: str) -> str:
         with connection.cursor() as cursor:
@@ -46,7 +43,7 @@ class NotifyBroker(Broker):  # type: ignore[misc]
             self.close()
             time.sleep(RECONNECT_SECONDS)
             return None
-        return [("wake-up", _drain_message()) for _ in range(wake_ups)] if wake_ups else None
+        return [("wake-up", _drain_message()) for _ in range(wake_ups)] or None
 
     def wait_for_notification(self) -> bool:
         """Wait for a second; drop the rest of a burst, which says no more than its first notification."""
@@ -55,8 +52,7 @@ class NotifyBroker(Broker):  # type: ignore[misc]
 
     def _count_claimable(self) -> int:
         with psycopg.Cursor(self._listen()) as cursor:
-            jobs = claim_queries.count_claimable(cursor, most=Conf.WORKERS)
-            return jobs + side_queues.count_claimable(cursor, most=Conf.WORKERS - jobs)
+            return worker.count_claimable(cursor, most=Conf.WORKERS)
 
     def _listen(self) -> Any:
         if self._connection is None or self._connection.closed or self._pid != os.getpid():

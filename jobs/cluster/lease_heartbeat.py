@@ -10,14 +10,16 @@ from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 
-from jobs import log_context
+from jobs import telemetry
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
 from jobs.error_codes import STAGE_TIMEOUT
 from jobs.outcomes import Retryable
+from jobs.pipeline import DEFAULT_TIME_LIMIT, get_pipeline
 from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.jobs")
@@ -50,7 +52,10 @@ class Lease:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self.time_limit = claim.time_limit
+        try:
+            self.time_limit = get_pipeline(claim.job.pipeline).step(claim.job.stage).time_limit
+        except ImproperlyConfigured:  # the pipeline is not deployed here: the attempt will say so
+            self.time_limit = DEFAULT_TIME_LIMIT
         self.renew_seconds = settings.JOBS_LEASE_SECONDS / 3
 
     def __str__(self) -> str:
@@ -65,7 +70,7 @@ class Lease:
         self.claim.settle(Retryable(STAGE_TIMEOUT)) if timed_out else self.claim.move("release")
 
     def log_context(self) -> AbstractContextManager[object]:
-        return log_context.job_log_context(self.claim.job)
+        return telemetry.job_log_context(self.claim.job)
 
 
 class WatchedWork(NamedTuple):
@@ -81,10 +86,6 @@ class Heartbeat:
         self._watched: WatchedWork | None = None
         self._pid = 0
         self.may_kill_process = False  # only of worker processes: not of a test or a command
-
-    def watch_claim(self, claim: Claim) -> None:
-        """Renew the lease of ``claim`` during its current stage, up to the stage's time limit."""
-        self.watch(Lease(claim))
 
     def watch(self, work: Renewable) -> None:
         """Renew ``work`` until ``clear``, and kill the process when it exceeds its time limit."""

@@ -1,8 +1,9 @@
-"""Maintenance loop of a cluster's main process: due and expired jobs, periodic tasks, registration, hang watchdog."""
+"""Maintenance loop of a cluster's main process: due and expired jobs, periodic tasks, hang watchdog."""
 
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,9 +14,9 @@ from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
-from jobs import claim_queries, services
+from jobs import services, worker
 from jobs.choices import ACTIVE, State
-from jobs.cluster import live_clusters, shared_state, side_queues
+from jobs.cluster import live_clusters, shared_state
 from jobs.models import UploadJob
 from jobs.safe_errors import safe_error_name
 
@@ -63,7 +64,7 @@ class MaintenanceLoop:
         busy do not claim either, and hold leases: that is no hang. Busy at a side queue, they record claim attempts.
         """
         with connection.cursor() as cursor:
-            due = claim_queries.count_claimable(cursor, most=1) or side_queues.count_claimable(cursor, most=1)
+            due = worker.count_claimable(cursor, most=1)
         idle_seconds = shared_state.seconds_since_claim_attempt()
         if due and idle_seconds > TICK_SECONDS:
             services.notify_workers()  # a notification was lost, or the broker is one that does not poll
@@ -108,4 +109,23 @@ def kill_cluster(code: int | None = None) -> None:
 
 def is_idle() -> bool:
     """Tell whether no job is active and the side queues are empty."""
-    return not UploadJob.objects.filter(state__in=ACTIVE).exists() and side_queues.are_idle()
+    has_active_job = UploadJob.objects.filter(state__in=ACTIVE).exists()
+    return not has_active_job and all(queue.is_idle() for queue in worker.side_queues())
+
+
+def start_in_background(name: str, work: Callable[[], object], *, log: logging.Logger, broke_off: str) -> None:
+    """Run a long periodic task in a thread with a connection of its own, unless a thread of that name runs already.
+
+    A database error ends it with a warning that begins with ``broke_off``; the next run of the task starts it again.
+    """
+
+    def run() -> None:
+        try:
+            work()
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("%s: %s", broke_off, safe_error_name(error))
+        finally:
+            connection.close()
+
+    if not any(thread.name == name for thread in threading.enumerate()):
+        threading.Thread(target=run, name=name, daemon=True).start()

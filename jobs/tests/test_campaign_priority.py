@@ -12,7 +12,7 @@ from django.db import connection
 from accounts.error_codes import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
-from jobs import claim_queries, claims, display_status, services, worker
+from jobs import claims, display_status, services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import Event, UploadJob
@@ -88,10 +88,10 @@ def test_each_user_with_any_due_job_counts_as_claimable(ana: UUID, ben: UUID) ->
     JobFactory.create(user_id=ana), create_campaign_job(ana), create_campaign_job(ben), create_campaign_job(ben)
 
     with connection.cursor() as cursor:
-        assert [claim_queries.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
+        assert [claims.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
         for _ in range(3):
             claimed_ids()
-        assert claim_queries.count_claimable(cursor, most=9) == 0
+        assert claims.count_claimable(cursor, most=9) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -110,7 +110,7 @@ def scanned_indexes(sql: str, **params: None) -> set[str]:
         "most": 4,
         "job_id": UUID(int=1),
         "but": UUID(int=2),
-        **claim_queries.concurrency_params(),
+        **claims.concurrency_params(),
         **params,
     }
     with connection.cursor() as cursor:
@@ -128,10 +128,10 @@ def test_the_claim_uses_the_partial_indexes() -> None:
         cursor.execute("ANALYZE upload_jobs")
     params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)
 
-    assert scanned_indexes(claim_queries.CLAIM, **params) == {"ix_jobs_due"}
-    assert scanned_indexes(claim_queries.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
-    assert scanned_indexes(claim_queries.SHOULD_YIELD) == {"ix_jobs_due"}
-    assert scanned_indexes(claim_queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
+    assert scanned_indexes(claims.CLAIM, **params) == {"ix_jobs_due"}
+    assert scanned_indexes(claims.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
+    assert scanned_indexes(claims.SHOULD_YIELD) == {"ix_jobs_due"}
+    assert scanned_indexes(claims.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
 
 
 # Giving way

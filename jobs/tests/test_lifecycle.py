@@ -2,10 +2,10 @@
 
 import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from psycopg.types.json import Jsonb
 
 from jobs import claims, lifecycle
 from jobs.choices import State
@@ -33,13 +33,13 @@ DRAWN = {
 }
 # fmt: on
 PICK = "SELECT job_id, 0::smallint AS slot FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
-VALUES = {
+VALUES: dict[str, Any] = {
     "token": uuid.uuid4(),
     "worker": "w",
     "lease": timedelta(seconds=20),
     "pause": timedelta(seconds=3),
     "reason": "WAITING_FOR_NOTHING",
-    "error": Jsonb({"code": "X"}),
+    "error": {"code": "X"},
     "traceback": "frames",
     "stage": "embedded",
     "total_pct": 99.0,
@@ -47,9 +47,8 @@ VALUES = {
 EVERY = [(name, state) for name in lifecycle.MOVES for state in State.values]
 
 
-def make_move(name: str, job: UploadJob, **values: object) -> list[lifecycle.Row]:
-    params = {"job_id": job.pk, **VALUES, f"{name}_code": None, f"{name}_event": Jsonb({"seen": "here"}), **values}
-    return lifecycle.execute(lifecycle.move_statement(name, PICK), params)
+def make_move(name: str, job: UploadJob, **values: Any) -> list[lifecycle.Row]:
+    return lifecycle.make_move(name, PICK, event={"seen": "here"}, **{"job_id": job.pk, **VALUES, **values})
 
 
 def job_row(job: UploadJob) -> dict[str, object]:
@@ -153,7 +152,7 @@ def test_a_rewind_resets_the_stage_and_keeps_the_progress() -> None:
 @pytest.mark.django_db
 def test_a_move_sets_only_what_a_handler_may_report() -> None:
     with pytest.raises(ValueError, match="state"):
-        lifecycle.move_statement("advance", PICK, fields=("state",))
+        lifecycle.make_move("advance", PICK, fields={"state": "done"})
 
 
 @pytest.mark.django_db
@@ -164,8 +163,7 @@ def test_a_move_of_many_rows_moves_each_once() -> None:
         with connection.cursor() as cursor:
             cursor.execute("UPDATE upload_jobs SET slot = %s WHERE job_id = %s", [slot, job.pk])
 
-    params = {**VALUES, "expire_code": None, "expire_event": Jsonb({})}
-    moved = lifecycle.execute(lifecycle.move_statement("expire", "SELECT job_id FROM upload_jobs FOR UPDATE"), params)
+    moved = lifecycle.make_move("expire", "SELECT job_id FROM upload_jobs FOR UPDATE", **VALUES)
 
     assert len(moved) == 3
     assert sorted(Event.objects.values_list("job_id", flat=True)) == sorted(job.pk for job in jobs)

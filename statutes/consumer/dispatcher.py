@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from documents import services
-from jobs import failpoints, log_context, safe_errors, tracing, worker
+from jobs import failpoints, safe_errors, telemetry, worker
 from jobs.choices import ACTIVE, Stage, State
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
@@ -48,7 +48,7 @@ class Dispatcher:
                 break
             held = waiting[0]
             item = held.items[0]
-            with log_context.isolated_log_context(**_log_fields(held, item)):
+            with telemetry.isolated_log_context(**_log_fields(held, item)):
                 try:
                     is_started |= self._start(held, item)
                 except Exception as error:
@@ -110,7 +110,7 @@ class Dispatcher:
 
     def _settle(self, held: InFlightMessage, message: Message, job: UploadJob) -> None:
         self._status.transition(Consumer.State.PROCESSING, job_id=job.pk, stage=FINALIZE)
-        with log_context.isolated_log_context(**_log_fields(held, message), job=str(job.pk)):
+        with telemetry.isolated_log_context(**_log_fields(held, message), job=str(job.pk)):
             failpoints.failpoint("statute:ended")
             try:
                 outcome = settlement.settle_message(message, job)
@@ -148,7 +148,7 @@ class Dispatcher:
         if isinstance(error, OSError) or wait:  # no longer than the consumer's own backoff
             raise Wait(0.0, wait.reason if wait else STORAGE_UNAVAILABLE) from error
         log.error("A message's processing failed.", exception=safe_errors.safe_traceback(error), reported=True)
-        tracing.report_error(error)
+        telemetry.report_error(error)
         self._status.failed += 1
         self._in_flight.drop(held)
 

@@ -16,6 +16,7 @@ from pytest_django import Settings
 from jobs import claims
 from jobs.cluster import shared_state as cluster
 from jobs.models import Event, UploadJob
+from jobs.pipeline import get_pipeline
 from statutes import intake, versions
 from statutes.consumer import consumer as lifecycle
 from statutes.consumer import status
@@ -257,7 +258,7 @@ def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
         claim = claims.claim_next("another:1:1")
         assert claim is not None
         while claim.job.state == "working":
-            claim.step.handler(claim)
+            get_pipeline(claim.job.pipeline).step(claim.job.stage).handler(claim)
         wait_until(lambda: queue.is_empty, seconds=5)
 
     assert (holder.status.ended, published_count()) == (1, 1)

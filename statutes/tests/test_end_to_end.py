@@ -15,6 +15,7 @@ from jobs import worker
 from jobs.choices import Stage
 from jobs.models import UploadJob
 from jobs.outcomes import Moved, Retryable, Wait
+from jobs.pipeline import get_pipeline
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.stages import SCANS
@@ -166,7 +167,7 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED, RATE))
 
     for claim in run_stages():
-        assert claim.step.invariant([claim.job.pk]) == {}
+        assert get_pipeline(claim.job.pipeline).step(claim.job.stage).invariant([claim.job.pk]) == {}
 
     assert list(find_violations(deep=True)) == []
 

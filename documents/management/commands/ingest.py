@@ -16,7 +16,7 @@ from documents import services, storage
 from documents.cli_progress import JobStatus, follow_jobs
 from documents.models import Document
 from documents.validation import MIME
-from jobs import log_context
+from jobs import telemetry
 from jobs.models import UploadJob
 
 READ_BYTES = 1024 * 1024
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         failed = 0
         for file in options["files"]:
             try:
-                with log_context.isolated_log_context():  # each file has its own correlation id
+                with telemetry.isolated_log_context():  # each file has its own correlation id
                     names[_upload(user_id, file)] = file.name
             except (ApiError, storage.UploadRejected, OSError) as error:
                 failed += 1

@@ -17,7 +17,7 @@ from django.db.utils import DatabaseError, InterfaceError
 from django_q.cluster import Cluster
 from django_q.signals import post_spawn
 
-from jobs import tracing
+from jobs import telemetry
 from jobs.cluster import live_clusters, maintenance, shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         shared_state.start_cluster()
         pool = start_pool()
-        tracing.start_tracers()
+        telemetry.start_tracers()
         for number in STOP_SIGNALS:
             signal.signal(number, lambda *_: shared_state.request_stop())
         try:
@@ -118,4 +118,4 @@ def kill_children_on_exit() -> None:
 
 def _begin_worker(**_: Any) -> None:
     HEARTBEAT.may_kill_process = True
-    tracing.start_tracers()
+    telemetry.start_tracers()

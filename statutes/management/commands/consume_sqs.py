@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs import tracing
+from jobs import telemetry
 from jobs.cluster import shared_state
 from statutes.consumer.consumer import Consumer
 from statutes.sqs import SETTING_BOUNDS
@@ -31,7 +31,7 @@ class Command(BaseCommand):
             if not least <= getattr(settings, name) <= most:
                 raise CommandError(f"{name} must be between {least} and {most}.")
         shared_state.start_cluster()
-        tracing.start_tracers()
+        telemetry.start_tracers()
         consumer = Consumer(works=not options["hold_only"], mortal=True, until_idle=options["until_idle"])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.interrupt())
