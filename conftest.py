@@ -17,7 +17,7 @@ from accounts.audit import roles
 from integrations.sync import pgmq
 from testing import planner_statistics
 from testing.personas import Person
-from vendors import call_metrics
+from vendors import calls
 
 MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
 AUDITED = "audit_entries"  # refuses to be emptied
@@ -78,7 +78,7 @@ def reset_log_context() -> None:
     And with no call noted: where no gate was asked, nobody has written it down.
     """
     clear_contextvars()
-    call_metrics._buffer.clear()
+    calls._buffer.clear()
 
 
 @pytest.fixture

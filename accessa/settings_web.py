@@ -67,7 +67,7 @@ UNFOLD: dict[str, Any] = {
             "900": "oklch(33.2% .053 227)", "950": "oklch(24.6% .043 228)",
         },
     },
-    "LOGIN": {"form": "accounts.audit.forms.StaffLoginForm"},
+    "LOGIN": {"form": "accounts.audit.admin_base.StaffLoginForm"},
     "SIDEBAR": SIDEBAR,
 }  # fmt: skip
 

@@ -1,12 +1,17 @@
-"""API tokens: created and shown once, stored as a digest."""
+"""API tokens: stored as a digest; issued and revoked by staff with an audit entry."""
 
 import hashlib
 import secrets
 from datetime import datetime
+from uuid import UUID
 
-from django.db.models import Q
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from accounts.audit import log
+from accounts.error_codes import TOKEN_OF_STAFF, USER_INACTIVE, ApiError, not_found
 from accounts.models import ApiToken, User
 
 PREFIX = "acc_"
@@ -33,3 +38,60 @@ def find_valid_token(plain: str) -> ApiToken | None:
         is_unexpired, digest=token_digest(plain), revoked_at__isnull=True
     )
     return known.filter(user__is_active=True).first()
+
+
+def issue_token(
+    user: User, *, name: str, scope: str, by: User | None, reason: str, expires_at: datetime | None = None
+) -> str:
+    """Issue a token and return it in plain text, which is not stored. ``by`` None is the command line.
+
+    Raises ``ApiError``: "USER_INACTIVE", "TOKEN_OF_STAFF".
+    """
+    with transaction.atomic():
+        # Locked: a role granted at this moment is either seen here, or revokes this token.
+        user = User.objects.select_for_update().get(pk=user.pk)
+        if not user.is_active:
+            raise ApiError(
+                USER_INACTIVE, "This user is not active: no token of theirs would be accepted.", field="user"
+            )
+        is_staff = user.is_staff or user.is_superuser
+        if is_staff and by is not None and not by.is_superuser and by.pk != user.pk:
+            detail = (
+                "This user is staff: with their token you would act as them. Only they and superusers can make one."
+            )
+            raise ApiError(TOKEN_OF_STAFF, detail, field="user")
+        plain = create_token(user, name=name, scope=scope, expires_at=expires_at)
+        token = ApiToken.objects.get(digest=token_digest(plain))
+        _write_entry("tokens.make", token, by=by, reason=reason, scope=scope)
+    return plain
+
+
+def revoke_tokens(tokens: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:
+    """Revoke tokens; return how many of them were not revoked before."""
+    with transaction.atomic():
+        valid = list(tokens.filter(revoked_at__isnull=True).select_for_update().order_by("token_id"))
+        ApiToken.objects.filter(pk__in=[token.pk for token in valid]).update(revoked_at=Now())
+        for token in valid:
+            _write_entry("tokens.revoke", token, by=by, reason=reason)
+        log.clean_reason(reason)  # also when there is nothing to revoke
+    return len(valid)
+
+
+def _write_entry(action: str, token: ApiToken, *, by: User | None, reason: str, **details: str) -> None:
+    log.record_action(
+        by=by, action=action, reason=reason, object_type="api_token", object_id=token.pk, tenant_id=token.user_id,
+        **details,
+    )  # fmt: skip
+
+
+def find_user(id_or_email: str) -> User:
+    """Return the user with this id or e-mail address; raise ``ApiError("NOT_FOUND")``."""
+    id_or_email = id_or_email.strip().replace("\0", "")
+    try:
+        users = User.objects.filter(pk=UUID(id_or_email))
+    except ValueError:
+        users = User.objects.filter(email__in={id_or_email, id_or_email.lower()})
+    user = users.order_by("email").first()
+    if user is None:
+        raise not_found()
+    return user

@@ -9,9 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import action
 
-from accounts.audit import forms, log
-from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import exact_filter
+from accounts.audit import admin_base, log
+from accounts.audit.admin_base import ReadOnlyAdmin, exact_filter
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, VectorBuffer, VectorIndex
 
 MAY_READ = "documents.read_text"
@@ -38,11 +37,11 @@ class ReadableAdmin(PassageAdmin):
         if passage is None:
             raise Http404
         back = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[passage.pk])
-        form = forms.ReasonForm(request.POST or None)
+        form = admin_base.ReasonForm(request.POST or None)
         shown: dict[str, Any] = {"title": f"Read passage {passage.pk}", "button": "Read", "back": back}
         if request.method == "POST" and form.is_valid():
             shown |= {"template": "admin/audit/text.html", "text": self._read(request, passage, form.cleaned_data)}
-        return forms.reason_page(request, self.admin_site, form, **shown)
+        return admin_base.reason_page(request, self.admin_site, form, **shown)
 
     def _read(self, request: HttpRequest, passage: Any, answers: dict[str, str]) -> str:
         with transaction.atomic():

@@ -7,9 +7,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.authentication import IsService, caller_id
 from accounts.error_codes import NOT_FOUND, raises
 from accounts.pagination import NewestFirstPagination
-from accounts.permissions import IsService, caller_id
 from accounts.rls import as_tenant
 from documents.views import tenant_document
 from embeddings import chunk_store, internal_api

@@ -15,9 +15,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from accounts.audit import forms
-from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import ChoiceFilter, choice_filter, datetime_range_filter
+from accounts.audit import admin_base
+from accounts.audit.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, datetime_range_filter
 from accounts.error_codes import ApiError
 from accounts.models import User
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
@@ -192,12 +191,12 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     def replay(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
         """Ask for a reason, then put the selected messages back."""
         msg_ids = [int(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
-        form = forms.ReasonForm(request.POST if "confirmed" in request.POST else None)
+        form = admin_base.ReasonForm(request.POST if "confirmed" in request.POST else None)
         if not form.is_valid():
             hidden: list[tuple[str, object]] = [(ACTION_CHECKBOX_NAME, msg_id) for msg_id in msg_ids]
             hidden += [("action", "replay"), ("index", "0"), ("confirmed", "yes")]
             line = f"{len(msg_ids)} chosen. Each sync continues from its archived page, if no other has begun since."
-            return forms.reason_page(
+            return admin_base.reason_page(
                 request, self.admin_site, form, title="Put back into the queue", button="Put back", lines=(line,),
                 back=request.get_full_path(), hidden=hidden,
             )  # fmt: skip

@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
-from accounts.audit.admin_filters import ChoiceFilter, ExactFilter, choice_filter, exact_filter
+from accounts.audit.admin_base import ChoiceFilter, ExactFilter, choice_filter, exact_filter
 from jobs import display_status, pipeline
 from jobs.choices import STATUSES, Stage, State
 from jobs.models import Event, UploadJob

@@ -13,9 +13,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 
-from accounts.audit import forms
-from accounts.audit.admin_base import ReadOnlyAdmin, nowrap
-from accounts.audit.admin_filters import choice_filter, exact_filter
+from accounts.audit import admin_base
+from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, exact_filter, nowrap
 from accounts.error_codes import ApiError
 from accounts.models import User
 from jobs.admin import UploadJobAdmin, job_link
@@ -179,12 +178,12 @@ def _confirm_action(
     """Show a form for the reason; once it is valid, run the action for each chosen row, and report what was refused."""
     chosen = [pk for pk in request.POST.getlist(ACTION_CHECKBOX_NAME) if "\0" not in pk]
     batch, path = chosen[:most], request.get_full_path()
-    form = forms.ReasonForm(request.POST if "confirmed" in request.POST else None)
+    form = admin_base.ReasonForm(request.POST if "confirmed" in request.POST else None)
     if not form.is_valid():
         left = f" At most {most} at once: the other {len(chosen) - most} are left." if len(chosen) > most else ""
         names = sorted(map(str, model_admin.get_queryset(request).filter(pk__in=batch)))
         hidden = [(ACTION_CHECKBOX_NAME, pk) for pk in batch]
-        return forms.reason_page(
+        return admin_base.reason_page(
             request, model_admin.admin_site, form, back=path,
             lines=(f"{len(batch)} chosen: {', '.join(names)}.{left}", line),
             hidden=[*hidden, ("action", name), ("index", "0"), ("confirmed", "yes")], **texts,

@@ -9,7 +9,7 @@ from statutes.models import LawVersion
 from statutes.s3 import client as s3_client
 from statutes.s3 import keys
 from vendors import aws_client, calls
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 READ_SECONDS = 20.0
 MISCONFIGURED_SECONDS = 60.0

@@ -2,8 +2,7 @@
 
 from django.contrib import admin
 
-from accounts.audit.admin_base import ReadOnlyAdmin
-from accounts.audit.admin_filters import choice_filter, datetime_range_filter, exact_filter
+from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
 from vendors.models import Breaker, Budget, Purchase, RateLimit
 
 

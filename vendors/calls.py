@@ -1,17 +1,20 @@
-"""Guarded vendor calls: shared rate limit and circuit breaker first, then one mapping from errors to outcomes."""
+"""Vendor calls: rate limit and circuit breaker first, then metrics, and one mapping from errors to outcomes."""
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db import connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from accounts.error_codes import ErrorCode, find_error_code
+from jobs import telemetry
 from jobs.outcomes import Permanent, Retryable, Wait
-from vendors import call_failures, call_metrics, circuit_breaker, rate_limit
+from jobs.safe_errors import safe_error_name
+from vendors import call_failures, circuit_breaker, rate_limit
 from vendors.error_codes import (
     VENDOR_AWAY,
     VENDOR_QUOTA_EXHAUSTED,
@@ -21,7 +24,7 @@ from vendors.error_codes import (
     VENDOR_UNAVAILABLE,
 )
 from vendors.models import Breaker, RateLimit
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 log = logging.getLogger("accessa.vendors")
 
@@ -114,7 +117,7 @@ def record_success(vendor: Vendor, headers: Mapping[str, str] | None = None) -> 
     circuit_breaker.record_success(vendor)
     if headers and (seconds := rate_limit.quota_reset(headers)):
         rate_limit.pause(vendor, seconds, VENDOR_RATE_LIMITED)
-    call_metrics.flush()
+    flush_call_records()
 
 
 def record_failure(vendor: Vendor, error: Exception, interpret: StatusInterpreter | None = None) -> Exception:
@@ -129,7 +132,7 @@ def record_failure(vendor: Vendor, error: Exception, interpret: StatusInterprete
     else:
         circuit_breaker.release_probe(vendor)
         return error
-    call_metrics.flush()
+    flush_call_records()
     outcome.__cause__ = error
     return outcome
 
@@ -175,7 +178,7 @@ def guarded_call(
     """Acquire, time and report one call: ``acquire``, then ``record_success`` or ``record_failure``."""
     acquire(vendor, tokens=tokens)
     try:
-        with call_metrics.record_call(vendor, operation):
+        with record_call(vendor, operation):
             yield
     except Exception as error:
         outcome = record_failure(vendor, error, interpret)
@@ -197,3 +200,56 @@ def is_circuit_open(vendor: Vendor) -> bool:
         cursor.execute(IS_OPEN, {"key": vendor.circuit, **circuit_breaker.params()})
         row = cursor.fetchone()
     return bool(row and row[0])
+
+
+OK, INTERRUPTED = "ok", "broken_off"
+BUFFER_SIZE = 1_000  # while the database is away, the oldest are dropped
+
+# The wait for the disk ends with the statement's own commit: losing a call's record costs nobody anything.
+INSERT = """
+WITH inserted AS (
+    INSERT INTO vendor_calls (vendor, operation, outcome, seconds)
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::float8[])
+)
+SELECT set_config('synchronous_commit', 'off', true)
+"""
+
+
+class CallRecord(NamedTuple):
+    vendor: str
+    operation: str
+    outcome: str
+    seconds: float
+
+
+_buffer: deque[CallRecord] = deque(maxlen=BUFFER_SIZE)
+
+
+@contextmanager
+def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
+    """Record one call, in any thread: no database is touched. An error that is not the vendor's is not recorded."""
+    started, outcome = time.monotonic(), INTERRUPTED
+    with telemetry.span("vendor call", vendor=vendor.name, operation=operation) as note:
+        try:
+            yield
+            outcome = OK
+        except Exception as error:
+            response = call_failures.error_response(error)
+            outcome = str(response.status) if response else call_failures.failure_code(error) or ""
+            raise
+        finally:
+            note(outcome=outcome)
+            if outcome:
+                _buffer.append(CallRecord(vendor.name, operation, outcome, time.monotonic() - started))
+
+
+def flush_call_records() -> None:
+    """Insert the buffered records. Not inside a transaction, where a failure would be the caller's; never raises."""
+    if not _buffer or connection.in_atomic_block:
+        return
+    rows = [_buffer.popleft() for _ in range(len(_buffer))]
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(INSERT, [list(column) for column in zip(*rows, strict=True)])
+    except (DatabaseError, InterfaceError) as error:
+        log.info("%d calls of vendors were not counted: %s", len(rows), safe_error_name(error))

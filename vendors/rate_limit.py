@@ -1,12 +1,14 @@
-"""Rate limits: requests and tokens a minute of one vendor key, shared by all processes, and the vendor's own headers.
+"""Vendor accounts and their rate limits: requests and tokens a minute, shared by all processes; the vendors' headers.
 
 GCRA keeps one time a row, the theoretical arrival: when all that was spent is paid off at the rate of the limit.
 """
 
+import hashlib
 import math
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 
@@ -14,7 +16,6 @@ from django.db import connection
 
 from jobs.outcomes import Wait
 from vendors.error_codes import VENDOR_BUDGET
-from vendors.vendor import Vendor
 
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30
@@ -36,6 +37,32 @@ _GO_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,12})?(?:h|ms|m|s|us|µs|ns))+",
 _GO_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(h|ms|m|s|us|µs|ns)", re.ASCII)
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _KINDS = ("requests", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """A vendor account: name, API key, rate limits. ``tokens_per_minute`` 0 means that the vendor counts no tokens.
+
+    ``part`` has its own breaker and shares the rate limit: downloads may work while paid calls fail, and must not
+    report that all is well. ``circuits``: how many breakers share a job's tries, so each opens the sooner.
+    """
+
+    name: str
+    api_key: str
+    requests_per_minute: int
+    tokens_per_minute: int = 0
+    part: str = ""
+    circuits: int = 1
+
+    @property
+    def key(self) -> str:
+        """Return the key of its rate limit: two API keys of one vendor are two budgets."""
+        return f"{self.name}:{hashlib.sha256(self.api_key.encode()).hexdigest()[:12]}"
+
+    @property
+    def circuit(self) -> str:
+        """Return the key of its breaker."""
+        return f"{self.key}/{self.part}" if self.part else self.key
 
 
 def row_keys(vendor: Vendor) -> list[str]:

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.audit import log
-from accounts.audit.admin_filters import query_parameters
+from accounts.audit.admin_base import query_parameters
 from accounts.audit.tests.personas import Staff
 from documents.models import Document, ObjectDeletion, ParseRequest
 from embeddings.models import ActiveModel, VectorIndex

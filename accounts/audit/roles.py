@@ -7,7 +7,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.db.models import Q
 
-from accounts.audit import log, token_actions
+from accounts import api_tokens
+from accounts.audit import log
 from accounts.models import ApiToken, User
 
 VIEW_PERMISSIONS = (
@@ -60,9 +61,7 @@ def grant_role(email: str, *, group: str, by: User | None, reason: str, password
         user.save()
         user.groups.remove(*Group.objects.filter(name__in=GROUPS))
         user.groups.add(sync_group(group))
-        revoked = (
-            0 if had_role else token_actions.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
-        )
+        revoked = 0 if had_role else api_tokens.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
         log.record_action(
             by=by, action="users.create_staff", reason=reason, object_type="user", object_id=user.pk,
             group=group, new=is_new, tokens_revoked=revoked,

@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 
 from documents import parsers
 from documents.parsers import ocr as ocr_engine
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
 

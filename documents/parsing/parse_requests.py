@@ -28,7 +28,7 @@ from documents.storage import object_deletions, original_file
 from jobs import failpoints
 from jobs.claims import Claim
 from jobs.outcomes import Moved, Permanent, Retryable, Wait
-from vendors import call_failures, call_metrics, calls, ledger
+from vendors import call_failures, calls, ledger
 from vendors.models import Purchase
 
 State = ParseRequest.State
@@ -107,7 +107,7 @@ def _submit(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
     calls.acquire(registry.parsing_vendor("submit"))
     _reserve(claim, request, document)
     try:
-        with call_metrics.record_call(registry.parsing_vendor(), "submit"):
+        with calls.record_call(registry.parsing_vendor(), "submit"):
             request.vendor_job_id = registry.vendor_client().submit(
                 file_id, tags=tags, ocr=document.ocr, pages=document.pages or 1
             )

@@ -15,7 +15,7 @@ import numpy
 
 from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 CONNECT_SECONDS = 5.0
 

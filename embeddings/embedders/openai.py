@@ -27,9 +27,9 @@ from embeddings.embedders.http_base import (
 )
 from embeddings.embedders.packaged_models import replace_surrogates
 from jobs import telemetry
-from vendors import call_metrics, http_deadline, ledger
+from vendors import calls, http_deadline, ledger
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 MAX_TOKENS = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
 
@@ -72,7 +72,7 @@ class OpenAI(HttpEmbedder):
             encoding_format="base64",
             extra_headers={"X-Client-Request-Id": telemetry.new_call_id()},  # found in OpenAI's own logs by it
         )
-        with slot, call_metrics.record_call(self.vendor, "embed"), request as response:
+        with slot, calls.record_call(self.vendor, "embed"), request as response:
             return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 

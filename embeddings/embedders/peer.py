@@ -26,9 +26,9 @@ from embeddings.embedders.http_base import (
 from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import telemetry
-from vendors import call_metrics, calls, http_deadline
+from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 PROBE = "model"  # the text sent to learn the model's name
 
@@ -64,7 +64,7 @@ class PeerEmbedder(HttpEmbedder):
         return Decimal(0)
 
     def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        with slot, call_metrics.record_call(self.vendor, "embed"):
+        with slot, calls.record_call(self.vendor, "embed"):
             body = self._post(texts)
         vectors = validate_vectors(body.get("embeddings"), len(texts))
         model, url = _parse_model(body), _url()

@@ -15,10 +15,10 @@ from embeddings import tokenizer
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder, parse_json, validate_vectors
 from embeddings.embedders.packaged_models import replace_surrogates
 from embeddings.embedders.vector_format import DIMENSIONS
-from vendors import aws_client, call_metrics
+from vendors import aws_client, calls
 from vendors.call_failures import InvalidResponse
 from vendors.ledger import CENT_FRACTION
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 MAX_TOKENS, MAX_CHARACTERS = 8_192, 50_000
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
@@ -65,7 +65,7 @@ class Titan(HttpEmbedder):
         return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
     def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
-        with slot, call_metrics.record_call(self.vendor, "embed"):
+        with slot, calls.record_call(self.vendor, "embed"):
             bodies = [parse_json(self._invoke(text)) for text in texts]
         rows = [_pad(body.get("embedding"), _model().width) for body in bodies]
         counts: list[Any] = [body.get("inputTextTokenCount") for body in bodies]

@@ -13,8 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 
 from accounts.audit import log
-from accounts.audit.admin_base import BoundedAdmin
-from accounts.audit.admin_filters import choice_filter
+from accounts.audit.admin_base import BoundedAdmin, choice_filter
 from accounts.error_codes import ApiError
 from embeddings.reindexing import services
 from embeddings.reindexing.forms import MoveForm, StartForm

@@ -12,7 +12,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from accounts.audit.forms import reason_field
+from accounts.audit.admin_base import reason_field
 from embeddings import chunking, embedders
 from embeddings.reindexing.target_models import MAX_CENTS
 from vendors import tenant_argument

@@ -14,7 +14,7 @@ from vendors import calls, rate_limit
 from vendors.call_failures import ErrorResponse, InvalidResponse
 from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 MOST_BYTES = 32 * 1024 * 1024  # of a response that is read whole; a page of 100 records has a few hundred thousand
 ERROR_BYTES = 64 * 1024  # of an error's body: its code stands near the front

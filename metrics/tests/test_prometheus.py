@@ -21,9 +21,9 @@ from metrics.prometheus_collector import ROLLUP_METRICS
 from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf
-from vendors import call_metrics, calls, ledger
+from vendors import calls, ledger
 from vendors.models import VendorCall
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 VENDOR = Vendor("openai", "sk-secret", requests_per_minute=600)
@@ -140,7 +140,7 @@ def test_calls_of_vendors_are_timed_and_counted_once() -> None:
 
 
 def test_a_call_does_not_fail_when_its_record_cannot_be_inserted() -> None:
-    with call_metrics.record_call(VENDOR, "embed"):
+    with calls.record_call(VENDOR, "embed"):
         pass
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE vendor_calls RENAME TO away")

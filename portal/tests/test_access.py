@@ -9,7 +9,7 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client, RequestFactory
 
-from accounts import email_backend, rate_limit
+from accounts import authentication, rate_limit
 from accounts.models import RateWindow, User
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from testing.personas import Person
@@ -129,7 +129,7 @@ def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch:
     ],
 )  # fmt: skip
 def test_what_is_counted_as_one_client(client: str, counted: str) -> None:
-    assert email_backend.client_network(client) == counted
+    assert authentication.client_network(client) == counted
 
 
 def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
@@ -152,10 +152,10 @@ def test_the_clients_address_is_what_our_own_proxies_say(settings: Any) -> None:
     request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR="6.6.6.6, 192.0.2.7")
     plain = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1")
 
-    assert email_backend.client_address(request) == "10.0.0.1"
+    assert authentication.client_address(request) == "10.0.0.1"
     settings.TRUSTED_PROXIES = 1
-    assert email_backend.client_address(request) == "192.0.2.7"
-    assert email_backend.client_address(plain) == "10.0.0.1"
+    assert authentication.client_address(request) == "192.0.2.7"
+    assert authentication.client_address(plain) == "10.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.outcomes import Permanent, Wait
 from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
-from vendors import aws_client, call_metrics, calls
+from vendors import aws_client, calls
 from vendors.call_failures import ErrorResponse
 from vendors.error_codes import VENDOR_RATE_LIMITED
-from vendors.vendor import Vendor
+from vendors.rate_limit import Vendor
 
 MAX_WAIT = 20  # seconds, of a long poll
 MAX_IN_FLIGHT_SECONDS = 12 * 3600  # after its receipt SQS lets no message be hidden longer
@@ -104,7 +104,7 @@ def change_visibility(message: ReceivedMessage, seconds: float) -> None:
     """
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     try:
-        with call_metrics.record_call(_vendor(), "extend"):
+        with calls.record_call(_vendor(), "extend"):
             _client().change_message_visibility(
                 QueueUrl=message.queue_url,
                 ReceiptHandle=message.receipt,

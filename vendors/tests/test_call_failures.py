@@ -13,8 +13,8 @@ from jobs.outcomes import Permanent, Retryable, Wait
 from testing.error_codes import error_code
 from vendors import call_failures, calls
 from vendors.models import Breaker, RateLimit
+from vendors.rate_limit import Vendor
 from vendors.tests.http_server import CLIENTS, Answer, Server, embed, error_of, json_body
-from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db
 

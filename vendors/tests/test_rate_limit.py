@@ -9,9 +9,9 @@ from pytest_django import DjangoAssertNumQueries
 from jobs.outcomes import Wait
 from vendors import calls, rate_limit
 from vendors.models import RateLimit
+from vendors.rate_limit import Vendor
 from vendors.tests.http_server import Answer, Server, embed, error_of
 from vendors.tests.process_pool import in_processes
-from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

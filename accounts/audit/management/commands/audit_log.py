@@ -9,8 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from accounts.audit import log
-from accounts.audit.admin_filters import parse_utc_datetime
-from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
+from accounts.audit.admin_base import parse_utc_datetime
+from accounts.audit.log import CONTENT_TYPES, EntrySelection, export_lines
 from accounts.error_codes import ApiError
 
 

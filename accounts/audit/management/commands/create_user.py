@@ -11,7 +11,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
 from django.db import transaction
 
-from accounts.audit import log, token_actions
+from accounts import api_tokens
+from accounts.audit import log
 from accounts.error_codes import ApiError
 from accounts.models import ApiToken, User
 from accounts.system_tenant import SYSTEM_TENANT_ID
@@ -39,7 +40,7 @@ class Command(BaseCommand):
         try:
             with transaction.atomic():
                 user = self._user(options)
-                plain = token_actions.issue_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
+                plain = api_tokens.issue_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
         except ApiError as error:
             raise CommandError(error.detail) from error
         self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.audit import token_actions
+from accounts import api_tokens
 from accounts.error_codes import ApiError
 from accounts.models import ApiToken
 
@@ -26,8 +26,8 @@ class Command(BaseCommand):
                 if not tokens.exists():
                     raise CommandError("There is no such token.")
             else:
-                tokens = ApiToken.objects.filter(user=token_actions.find_user(options["user"]))
-            revoked = token_actions.revoke_tokens(tokens, by=None, reason=options["reason"])
+                tokens = ApiToken.objects.filter(user=api_tokens.find_user(options["user"]))
+            revoked = api_tokens.revoke_tokens(tokens, by=None, reason=options["reason"])
         except ApiError as error:
             raise CommandError(error.detail) from error
         self.stdout.write(f"{revoked} revoked.")

@@ -9,7 +9,6 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from accounts import api_tokens
-from accounts.audit import token_actions
 from accounts.audit.tests.personas import Staff, audit_entries
 from accounts.error_codes import ApiError
 from accounts.models import ApiToken, User
@@ -87,14 +86,14 @@ def test_an_operator_issues_no_token_for_other_staff(otto: Staff) -> None:
     answers = [otto.post(ADD, **WANTED, user=email) for email in (*(o.user.email for o in others), root.user.email)]
     answers.append(otto.post(ADD, **WANTED, user="boss@example.org"))
     with pytest.raises(ApiError, match="TOKEN_OF_STAFF") as refused:
-        token_actions.issue_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
+        api_tokens.issue_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
 
     assert refused.value.status == 403
     assert all("you would act as them" in answer.content.decode() for answer in answers)
     assert (ApiToken.objects.count(), audit_entries()) == (0, [])
     assert call_status(issue_token(otto, user=otto.user.email)) == 200
     assert call_status(issue_token(root, user=others[0].user.email)) == 200
-    assert call_status(token_actions.issue_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
+    assert call_status(api_tokens.issue_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
 
 
 def test_a_revoked_token_is_refused_and_the_reason_is_kept(otto: Staff, ana: Person) -> None:

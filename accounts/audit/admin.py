@@ -1,0 +1,314 @@
+"""Admin of accounts: audit log with export, users and groups, API tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group
+from django.core.exceptions import PermissionDenied
+from django.db import connection, transaction
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from unfold.decorators import action
+from unfold.enums import ActionVariant
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldAdminUUIDInputWidget,
+)
+
+from accounts import api_tokens
+from accounts.audit import log
+from accounts.audit.admin_base import (
+    BoundedAdmin,
+    ReadOnlyAdmin,
+    ReasonForm,
+    choice_filter,
+    datetime_range_filter,
+    exact_filter,
+    parse_utc_datetime,
+    reason_field,
+    reason_page,
+)
+from accounts.audit.models import AuditEntry
+from accounts.error_codes import ApiError
+from accounts.models import ApiToken, User
+
+# The distinct actions by a skip scan of the index: DISTINCT would read every entry.
+ACTIONS = """
+    WITH RECURSIVE known AS (
+        (SELECT action FROM audit_entries ORDER BY action LIMIT 1)
+        UNION ALL
+        SELECT (SELECT action FROM audit_entries WHERE action > known.action ORDER BY action LIMIT 1)
+        FROM known WHERE known.action IS NOT NULL)
+    SELECT action FROM known WHERE action IS NOT NULL"""
+
+
+def actions() -> list[tuple[str, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute(ACTIONS)
+        return [(name, name) for (name,) in cursor.fetchall()]
+
+
+def _datetime_field(label: str) -> forms.CharField:
+    widget = UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"})
+    return forms.CharField(label=f"{label} (UTC)", required=False, widget=widget)
+
+
+class ExportForm(forms.Form):
+    since, until = _datetime_field("From"), _datetime_field("Until")
+    action = forms.ChoiceField(required=False, widget=UnfoldAdminSelectWidget)
+    actor_id = forms.UUIDField(label="Actor", required=False, widget=UnfoldAdminUUIDInputWidget)
+    tenant_id = forms.UUIDField(label="Tenant", required=False, widget=UnfoldAdminUUIDInputWidget)
+    object_id = forms.CharField(label="Object", required=False, widget=UnfoldAdminTextInputWidget)
+    format = forms.ChoiceField(
+        choices=[("csv", "CSV for a spreadsheet"), ("jsonl", "JSON lines")], widget=UnfoldAdminSelectWidget
+    )
+    reason = reason_field()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["action"].choices = [("", "All"), *actions()]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        for name in ("since", "until"):
+            text = self.cleaned_data.get(name)
+            self.cleaned_data[name] = parse_utc_datetime(text) if text else None
+            if text and self.cleaned_data[name] is None:
+                self.add_error(name, "This is not a valid date and time.")
+        return self.cleaned_data
+
+    @property
+    def selection(self) -> log.EntrySelection:
+        return log.EntrySelection(**{name: self.cleaned_data[name] or None for name in log.EntrySelection.__slots__})
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(ReadOnlyAdmin):
+    list_display = ("at", "actor", "action", "object_type", "object_id", "tenant_id", "reason")
+    list_filter = (
+        choice_filter("action", "action", actions), exact_filter("actor_id", "actor's id"),
+        exact_filter("tenant_id", "tenant's id"), exact_filter("object_id", "object's id"),
+        datetime_range_filter("at", "at"),
+    )  # fmt: skip
+    id_fields = ("entry_id", "object_id", "tenant_id", "actor_id")
+    ordering = ("-at", "entry_id")
+    fields = (
+        ("at", "entry_id"), ("actor", "actor_id"), ("action", "reason"), ("object_type", "object_id"), "tenant_id",
+        "details",
+    )  # fmt: skip
+    actions_list = ("export",)
+
+    def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm("audit.export_auditentry"))
+
+    @action(description="Export", icon="download", url_path="export", permissions=["export"])  # type: ignore[untyped-decorator]
+    def export(self, request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+        form = ExportForm(request.POST or None)
+        if request.method != "POST" or not form.is_valid():
+            back = reverse("admin:audit_auditentry_changelist")
+            return reason_page(request, self.admin_site, form, title="Export the audit log", button="Export", back=back)
+        selection, file_format = form.selection, form.cleaned_data["format"]
+        log.record_action(
+            by=request.user, action="audit.export", reason=form.cleaned_data["reason"],  # type: ignore[arg-type]
+            object_type="audit_log", object_id=file_format, selection=selection.as_details,
+        )  # fmt: skip
+        headers = {"Content-Disposition": f'attachment; filename="audit.{file_format}"', "Cache-Control": "no-store"}
+        lines = log.export_lines(selection, file_format)
+        return StreamingHttpResponse(lines, content_type=log.CONTENT_TYPES[file_format], headers=headers)
+
+
+TOKENS_PAGE = "admin:accounts_apitoken_changelist"
+
+
+class TokenForm(forms.Form):
+    user = forms.CharField(label="For", help_text="The user's id or e-mail address.", widget=UnfoldAdminTextInputWidget)
+    name = forms.CharField(
+        max_length=100, help_text="What it is for, such as the system that holds it.", widget=UnfoldAdminTextInputWidget
+    )
+    scope = forms.ChoiceField(
+        choices=[("tenant", "tenant: the user's own documents"), ("service", "service: may advance jobs")],
+        widget=UnfoldAdminSelectWidget,
+    )
+    days = forms.IntegerField(
+        label="Valid for days", required=False, min_value=1, max_value=3650, help_text="Empty: until it is revoked.",
+        widget=UnfoldAdminIntegerFieldWidget,
+    )  # fmt: skip
+    reason = reason_field()
+
+    def issue_token(self, by: Any) -> str:
+        """Return the plain token; raise ``ApiError`` for an unknown user."""
+        fields = self.cleaned_data
+        expires_at = timezone.now() + timedelta(days=fields["days"]) if fields["days"] else None
+        user = api_tokens.find_user(fields["user"])
+        return api_tokens.issue_token(
+            user, name=fields["name"], scope=fields["scope"], expires_at=expires_at, by=by, reason=fields["reason"]
+        )
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnlyAdmin):
+    list_display = ("token_id", "user_id", "name", "scope", "created_at", "expires_at", "revoked_at")
+    list_filter = (exact_filter("user_id", "user's id"),)
+    id_fields = ("token_id", "user_id")
+    ordering = ("-created_at", "token_id")
+    # Without the digest: it would identify the token.
+    fields = (("token_id", "user_id"), ("name", "scope"), ("created_at", "expires_at", "revoked_at"))
+    readonly_fields = ("user_id",)
+    actions_detail = ("revoke",)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).defer("digest")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("accounts.add_apitoken"))
+
+    def has_revoke_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return bool(request.user.has_perm("accounts.revoke_apitoken"))
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = TokenForm(request.POST or None)
+        page: dict[str, Any] = {"title": "New API token", "button": "Make it", "back": reverse(TOKENS_PAGE)}
+        if form.is_valid():
+            try:
+                token = form.issue_token(request.user)
+            except ApiError as refused:
+                form.add_error("user", refused.detail)
+            else:
+                page |= {"title": "The new token", "token": token, "template": "admin/audit/token.html"}
+        return reason_page(request, self.admin_site, form, **page)
+
+    @action(description="Revoke", icon="block", url_path="revoke", permissions=["revoke"], variant=ActionVariant.DANGER)  # type: ignore[untyped-decorator]
+    def revoke(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        token = self.get_object(request, object_id)
+        if token is None:
+            return HttpResponseRedirect(reverse(TOKENS_PAGE))
+        back = reverse("admin:accounts_apitoken_change", args=[token.pk])
+        form = ReasonForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            tokens = ApiToken.objects.filter(pk=token.pk)
+            revoked = api_tokens.revoke_tokens(tokens, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+            messages.success(request, "The token is revoked." if revoked else "The token was revoked already.")
+            return HttpResponseRedirect(back)
+        lines = ("From now on every request with this token is refused. This cannot be undone.",)
+        return reason_page(
+            request, self.admin_site, form, title=f"Revoke {token.pk}", button="Revoke", back=back, lines=lines
+        )
+
+
+PRIVILEGE_FIELDS = ("is_staff", "is_superuser", "groups", "user_permissions")
+WHY = ("Why", {"fields": ("reason",)})
+
+
+class AuditedAdmin(BoundedAdmin):
+    """Rows that nobody deletes; every change writes an audit entry with its fields and the reason."""
+
+    noun: str
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        self._write_entry(
+            request, form.instance, "change" if change else "add", form.cleaned_data["reason"],
+            fields=[name for name in form.changed_data if name not in ("reason", "password1", "password2")],
+        )  # fmt: skip
+
+    def _write_entry(self, request: HttpRequest, row: Any, verb: str, reason: str, **details: Any) -> None:
+        log.record_action(
+            by=request.user, action=f"{self.noun}s.{verb}", reason=reason,  # type: ignore[arg-type]
+            object_type=self.noun, object_id=str(row.pk), **details,
+        )  # fmt: skip
+
+
+class ReasonedUserForm(UserChangeForm):  # type: ignore[misc]
+    reason = reason_field()
+
+
+class ReasonedPasswordForm(AdminPasswordChangeForm):  # type: ignore[misc]
+    reason = reason_field()
+
+
+class NewUserForm(UserCreationForm):  # type: ignore[misc]
+    reason = reason_field()
+
+
+class ReasonedGroupForm(ModelForm):  # type: ignore[type-arg]
+    reason = reason_field()
+
+
+@admin.register(User)
+class UserAdmin(AuditedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
+    noun = "user"
+    form = ReasonedUserForm
+    add_form = NewUserForm
+    change_password_form = ReasonedPasswordForm
+    change_user_password_template = "admin/audit/set_password.html"  # noqa: S105
+    list_display = ("id", "email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
+    list_filter = (choice_filter("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
+    id_fields = ("id", "email", "username")
+    ordering = ("email",)
+    filter_horizontal = ()
+    readonly_fields = ("id", "last_login", "date_joined")
+    fieldsets: ClassVar[Any] = (
+        (None, {"fields": ("id", "username", "email", "password")}),
+        ("May", {"fields": ("is_active", *PRIVILEGE_FIELDS)}),
+        ("When", {"fields": ("date_joined", "last_login")}),
+        WHY,
+    )
+    add_fieldsets = ((None, {"fields": ("username", "email", "usable_password", "password1", "password2", "reason")}),)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let only superusers change staff: whoever sets a password can sign in as that user."""
+        allowed = bool(super().has_change_permission(request, obj))
+        return allowed and (request.user.is_superuser or not (obj and (obj.is_staff or obj.is_superuser)))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        powers = () if request.user.is_superuser else PRIVILEGE_FIELDS
+        return (*super().get_readonly_fields(request, obj), *powers)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj and not self.has_change_permission(request, obj):
+            return [(title, options) for title, options in fieldsets if title != WHY[0]]
+        return fieldsets
+
+    def save_related(self, request: HttpRequest, form: ModelForm[Any], formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if {*PRIVILEGE_FIELDS} & {*form.changed_data} and form.instance.is_staff:  # not for holders of old tokens
+            tokens = ApiToken.objects.filter(user=form.instance)
+            api_tokens.revoke_tokens(tokens, by=request.user, reason=form.cleaned_data["reason"])  # type: ignore[arg-type]
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        with transaction.atomic():
+            before = getattr(self.get_object(request, id), "password", None)
+            response: HttpResponse = super().user_change_password(request, id, form_url)
+            now = self.get_object(request, id)
+            if now is not None and now.password != before:
+                self._write_entry(request, now, "set_password", request.POST["reason"])
+        return response
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(AuditedAdmin, DjangoGroupAdmin):
+    noun = "group"
+    form = ReasonedGroupForm
+    fields = ("name", "permissions", "reason")
+    id_fields = ("name",)
+    ordering = ("name",)
+    filter_horizontal = ()
