@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from benchmarks import cluster, jobs
-from documents import ids, storage
+from documents import deterministic_ids, storage
 from documents.models import Document
 from documents.services import PIPELINE
 from jobs.models import UploadJob
@@ -72,7 +72,7 @@ def store_pdfs(paths: Iterable[Path], user_id: UUID | None = None) -> list[Store
 def _store(path: Path, user_id: UUID) -> StoredPdf:
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
-    document_id = ids.document_id(user_id, sha256)
+    document_id = deterministic_ids.document_id(user_id, sha256)
     uri = storage.object_uri("raw", user_id, document_id, "pdf")
     bucket, name = storage.locate(uri)
     bucket.put(name, content)

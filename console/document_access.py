@@ -12,7 +12,7 @@ from accounts.audit.models import AuditEntry
 from accounts.error_codes import not_found
 from accounts.models import User
 from documents.models import Document
-from documents.parsing import parse_store
+from documents.storage import file_cache
 from embeddings import chunk_store
 from embeddings.models import DocumentChunk
 
@@ -55,7 +55,7 @@ def page_passages(document: Document, number: int) -> QuerySet[DocumentChunk]:
 def passage_on_page(document: Document, number: int, chunk_ord: int) -> str:
     """Return the part of a passage that is on a page, "" if there is none. Raises ``OSError`` of the store."""
     passage = chunk_store.document_chunks(document).filter(chunk_ord=chunk_ord).first()
-    page = parse_store.read_page(document, number)
+    page = file_cache.read_page(document, number)
     if passage is None or not passage.meta or page is None:
         return ""
     text, start = page

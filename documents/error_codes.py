@@ -193,5 +193,6 @@ JOB_NOT_PARSING = staff_error(
     _("Content arrived for a job that does not wait for any."),
     _("Nothing to do."),
     status=409,
+    detail=_("The job does not wait for a parse."),
     context=Context.CALLBACK,
 )

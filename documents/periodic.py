@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from documents import storage
+from documents import files, storage, vendor_parses
 from documents.models import ObjectDeletion
-from documents.storage import file_cache, object_deletions
+from documents.storage import file_cache
 from jobs.cluster import maintenance
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
@@ -26,7 +26,7 @@ def delete_removed_objects() -> None:
     due = ObjectDeletion.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
     for document_id in set(due.values_list("document_id", flat=True)[:BATCH]):
         try:
-            object_deletions.delete_pending_objects(document_id)
+            files.delete_pending_objects(document_id)
         except OSError as error:  # the store is unavailable: the rows stay due
             log.warning("Files of a deleted document are still in the store: %s", safe_error_name(error))
             continue
@@ -35,7 +35,7 @@ def delete_removed_objects() -> None:
 
 def start_vendor_deletions() -> None:
     """Run ``delete_vendor_copies`` in the background if any are due: the maintenance loop must not wait for it."""
-    due = ObjectDeletion.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
+    due = ObjectDeletion.objects.filter(path__startswith=vendor_parses.VENDOR_PREFIX, try_after__lt=Now())
     if due.exists():
         maintenance.start_in_background(
             THREAD, delete_vendor_copies, log=log, broke_off="Deleting at the vendor broke off"
@@ -44,13 +44,13 @@ def start_vendor_deletions() -> None:
 
 def delete_vendor_copies() -> None:
     """Delete the copies at the parsing vendor that are due, one after the other; failures are tried again later."""
-    copies = ObjectDeletion.objects.filter(path__startswith=object_deletions.VENDOR_PREFIX, try_after__lt=Now())
+    copies = ObjectDeletion.objects.filter(path__startswith=vendor_parses.VENDOR_PREFIX, try_after__lt=Now())
     later = Now() + timedelta(seconds=VENDOR_RETRY_SECONDS)
     for deletion in copies.order_by("try_after")[:BATCH]:
         row = ObjectDeletion.objects.filter(pk=deletion.pk)
         try:
             # A submit that ran during the deletion may make its job late: searched for until no worker can be left.
-            is_gone = object_deletions.delete_vendor_copy(deletion.path) or row.filter(drop_after__lt=Now()).exists()
+            is_gone = vendor_parses.delete_vendor_copy(deletion.path) or row.filter(drop_after__lt=Now()).exists()
         except Wait:  # no vendor call is possible now; the next run begins with another copy
             row.update(try_after=later)
             return

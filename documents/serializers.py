@@ -6,19 +6,19 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField
-from documents import page_images
 from documents.models import Document
+from documents.page_images import renderer
 
 
 class NameField(StrictCharField):
-    """Any text: ``documents.validation`` cleans the name; NUL is removed here."""
+    """Any text: ``services.validate_upload`` cleans the name; NUL is removed here."""
 
     def to_internal_value(self, data: Any) -> str:
         return super().to_internal_value(data).replace("\0", "")
 
 
 class UploadRequest(serializers.Serializer[object]):
-    """MVP context §6; ``documents.validation`` checks the limits, each with its error code."""
+    """MVP context §6; ``services.validate_upload`` checks the limits, each with its error code."""
 
     filename = NameField(trim_whitespace=False)
     bytes_len = StrictIntegerField(min_value=0)
@@ -63,8 +63,8 @@ class LinkResponse(serializers.Serializer[object]):
 
 class PageImageRequest(serializers.Serializer[object]):
     width = serializers.IntegerField(
-        default=page_images.DEFAULT_WIDTH,
-        min_value=page_images.MIN_WIDTH,
-        max_value=page_images.MAX_WIDTH,
+        default=renderer.DEFAULT_WIDTH,
+        min_value=renderer.MIN_WIDTH,
+        max_value=renderer.MAX_WIDTH,
         help_text="pixels",
     )

@@ -1,6 +1,8 @@
 """Uploads and documents of a tenant: declare, store, delete, and sign download URLs."""
 
 import logging
+import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,12 +14,10 @@ from django.db import connection, transaction
 from accounts import rate_limit
 from accounts.error_codes import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import ids, storage, validation
-from documents.error_codes import NOT_READY
-from documents.locks import lock_document
+from documents import deterministic_ids, error_codes, files, storage, vendor_parses
+from documents.files import lock_document
 from documents.models import Document, ParseRequest
-from documents.parsing import parse_store
-from documents.storage import file_cache, object_deletions
+from documents.storage import file_cache
 from jobs import pipeline, services, telemetry
 from jobs.choices import State
 from jobs.lifecycle import log_event
@@ -26,6 +26,7 @@ from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.documents")
 
+SHA256 = re.compile(r"[0-9a-f]{64}")
 # Uploads that began just before their URL expired may still be running.
 UPLOAD_GRACE_SECONDS = 60.0
 # The pipeline of an upload; the chunker's name is written with the job (002 §3).
@@ -67,11 +68,11 @@ def declare(
     A connector's upload does not count against the tenant's own uploads, and does not retry a job that failed although
     its bytes are stored. ``claim(document_id)``, in the same transaction, lets ``unless`` of ``delete`` see its need.
     """
-    filename = validation.validate_upload(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
+    filename = validate_upload(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
     if not by_connector:
         rate_limit.check_rate(rate_limit.UPLOAD_REQUESTS, user_id)  # each request leaves an event
     with transaction.atomic():
-        document_id = ids.document_id(user_id, sha256)
+        document_id = deterministic_ids.document_id(user_id, sha256)
         lock_document(document_id)
         document = Document.objects.filter(pk=document_id).first()
         if document is None:
@@ -100,6 +101,29 @@ def declare(
         if claim is not None:
             claim(document_id)
     return _sign_upload(document, job, expires, by_connector=by_connector)
+
+
+def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
+    """Return the cleaned file name; raise ``ApiError`` with the code of the limit (MVP context §9) that is exceeded."""
+    if mime.lower() != storage.MIME:
+        detail = "Only PDF files (application/pdf) can be uploaded."
+        raise ApiError(error_codes.UNSUPPORTED_TYPE, detail, field="mime")
+    if bytes_len <= 0:
+        raise ApiError(error_codes.EMPTY_FILE, field="bytes_len")
+    if bytes_len > settings.MAX_FILE_BYTES:
+        detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
+        raise ApiError(error_codes.FILE_TOO_LARGE, detail, field="bytes_len")
+    if not SHA256.fullmatch(sha256):
+        raise ApiError(error_codes.INVALID_SHA256, "sha256 must be 64 lowercase hexadecimal digits.", field="sha256")
+    # Control and formatting characters and folders could mislead a reader or a path.
+    visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    name = re.split(r"[\\/]", visible)[-1].strip()
+    if name in ("", ".", ".."):
+        raise ApiError(error_codes.INVALID_FILENAME, field="filename")
+    if len(name) > settings.MAX_FILENAME_CHARS:
+        detail = f"The file's name is longer than {settings.MAX_FILENAME_CHARS} characters."
+        raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")
+    return name
 
 
 def _enqueue(document: Document) -> UploadJob:
@@ -210,10 +234,10 @@ def delete_rows(document: Document) -> None:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock_document(document.pk, "vectors")  # a reindexing campaign may be settling them
-        parse_store.transfer_shared_parse(document)
-        copies = map(object_deletions.vendor_path, ParseRequest.objects.filter(document=document))
-        for path in [document.raw_path, parse_store.own_path(document), *copies]:
-            object_deletions.schedule_deletion(document.pk, path, seconds=seconds)
+        files.transfer_shared_parse(document)
+        copies = map(vendor_parses.vendor_path, ParseRequest.objects.filter(document=document))
+        for path in [document.raw_path, files.own_path(document), *copies]:
+            files.schedule_deletion(document.pk, path, seconds=seconds)
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
 
@@ -222,7 +246,7 @@ def delete_objects(document_id: UUID) -> None:
     """Delete the objects of a document whose rows are gone; the periodic task deletes those that fail now."""
     file_cache.evict_document(document_id)
     try:
-        object_deletions.delete_pending_objects(document_id)
+        files.delete_pending_objects(document_id)
     except OSError as error:
         log.warning("The files of a deleted document are left to the periodic task: %s", safe_error_name(error))
 
@@ -239,6 +263,6 @@ def sign_parsed_url(document: Document) -> str:
 
 def _sign_download(path: str | None, filename: str) -> str:
     if path is None:
-        raise ApiError(NOT_READY)
+        raise ApiError(error_codes.NOT_READY)
     bucket, name = storage.locate(path)
     return bucket.sign_download(name, filename=filename)

@@ -1,7 +1,6 @@
 """Stage handlers from the declared upload to verified markdown: receive, request_parse, parse, check_parse."""
 
 import hashlib
-from collections.abc import Sequence
 from decimal import Decimal
 from uuid import UUID
 
@@ -9,28 +8,16 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import parsers, storage
-from documents.error_codes import (
-    PARSE_FAILED,
-    PARSE_HASH_MISMATCH,
-    PARSE_MALFORMED,
-    PARSE_TWIN_GONE,
-    TOO_MANY_PAGES,
-    UPLOAD_EXPIRED,
-    WAITING_FOR_UPLOAD,
-)
-from documents.ids import parse_id
+from documents import error_codes, files, ocr_batches, parsers, storage, vendor_parses
+from documents.deterministic_ids import parse_id
+from documents.files import ContentMismatch, ParseResult
 from documents.markdown.normalization import normalize_pages
-from documents.models import Document, ParseRequest
+from documents.models import Document
 from documents.parsers import registry
 from documents.parsers.errors import parse_failure
 from documents.parsers.registry import Parser
-from documents.parsing import ocr_pages, parse_requests, parse_store
-from documents.parsing.ocr_pages import OcrPages
-from documents.parsing.parse_requests import CollectedParse
-from documents.parsing.parse_store import ParseResult
 from documents.services import UPLOAD_GRACE_SECONDS
-from documents.storage import object_deletions, original_file
+from documents.vendor_parses import CollectedParse
 from jobs import failpoints
 from jobs.claims import Claim, ClaimLost
 from jobs.lifecycle import log_event
@@ -46,13 +33,13 @@ def receive(claim: Claim) -> Outcome:
     if not bucket.exists(name):
         raise _wait_for_bytes(document, bucket.poll_seconds)
     try:
-        with original_file.verified_original(document) as path:
+        with files.verified_original(document) as path:
             inspection = parsers.inspect_pdf(path)
-    except original_file.ContentMismatch:
+    except ContentMismatch:
         bucket.delete(name)  # or the right bytes, declared again, would never be checked
         raise
     if inspection.pages > settings.MAX_PAGES:
-        raise Permanent(TOO_MANY_PAGES, f"The PDF has more than {settings.MAX_PAGES} pages.")
+        raise Permanent(error_codes.TOO_MANY_PAGES, f"The PDF has more than {settings.MAX_PAGES} pages.")
     payload = {  # of job_validated (MVP context §6)
         "user_id": str(document.user_id),
         "document_id": str(document.pk),
@@ -72,17 +59,21 @@ def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
         cursor.execute("SELECT extract(epoch FROM %s - clock_timestamp())::float8", [document.upload_expires_at])
         left = (cursor.fetchone()[0] or 0.0) + UPLOAD_GRACE_SECONDS
     if left <= 0:
-        raise Permanent(UPLOAD_EXPIRED)
+        raise Permanent(error_codes.UPLOAD_EXPIRED)
     # Most uploads come at once or never: the longer the wait, the rarer the polls.
     waited = settings.SIGNED_URL_SECONDS + UPLOAD_GRACE_SECONDS - left
-    return Wait(seconds=min(left + 0.1, max(poll_seconds, waited / 4)), reason=WAITING_FOR_UPLOAD)
+    return Wait(seconds=min(left + 0.1, max(poll_seconds, waited / 4)), reason=error_codes.WAITING_FOR_UPLOAD)
 
 
 def request_parse(claim: Claim) -> Outcome:
     """Stage job_validated: choose the parser, predict the cost, and submit the parse if it is a vendor's."""
-    document = claim.job.document
-    parser, is_fallback = _choose_parser(document)
-    pages, parse = document.pages or 1, parse_id(document.pk, parser.name, parser.version)
+    document, is_fallback = claim.job.document, False
+    pages, parser = document.pages or 1, registry.configured_parser(ocr=document.ocr)
+    parse = parse_id(document.pk, parser.name, parser.version)
+    is_paid = parser.uses_vendor and vendor_parses.is_paid(parse)
+    if parser.uses_vendor and settings.PARSE_FALLBACK and not is_paid and vendor_parses.is_vendor_unavailable():
+        parser, is_fallback = registry.local_parser(ocr=document.ocr), True
+        parse = parse_id(document.pk, parser.name, parser.version)
     # The parse is priced by page; the embeddings by tokens, TOKENS_PER_PAGE of them a page.
     tokens = pages * settings.TOKENS_PER_PAGE
     cents = ledger.parse_price(pages) if parser.uses_vendor else Decimal(0)
@@ -97,22 +88,11 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": tokens,
         "predicted_cents": float(cents),
     }
-    if not parser.uses_vendor or parse_store.is_stored(document, parser):
+    if not parser.uses_vendor or files.is_stored(document, parser):
         return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
-    if not parse_requests.is_paid(parse):
+    if not is_paid:
         ledger.require_budget(document.user_id, cents)
-    return parse_requests.submit_parse(claim, parser, plan)
-
-
-def _choose_parser(document: Document) -> tuple[Parser, bool]:
-    """Return the parser and whether it is the fallback: the vendor is unavailable and nothing is bought yet."""
-    parser = registry.configured_parser(ocr=document.ocr)
-    if not (parser.uses_vendor and settings.PARSE_FALLBACK and parse_requests.is_vendor_unavailable()):
-        return parser, False
-    bought = ParseRequest.objects.filter(document=document, parser_version=parser.version, purchase_id__isnull=False)
-    if bought.exclude(state=ParseRequest.State.FAILED).exists():
-        return parser, False
-    return registry.local_parser(ocr=document.ocr), True
+    return vendor_parses.submit_parse(claim, parser, plan)
 
 
 def parse(claim: Claim) -> Outcome:
@@ -120,75 +100,72 @@ def parse(claim: Claim) -> Outcome:
     document, plan = claim.job.document, claim.job.payload
     local = registry.local_parser(ocr=document.ocr)
     parser = Parser(plan.get("parser_name", local.name), plan.get("parser_version", local.version))
-    if parse_store.is_stored(document, parser):
-        return Advance("PARSE_REUSED", fields=parse_store.job_fields(document.parsed_path, document.parsed_sha256))
+    if files.is_stored(document, parser):
+        return Advance("PARSE_REUSED", fields=files.job_fields(document.parsed_path, document.parsed_sha256))
+    collected: CollectedParse | None = None
+    failed: tuple[int, ...] = ()
     if parser.uses_vendor:
-        collected = parse_requests.collect_parse(claim, UUID(plan["parse_id"]))
-        return _store_vendor_parse(claim, parser, collected)
-    with original_file.verified_original(document) as path:
-        pages = parsers.parse_pdf(path, pages=document.pages or 1)
-        scan = ocr_pages.recognize_blank_pages(claim, path, pages, parser.version) if document.ocr else OcrPages(pages)
-    is_fallback = bool(plan.get("parse_fallback"))
-    return _store(claim, _build_parse(document, parser, scan.pages, failed=scan.failed, is_fallback=is_fallback))
-
-
-def _build_parse(
-    document: Document, parser: Parser, pages: Sequence[str], *, failed: tuple[int, ...], is_fallback: bool = False
-) -> ParseResult:
+        collected = vendor_parses.collect_parse(claim, UUID(plan["parse_id"]))
+        pages, failed = _vendor_pages(claim, collected), collected.parse.failed
+    else:
+        with files.verified_original(document) as path:
+            pages = parsers.parse_pdf(path, pages=document.pages or 1)
+            if document.ocr:
+                pages, failed = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
     normalized = normalize_pages(pages)
     if not normalized.text.strip():
         raise parse_failure("NO_TEXT_FOUND" if document.ocr else "NO_TEXT_LAYER")
-    return ParseResult.from_pages(parser, normalized, failed=failed, is_fallback=is_fallback)
+    is_fallback = bool(plan.get("parse_fallback"))
+    return _store(claim, ParseResult(parser, normalized.text, normalized.page_starts, failed, is_fallback), collected)
 
 
-def _store_vendor_parse(claim: Claim, parser: Parser, collected: CollectedParse) -> Outcome:
-    """Store the vendor's pages in order; the pages that it failed on are blank and listed."""
+def _vendor_pages(claim: Claim, collected: CollectedParse) -> list[str]:
+    """Return the vendor's pages in order; those that it failed on are blank."""
     parse = collected.parse
     if not any(text.strip() for text in parse.pages.values()):  # useless, but charged
         with claim.transaction():
             claim.save_progress(total_pct=0, cost_cents=collected.settle())
     if not parse.pages:
-        raise Permanent(PARSE_FAILED, "The parsing service could not parse any page of this PDF.")
-    pages = [parse.pages.get(number, "") for number in range(1, collected.pages + 1)]
-    return _store(claim, _build_parse(claim.job.document, parser, pages, failed=parse.failed), collected)
+        raise Permanent(error_codes.PARSE_FAILED, "The parsing service could not parse any page of this PDF.")
+    return [parse.pages.get(number, "") for number in range(1, collected.pages + 1)]
 
 
-def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None = None) -> Outcome:
+def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -> Outcome:
     document = claim.job.document
     claim.ensure_held()  # a document that was deleted while it was parsed gets no new object
-    path = parse_store.write_parse(document, parse)
+    path = files.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
-            if not parse_store.lock_shared_parse(document, path):
-                raise Retryable(PARSE_TWIN_GONE, "The document that shared the text was deleted; storing it again.")
+            if not files.lock_shared_parse(document, path):
+                raise Retryable(error_codes.PARSE_TWIN_GONE)
             with claim.transaction():
-                fields = parse_store.record_parse(document, parse, path)
+                fields = files.record_parse(document, parse, path)
                 if collected is not None:
                     fields["cost_cents"] = collected.settle()
                 if parse.failed:
                     severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
                     log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
-                if path != parse_store.own_path(document):
+                if path != files.own_path(document):
                     log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
-        object_deletions.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
+        files.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
-    parse_store.delete_own_parse(document, path)
+    files.delete_own_parse(document, path)
     return moved
 
 
 def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check that the stored markdown has the recorded hash and that its page starts lie within it."""
     document = claim.job.document
-    content = parse_store.read_bytes(document)
+    content = files.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.transaction():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
-        raise Permanent(PARSE_HASH_MISMATCH)
+        raise Permanent(error_codes.PARSE_HASH_MISMATCH)
     starts, text = document.page_starts or [], content.decode()
     # The text of a callback may come without page starts: then no page is known.
     if starts and (len(starts) != document.pages or starts != sorted(starts) or starts[-1] > len(text)):
-        raise Permanent(PARSE_MALFORMED, "The parsed text does not fit its pages.")
+        raise Permanent(error_codes.PARSE_MALFORMED, "The parsed text does not fit its pages.")
     return Advance()

@@ -24,7 +24,7 @@ from accounts.error_codes import INVALID_REQUEST, UNAVAILABLE, not_found, raises
 from accounts.pagination import NewestFirstPagination
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
-from documents import page_images, services
+from documents import services
 from documents.error_codes import (
     EMPTY_FILE,
     FILE_TOO_LARGE,
@@ -38,6 +38,7 @@ from documents.error_codes import (
     UNSUPPORTED_TYPE,
 )
 from documents.models import Document
+from documents.page_images import renderer
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
 from jobs.error_codes import JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN, STORAGE_UNAVAILABLE
 from jobs.services import tenant_jobs
@@ -162,7 +163,7 @@ class PageImageView(APIView):
     @extend_schema(
         operation_id="document_page",
         parameters=[PageImageRequest],
-        responses={(200, page_images.MIME): OpenApiTypes.BINARY, 304: None},
+        responses={(200, renderer.MIME): OpenApiTypes.BINARY, 304: None},
         extensions=raises(
             INVALID_REQUEST,
             PAGE_NOT_FOUND,
@@ -180,12 +181,12 @@ class PageImageView(APIView):
         serializer.is_valid(raise_exception=True)
         width = serializer.validated_data["width"]
         document = tenant_document(request, document_id)
-        page_images.require_page(document, page)
-        content = f"{document.file_sha256}:{page}:{width}:{page_images.VERSION}"
+        renderer.require_page(document, page)
+        content = f"{document.file_sha256}:{page}:{width}:{renderer.VERSION}"
         etag = f'"{hashlib.sha256(content.encode()).hexdigest()}"'
         headers = PAGE_IMAGE_HEADERS | {"ETag": etag}
         if etag in parse_etags(request.headers.get("If-None-Match", "")):
             return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
         rate_limit.check_rate(rate_limit.PAGE_VIEWS, caller_id(request))
-        image = page_images.render_page(document, page, width=width)
-        return HttpResponse(image, content_type=page_images.MIME, headers=headers)
+        image = renderer.render_page(document, page, width=width)
+        return HttpResponse(image, content_type=renderer.MIME, headers=headers)

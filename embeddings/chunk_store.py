@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.models import QuerySet
 from psycopg.types.json import Jsonb
 
-from documents.ids import chunk_id
+from documents.deterministic_ids import chunk_id
 from documents.models import Document
 from embeddings.chunking import NAME, VERSION, Chunk
 from embeddings.models import DocumentChunk

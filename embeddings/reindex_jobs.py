@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from accounts.error_codes import not_found
-from documents.locks import lock_document
+from documents.files import lock_document
 from documents.models import Document
 from embeddings import chunk_store, chunking, vector_store
 from embeddings.embedders import DIMENSIONS

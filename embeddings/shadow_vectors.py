@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from documents.locks import lock_document
+from documents.files import lock_document
 from embeddings import active_model, vector_store
 
 ROWS_PER_TRANSACTION = 200  # 1.5 MB

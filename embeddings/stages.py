@@ -6,9 +6,9 @@ from django.conf import settings
 from django.db.utils import OperationalError
 
 from accounts.error_codes import ApiError
+from documents import files
 from documents.error_codes import PARSE_HASH_MISMATCH
-from documents.locks import lock_document
-from documents.parsing import parse_store
+from documents.files import lock_document
 from embeddings import (
     active_model,
     chunk_batches,
@@ -48,7 +48,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 
 def plan_rechunking(claim: Claim) -> Outcome:
     """parse_validated of a rechunk: the stored parse must be the recorded one; the document is not parsed again."""
-    if not parse_store.is_intact(claim.job.document):
+    if not files.is_intact(claim.job.document):
         raise Permanent(PARSE_HASH_MISMATCH, "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
@@ -57,7 +57,8 @@ def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: split the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
     chunker = chunking.get_chunker(claim.job.chunks_version)
-    chunks = chunker.split(parse_store.read_text(document), document.page_starts or (), last_page=document.pages or 1)
+    content = files.read_bytes(document)
+    chunks = chunker.split(content.decode(), document.page_starts or (), last_page=document.pages or 1)
     if not chunks:
         raise Permanent(NO_CHUNKS, "There is nothing in the document to cut into passages.")
     with claim.transaction(durable=False):

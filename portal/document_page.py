@@ -6,9 +6,9 @@ from uuid import UUID
 from django.utils.safestring import SafeString, mark_safe
 
 from accounts.rls import as_tenant
-from documents.markdown import html
+from documents.markdown import html_renderer
 from documents.models import Document
-from documents.parsing import parse_store
+from documents.storage import file_cache
 from embeddings import chunk_store
 from embeddings.models import DocumentChunk
 
@@ -58,10 +58,10 @@ def get_page(document: Document, requested: int | None, passage_id: UUID | None)
     number = min(max(1, requested or (cited.pages[0] if cited else 1)), count)
     if document.parsed_path is None:
         return Page(number, count, SafeString(), [], None, is_parsed=False)
-    text, start = parse_store.read_page(document, number) or ("", 0)
+    text, start = file_cache.read_page(document, number) or ("", 0)
     if cited and not cited.pages[0] <= number <= cited.pages[1]:
         cited = None
-    markup = html.render_html(text, highlight=(cited.start - start, cited.end - start) if cited else None)
+    markup = html_renderer.render_html(text, highlight=(cited.start - start, cited.end - start) if cited else None)
     # The first highlight is the target of a citation's link.
     markup = mark_safe(markup.replace("<mark>", '<mark id="cited">', 1))  # noqa: S308 - one fixed attribute in safe HTML
     return Page(number, count, markup, page_passages(document, number), cited, is_parsed=True)
@@ -72,7 +72,7 @@ def cited_text(document: Document, number: int, passage_id: UUID) -> str:
     cited = get_passage(document, passage_id)
     if cited is None or document.parsed_path is None:
         return ""
-    text, start = parse_store.read_page(document, number) or ("", 0)
+    text, start = file_cache.read_page(document, number) or ("", 0)
     return text[max(0, cited.start - start) : max(0, cited.end - start)]
 
 

@@ -18,8 +18,8 @@ from psycopg.types.json import Jsonb
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
-from documents.ids import chunk_id
-from documents.locks import lock_document
+from documents.deterministic_ids import chunk_id
+from documents.files import lock_document
 from documents.models import Document
 from embeddings import active_model
 from embeddings.embedders import DIMENSIONS, vector_sha

@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from documents.ids import canonical_json
+from documents.deterministic_ids import canonical_json
 from jobs.outcomes import Wait
 from statutes.error_codes import LAMBDA_REFUSED
 from statutes.models import LawVersion

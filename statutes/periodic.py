@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import services
-from documents.locks import lock_document
+from documents.files import lock_document
 from documents.models import Document
 from jobs.choices import ACTIVE, CANCELLED_CODES
 from jobs.models import UploadJob

@@ -15,7 +15,7 @@ from accounts.error_codes import ApiError, ErrorCode, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
-from documents.locks import lock_document
+from documents.files import lock_document
 from documents.models import Document
 from jobs.advisory_locks import session_lock
 from jobs.error_codes import JOB_ALREADY_ACTIVE

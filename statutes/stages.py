@@ -10,16 +10,13 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import parsers, services, storage
+from documents import files, ocr_batches, parsers, services, storage
+from documents.deterministic_ids import parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
-from documents.ids import parse_id
-from documents.locks import lock_document
+from documents.files import ParseResult, lock_document
 from documents.models import Document, OcrPage
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
-from documents.parsing import ocr_pages, parse_store
-from documents.parsing.parse_store import ParseResult
-from documents.storage import object_deletions
 from embeddings import active_model, chunk_store, vector_reuse, vector_store
 from embeddings import stages as embedding_stages
 from embeddings.error_codes import VECTORS_NOT_SOUND
@@ -87,7 +84,7 @@ def receive(claim: Claim) -> Outcome:
                 event={"format": file_format, "bytes": raw_file.length}, payload={"format": file_format}
             )
     except ClaimLost:
-        object_deletions.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
+        files.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
         raise
 
 
@@ -134,9 +131,8 @@ def normalize(claim: Claim) -> Outcome:
         """Read the blank pages with OCR, slice by slice: pages that a lost worker has read are reused."""
         nonlocal failed_pages
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
-        scanned = ocr_pages.recognize_blank_pages(claim, path, pages, SCANS)
-        failed_pages = scanned.failed
-        return {number: scanned.pages[number - 1] for number in blank}
+        scanned, failed_pages = ocr_batches.recognize_blank_pages(claim, path, pages, SCANS)
+        return {number: scanned[number - 1] for number in blank}
 
     with bucket.local_file(name) as path:
         law = readers.read_statute(path, format=cast(Format, version.format), scan=scan)
@@ -154,14 +150,14 @@ def _store_parse(
     document = claim.job.document
     with claim.transaction():
         pass
-    path = parse_store.write_parse(document, parse)
+    path = files.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
-            if not parse_store.lock_shared_parse(document, path):
+            if not files.lock_shared_parse(document, path):
                 raise Retryable(PARSE_TWIN_GONE, "The document that had the same text was deleted; it is stored anew.")
             with claim.transaction():
-                fields = parse_store.record_parse(document, parse, path)
+                fields = files.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
                 _update(version, canonical=canonical, status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
@@ -169,9 +165,9 @@ def _store_parse(
                 )
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
-        object_deletions.delete_pending_objects(document.pk)
+        files.delete_pending_objects(document.pk)
         raise
-    parse_store.delete_own_parse(document, path)
+    files.delete_own_parse(document, path)
     return moved
 
 
@@ -179,7 +175,7 @@ def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
     document, version = claim.job.document, _version(claim)
     json_schema.check_schema(version.canonical)
-    content = parse_store.read_bytes(document)
+    content = files.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent(PARSE_HASH_MISMATCH)
     return Advance()

@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime
 from uuid import UUID
 
-from documents.ids import NAMESPACE
+from documents.deterministic_ids import NAMESPACE
 
 _PART = re.compile(r"[0-9]+|[^\W\d_]+")
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from schemathesis import Case
 from schemathesis.checks import CHECKS
 
-from documents.validation import MIME
+from documents.storage import MIME
 
 if TYPE_CHECKING:
     from schemathesis.schemas import BaseSchema

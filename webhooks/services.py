@@ -7,9 +7,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.error_codes import ApiError
+from documents import vendor_parses
 from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest
-from documents.parsing import parse_callbacks
 from jobs import services, telemetry
 from jobs.models import UploadJob
 from webhooks.error_codes import CALLBACK_UNKNOWN_JOB
@@ -63,7 +63,7 @@ def _apply_callback(callback: ParseCallback) -> str:
     telemetry.bind_job(job)
     if callback.content is None:
         return _wake(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
-    return parse_callbacks.store_callback(
+    return vendor_parses.store_callback(
         job=job,
         content=callback.content,
         parser_name=callback.parser_name,
@@ -76,7 +76,7 @@ def _wake(parse_request: ParseRequest | None) -> str:
         raise ApiError(CALLBACK_UNKNOWN_JOB)
     if job := services.newest_job(UploadJob.objects.filter(document_id=parse_request.document_id)):
         telemetry.bind_job(job)
-    return "JOB_WOKEN" if parse_callbacks.wake_poller(parse_request) else "ALREADY_ENDED"
+    return "JOB_WOKEN" if vendor_parses.wake_poller(parse_request) else "ALREADY_ENDED"
 
 
 def delete_expired_deliveries() -> None:

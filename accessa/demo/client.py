@@ -15,7 +15,7 @@ from uuid import UUID
 from django.conf import settings
 
 from documents.cli_progress import JobStatus
-from documents.validation import MIME
+from documents.storage import MIME
 
 TIMEOUT = 60.0
 

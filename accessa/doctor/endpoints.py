@@ -22,8 +22,7 @@ from accessa.doctor.file_store import forge_signature, is_api_url
 from accessa.doctor.http import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, skipped, warning
 from accessa.server.programs import Address, published_url
-from documents.storage import Bucket, SignedUrlMixin
-from documents.validation import MIME
+from documents.storage import MIME, Bucket, SignedUrlMixin
 from vendors.webhook_secrets import webhook_secrets
 from webhooks.urls import urlpatterns as webhook_routes
 

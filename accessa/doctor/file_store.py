@@ -19,9 +19,8 @@ from accessa.checks.deployment import PRIVATE, PROBE_FOLDER
 from accessa.demo.client import upload_headers
 from accessa.doctor.http import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, warning
-from documents.storage import Bucket, LocalSignedStorage
+from documents.storage import MIME, Bucket, LocalSignedStorage
 from documents.storage.s3 import map_s3_errors
-from documents.validation import MIME
 
 STALE_AFTER = timedelta(minutes=10)
 CONTENT = b"%PDF-1.4 written by manage.py doctor"

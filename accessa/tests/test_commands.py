@@ -288,9 +288,7 @@ def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person
 
 def test_the_audit_lets_be_what_is_about_to_be_removed(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     uploaded = ana.ingest(PDF)
-    monkeypatch.setattr(
-        "documents.storage.object_deletions.delete_pending_objects", lambda document_id: None
-    )  # the process dies before
+    monkeypatch.setattr("documents.files.delete_pending_objects", lambda document_id: None)  # the process dies before
 
     ana.delete(f"/documents/{uploaded.document_id}")
 

@@ -24,7 +24,7 @@ from pgvector.psycopg import register_vector  # noqa: E402
 from psycopg.types.json import Jsonb  # noqa: E402
 
 from documents import parsers  # noqa: E402
-from documents.ids import chunk_id  # noqa: E402
+from documents.deterministic_ids import chunk_id  # noqa: E402
 from documents.markdown.normalization import normalize_pages  # noqa: E402
 from embeddings import chunking, embedders  # noqa: E402
 from jobs.outcomes import StageFailure  # noqa: E402

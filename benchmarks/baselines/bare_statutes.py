@@ -38,7 +38,7 @@ def ingest_message(s3: Any, sqs: Any, queue_url: str) -> float:
 
 
 def _objects(path: Path, law_id: str) -> dict[str, bytes]:
-    from documents.ids import NAMESPACE  # noqa: PLC0415  needs the settings
+    from documents.deterministic_ids import NAMESPACE  # noqa: PLC0415  needs the settings
     from documents.parsers import pdf_engines  # noqa: PLC0415
     from documents.parsers.sandbox import rlimits  # noqa: PLC0415
     from statutes.chunking import articles  # noqa: PLC0415

@@ -12,10 +12,10 @@ from accounts.error_codes import ApiError, unavailable
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from console import document_access
 from console.views import READ, render_page, require_permissions
-from documents import page_images
-from documents.markdown import html
+from documents.markdown import html_renderer
 from documents.models import Document
-from documents.parsing import parse_store
+from documents.page_images import renderer
+from documents.storage import file_cache
 
 IMAGE_WIDTH = 900
 MAX_CHUNK_ORD = 999_999
@@ -56,14 +56,14 @@ def document_page(request: HttpRequest, entry_id: UUID) -> HttpResponse:
     passages = list(document_access.page_passages(document, number))
     store_error, shown = None, None
     try:
-        parsed_page = parse_store.read_page(document, number)
+        parsed_page = file_cache.read_page(document, number)
     except OSError:
         store_error, parsed_page = unavailable("The file store cannot be reached; try again shortly.").detail, None
     if parsed_page is not None:
         markdown, start = parsed_page
         chosen = next((chunk for chunk in passages if str(chunk.chunk_ord) == request.GET.get("passage")), None)
         span = (chosen.meta["start"] - start, chosen.meta["end"] - start) if chosen and chosen.meta else None
-        shown = html.render_html(markdown, highlight=span)
+        shown = html_renderer.render_html(markdown, highlight=span)
     return render_page(
         request,
         "console/document_page.html",
@@ -92,7 +92,7 @@ def highlights(request: HttpRequest, entry_id: UUID, number: int) -> HttpRespons
     location = None
     with suppress(ApiError, OSError):
         text = "" if chunk_ord is None else document_access.passage_on_page(document, number, chunk_ord)
-        location = page_images.locate_passage(document, number, text) if text.strip() else None
+        location = renderer.locate_passage(document, number, text) if text.strip() else None
     return render_page(request, "portal/highlights.html", "Highlights", located=location)
 
 
@@ -101,7 +101,7 @@ def page_image(request: HttpRequest, entry_id: UUID, number: int) -> HttpRespons
     """Show the page's image, for as long as the audit entry is valid."""
     document = _accessible_document(request, entry_id)
     try:
-        image = page_images.render_page(document, number, width=IMAGE_WIDTH)
+        image = renderer.render_page(document, number, width=IMAGE_WIDTH)
     except ApiError as error:
         return HttpResponse(f"{error.code}: {error.detail}", content_type="text/plain", status=error.status)
-    return HttpResponse(image, content_type=page_images.MIME)  # admin_view forbids caching
+    return HttpResponse(image, content_type=renderer.MIME)  # admin_view forbids caching

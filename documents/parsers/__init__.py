@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from documents.parsers.errors import parse_failure
-from documents.parsers.headings import normalize_headings
+from documents.parsers.page_structure import normalize_headings
 from documents.parsers.sandbox.client import pdf_sandbox
 
 NAME = "pdf-oxide"

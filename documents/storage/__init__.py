@@ -19,6 +19,7 @@ from accounts.error_codes import ApiError, ErrorCode
 from documents.error_codes import HASH_MISMATCH, INSUFFICIENT_STORAGE, LENGTH_MISMATCH
 from jobs.error_codes import STORAGE_UNAVAILABLE
 
+MIME = "application/pdf"  # of every upload
 URI_PREFIX = "storage://"
 SIGNING_SALT = "accessa.storage"
 INCOMING = ".incoming"
@@ -158,10 +159,8 @@ class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
 def storage_error(error: OSError) -> ApiError:
     """Return the API error of a store that is full or unavailable."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        detail = "There is no room for the file at the moment."
-        return ApiError(INSUFFICIENT_STORAGE, detail, retry_after=60)
-    detail = "The file store cannot be reached; try again shortly."
-    return ApiError(STORAGE_UNAVAILABLE, detail, retry_after=5)
+        return ApiError(INSUFFICIENT_STORAGE, retry_after=60)
+    return ApiError(STORAGE_UNAVAILABLE, "The file store cannot be reached; try again shortly.", retry_after=5)
 
 
 def object_uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:

@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,9 +20,8 @@ from django.conf import settings
 
 from accounts.error_codes import not_found
 from accounts.rls import as_tenant
-from documents import storage
+from documents import files, storage
 from documents.models import Document
-from documents.storage import original_file
 
 log = logging.getLogger("accessa.documents")
 
@@ -36,7 +35,7 @@ _timer_pending = threading.Lock()  # held while an eviction is scheduled
 def cached_original(document: Document) -> Iterator[Path]:
     """Yield the original as ``verified_original`` does, without fetching it again for every page."""
     if _is_local(document.raw_path):
-        with original_file.verified_original(document) as path:
+        with files.verified_original(document) as path:
             yield path
         return
     # Each reader has its own hard link: the cached file may be evicted meanwhile.
@@ -47,7 +46,7 @@ def cached_original(document: Document) -> Iterator[Path]:
         try:
             os.link(cached, own)
         except FileNotFoundError:
-            with original_file.verified_original(document) as fetched:
+            with files.verified_original(document) as fetched:
                 shutil.copyfile(fetched, own)
             _cache(document, own, cached)
         yield own
@@ -55,15 +54,28 @@ def cached_original(document: Document) -> Iterator[Path]:
         own.unlink(missing_ok=True)
 
 
-def cached_parsed_text(document: Document, fetch: Callable[[], bytes]) -> bytes:
-    """Return the parsed text that ``fetch`` reads, without fetching it again for every page."""
+def read_page(document: Document, number: int) -> tuple[str, int] | None:
+    """Return the markdown of a page, from 1, and its offset in the parsed text; None where there is no parse.
+
+    A parse without page starts is page 1 as a whole. Raises ``OSError`` of the store.
+    """
+    text = _cached_parse(document).decode()
+    if not text:
+        return None
+    starts = [*(document.page_starts or [0]), len(text)]
+    if not 1 <= number < len(starts):
+        return "", len(text)
+    return text[starts[number - 1] : starts[number]], starts[number - 1]
+
+
+def _cached_parse(document: Document) -> bytes:
     if not document.parsed_path or _is_local(document.parsed_path):
-        return fetch()
+        return files.read_bytes(document)
     cached = _folder() / f"{document.pk}.{document.parsed_sha256 or ''}"
     evict_expired()
     with suppress(FileNotFoundError):
         return cached.read_bytes()
-    fetched = fetch()
+    fetched = files.read_bytes(document)
     if hashlib.sha256(fetched).hexdigest() == document.parsed_sha256:
         own = _folder() / uuid.uuid4().hex
         try:

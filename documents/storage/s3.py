@@ -21,8 +21,7 @@ from django.core.files import File
 from django.utils.http import content_disposition_header
 from storages.backends.s3 import S3Storage
 
-from documents.storage import SignedUrlMixin
-from documents.validation import MIME
+from documents.storage import MIME, SignedUrlMixin
 
 log = logging.getLogger("accessa.storage")
 

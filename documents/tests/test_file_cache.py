@@ -13,9 +13,9 @@ from django.db.models.functions import Now
 
 from accessa.server import gunicorn_conf, worker_state
 from accounts.error_codes import ApiError
-from documents import page_images, storage
+from documents import storage
 from documents.models import Document
-from documents.parsing import parse_store
+from documents.page_images import renderer
 from documents.storage import file_cache
 from documents.tests.s3_settings import use_s3_storage
 from testing.fakes.faults import Fault
@@ -57,34 +57,34 @@ def observed_response(seen: list[int], look: Callable[[], int]) -> Fault:
 def test_fetching_from_the_store_occupies_no_sandbox(remote_ana: Person, server: S3Server) -> None:
     uploaded, free = remote_ana.upload(text_pdf("words")), list[int]()
     Document.objects.filter(pk=uploaded.document_id).update(stored_at=Now())
-    server.inject_fault("GET /raw/*", observed_response(free, page_images._sandboxes.qsize))
+    server.inject_fault("GET /raw/*", observed_response(free, renderer._sandboxes.qsize))
 
-    page_images.render_page(Document.objects.get(pk=uploaded.document_id), 1)
+    renderer.render_page(Document.objects.get(pk=uploaded.document_id), 1)
 
-    assert free == [page_images.MAX_CONCURRENT]
+    assert free == [renderer.MAX_CONCURRENT]
 
 
 def test_a_text_is_fetched_once_for_all_its_pages(remote_ana: Person, settings: Any) -> None:
     document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care", "drugs")).document_id)
-    first = parse_store.read_page(document, 1)
+    first = file_cache.read_page(document, 1)
     bucket, name = storage.locate(str(document.parsed_path))
     text = bucket.read(name).decode()
     bucket.delete(name)
 
-    second = parse_store.read_page(document, 2)
+    second = file_cache.read_page(document, 2)
 
     assert first is not None
     assert second is not None
     assert (first[0] + second[0], first[1], second[1]) == (text, 0, len(first[0]))
     assert "drugs" in second[0]
-    assert parse_store.read_page(document, 3) == parse_store.read_page(document, 0) == ("", len(text))
+    assert file_cache.read_page(document, 3) == file_cache.read_page(document, 0) == ("", len(text))
 
 
 def test_a_text_with_another_hash_is_not_cached(remote_ana: Person, settings: Any) -> None:
     document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care")).document_id)
     document.parsed_sha256 = "0" * 64
 
-    assert parse_store.read_page(document, 1) is not None
+    assert file_cache.read_page(document, 1) is not None
     assert cached_files(settings) == []
 
 
@@ -99,7 +99,7 @@ def test_a_document_deleted_during_the_fetch_is_not_cached(remote_ana: Person, s
         with pytest.raises(ApiError, match="NOT_FOUND"), file_cache.cached_original(gone):
             pass
         with pytest.raises(ApiError, match="NOT_FOUND"):
-            parse_store.read_page(gone, 1)
+            file_cache.read_page(gone, 1)
         assert cached_files(settings) == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from documents import parsers
 from documents.markdown.normalization import normalize_pages
-from documents.parsers.headings import normalize_headings
+from documents.parsers.page_structure import normalize_headings
 from documents.parsers.sandbox.client import ROOT
 from embeddings.chunking import split_markdown
 

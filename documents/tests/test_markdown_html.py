@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.markdown.html import MAX_CHARS, TRUNCATED, render_html
+from documents.markdown.html_renderer import MAX_CHARS, TRUNCATED, render_html
 
 ALLOWED = set(
     "p h3 h4 h5 h6 ul ol li blockquote pre code em strong table thead tbody tr th td hr br mark".split()  # noqa: SIM905

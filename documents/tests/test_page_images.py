@@ -20,11 +20,11 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from accounts.error_codes import ApiError
-from documents import page_images, storage
+from documents import storage
 from documents.models import Document
-from documents.page_images import Box, locate_passage, render_page
+from documents.page_images import renderer, text_alignment
+from documents.page_images.renderer import Box, locate_passage, render_page
 from documents.parsers.errors import parse_failure
-from documents.parsers.page_images import text_alignment
 from documents.parsers.sandbox.client import ROOT, SandboxClient
 from documents.storage import file_cache
 from documents.tests.s3_settings import use_s3_storage
@@ -304,7 +304,7 @@ def test_a_picture_is_drawn_though_one_of_its_images_is_a_flood(store_document: 
 
 
 def test_the_child_knows_no_django() -> None:
-    code = "import sys, documents.parsers.sandbox.page_image_child; sys.exit('django' in sys.modules)"
+    code = "import sys, documents.page_images.child; sys.exit('django' in sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
@@ -313,11 +313,11 @@ def test_a_request_that_waits_too_long_gets_503_with_retry_after(
     store_document: StoreDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     document = store_document(text_pdf("words"))
-    monkeypatch.setattr(page_images, "QUEUE_SECONDS", 0.05)
+    monkeypatch.setattr(renderer, "QUEUE_SECONDS", 0.05)
 
     with ExitStack() as others:
-        for _ in range(page_images.MAX_CONCURRENT):
-            others.enter_context(page_images._sandbox())
+        for _ in range(renderer.MAX_CONCURRENT):
+            others.enter_context(renderer._sandbox())
         busy = render_error(document)
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
@@ -328,8 +328,8 @@ def test_too_many_waiting_requests_get_503_at_once(store_document: StoreDocument
     document = store_document(text_pdf("words"))
 
     with ExitStack() as others:
-        for _ in range(page_images.MAX_WAITING):
-            others.enter_context(page_images._admission(uuid4()))
+        for _ in range(renderer.MAX_WAITING):
+            others.enter_context(renderer._admission(uuid4()))
         before = time.monotonic()
         busy = render_error(document)
         spent = time.monotonic() - before
@@ -343,10 +343,10 @@ def test_the_limit_of_one_tenant_leaves_room_for_others(ana: Person, store_docum
     document = store_document(text_pdf("words"))
 
     with ExitStack() as own:
-        for _ in range(page_images.MAX_WAITING_PER_TENANT):
-            own.enter_context(page_images._admission(ana.id))
+        for _ in range(renderer.MAX_WAITING_PER_TENANT):
+            own.enter_context(renderer._admission(ana.id))
         assert render_error(document).code == "UNAVAILABLE"
-        with page_images._admission(uuid4()):
+        with renderer._admission(uuid4()):
             pass
 
     assert render_page(document, 1)
@@ -546,7 +546,7 @@ def test_hand_written_pages_of_odd_shapes_are_shown_or_refused(store_document: S
     for extra in odd:
         document = store_document(build_pdf(page_objects([content_stream(text_operators("words"))], page=extra)))
         try:
-            assert open_jpeg(render_page(document, 1)).width <= page_images.MAX_WIDTH
+            assert open_jpeg(render_page(document, 1)).width <= renderer.MAX_WIDTH
             locate_passage(document, 1, "words")
         except ApiError as refused:
             assert refused.code == "PAGE_NOT_SHOWN"  # noqa: PT017 - either is right

@@ -70,7 +70,7 @@ def test_a_missed_deadline_is_worth_another_try(save_pdf: SavePdf) -> None:
 
 
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(save_pdf: SavePdf) -> None:
-    code = "import sys, socket; from documents.parsers.sandbox.pdf_child import respond\n"
+    code = "import sys, socket; from documents.parsers.pdf_child import respond\n"
     code += "respond({'ask': 'parse', 'path': sys.argv[1]}); socket.socket()"
 
     run = subprocess.run([sys.executable, "-c", code, str(save_pdf(WHOLE))], cwd=ROOT, capture_output=True, text=True)
@@ -226,7 +226,7 @@ def test_the_child_knows_no_secrets_and_no_django(save_pdf: SavePdf, monkeypatch
     parsers.inspect_pdf(save_pdf(WHOLE))
 
     assert b"do not tell" not in Path(f"/proc/{fork_server_pid()}/environ").read_bytes()
-    code = "import sys, documents.parsers.sandbox.pdf_child; sys.exit('django' in sys.modules)"
+    code = "import sys, documents.parsers.pdf_child; sys.exit('django' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

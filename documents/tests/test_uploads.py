@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from accounts.models import RateWindow
-from documents.ids import document_id
+from documents.deterministic_ids import document_id
 from documents.models import Document
 from jobs import worker
 from jobs.models import Event, UploadJob

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from documents.markdown import code_fences
+from documents.markdown import normalization
 
 _HEADING = re.compile(r"\n {0,3}#{1,6} ")
 _HEADING_HERE = re.compile(r" {0,3}(#{1,6}) ++([^\n]++)")
@@ -75,7 +75,7 @@ class Structure:
     def __init__(self, text: str) -> None:
         self.text = text
         self.fences = Blocks()
-        for start, end, _ in code_fences.find_code_fences(text):
+        for start, end, _ in normalization.find_code_fences(text):
             self.fences.add(Block(start, start, min(end + 1, len(text))))
         self.tables = Blocks()
         for table in self._find_tables():

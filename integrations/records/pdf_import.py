@@ -20,7 +20,7 @@ from accounts.error_codes import ApiError
 from documents import services, storage
 from documents.error_codes import FILE_TOO_LARGE
 from documents.models import Document
-from documents.validation import MIME
+from documents.storage import MIME
 from integrations.error_codes import FILE_NOT_GIVEN
 from integrations.models import ConnectedSource, OrphanCandidate
 from integrations.providers import McpClient, RawItem, Record

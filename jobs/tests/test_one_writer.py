@@ -15,7 +15,7 @@ INNOCENT = {
     "jobs/services.py": {"create"},  # a job is born with its first stage
     "documents/cli_progress.py": {"update"},  # of a progress bar
     # Of a parse request, a purchase and a breaker, which have a state of their own; a purchase names its stage.
-    "documents/parsing/parse_requests.py": {"update", "state"},
+    "documents/vendor_parses.py": {"update", "state"},
     "vendors/ledger.py": {"create", "update"},
     "vendors/circuit_breaker.py": {"state"},
     "vendors/rate_limit.py": {"state"},

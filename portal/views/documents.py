@@ -13,7 +13,8 @@ from django_htmx.http import HttpResponseClientRefresh
 
 from accounts.error_codes import ApiError, Context, error_codes, not_found
 from accounts.rate_limit import PAGE_VIEWS, check_rate
-from documents import page_images, services
+from documents import services
+from documents.page_images import renderer
 from jobs import services as job_services
 from portal.document_list import DocumentListPage, get_document, list_documents
 from portal.document_page import cited_text, get_page
@@ -98,7 +99,7 @@ def highlights(request: HttpRequest, document_id: UUID) -> HttpResponse:
     try:
         check_rate(PAGE_VIEWS, tenant_id(request))
         text = cited_text(row.document, number, passage_id)
-        location = page_images.locate_passage(row.document, number, text) if text.strip() else None
+        location = renderer.locate_passage(row.document, number, text) if text.strip() else None
     except ApiError as error:
         log.info("The passage is not highlighted on the image of its page: %s", error.code)
     return render(request, "portal/highlights.html", {"located": location})

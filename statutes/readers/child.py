@@ -1,6 +1,6 @@
 """Child process of the statute sandbox, forked for each file. Runs without Django.
 
-It speaks the protocol of ``documents.parsers.sandbox.pdf_child``, and answers ``unreadable`` for this app's errors.
+It speaks the protocol of ``documents.parsers.pdf_child``, and answers ``unreadable`` for this app's errors.
 """
 
 import codecs

@@ -8,7 +8,7 @@ from itertools import takewhile
 import pypdfium2
 
 from documents.parsers import pdf_engines
-from documents.parsers.headers_footers import remove_headers_footers
+from documents.parsers.page_structure import remove_headers_footers
 from documents.parsers.sandbox import rlimits
 from statutes.readers import pdf_columns
 from statutes.structure.builder import build_law

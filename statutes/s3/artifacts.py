@@ -18,7 +18,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from documents.ids import canonical_json
+from documents.deterministic_ids import canonical_json
 from documents.models import Document
 from documents.storage.s3 import OperationNotAllowed
 from embeddings.embedders import DIMENSIONS

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.error_codes import ErrorCode
-from documents.ids import canonical_json
+from documents.deterministic_ids import canonical_json
 from embeddings.embedders import DIMENSIONS
 from statutes.error_codes import MANIFEST_INVALID, VECTORS_TOO_WIDE
 

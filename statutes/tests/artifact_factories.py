@@ -7,7 +7,7 @@ from typing import Any
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import storage
-from documents.ids import chunk_id
+from documents.deterministic_ids import chunk_id
 from documents.models import Document
 from embeddings import chunk_store, embedders, vector_store
 from embeddings.chunking import Chunk

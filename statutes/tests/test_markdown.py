@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from documents.markdown import code_fences
+from documents.markdown import normalization
 from documents.markdown.normalization import normalize
 from statutes.chunking.sections import iter_units
 from statutes.structure.article_ids import strip_anchor
@@ -51,7 +51,7 @@ def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any
     rendered = render_markdown(given_law)
 
     assert normalize(rendered.text) == rendered.text
-    assert not list(code_fences.find_code_fences(rendered.text))
+    assert not list(normalization.find_code_fences(rendered.text))
     assert rendered == render_markdown(given_law)
     read = [unit for unit in iter_units(rendered.text) if unit.article or unit.headings != unit.path]
     assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]

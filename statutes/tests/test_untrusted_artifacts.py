@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from documents.ids import canonical_json
+from documents.deterministic_ids import canonical_json
 from embeddings.models import DocumentChunk
 from statutes import artifact_import, versions
 from statutes.errors import Unreadable

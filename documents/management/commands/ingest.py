@@ -15,7 +15,7 @@ from accounts.models import User
 from documents import services, storage
 from documents.cli_progress import JobStatus, follow_jobs
 from documents.models import Document
-from documents.validation import MIME
+from documents.storage import MIME
 from jobs import telemetry
 from jobs.models import UploadJob
 

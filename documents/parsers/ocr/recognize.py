@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from rapidocr_onnxruntime import RapidOCR
 
 from documents.parsers.ocr.layout import layout_markdown
-from documents.parsers.ocr.rasterize import Picture
 
 DETECTOR_SIDE = 1280  # pixels: its memory grows with the area, and it needs less detail than recognition
 BELIEVED = 0.5  # RapidOCR's own threshold for a line's mean confidence
@@ -27,6 +26,7 @@ NARROWED = {wide: wide - 0xFF01 + ord("!") for wide in range(0xFF01, 0xFF5F)} | 
 # no sample got worse; at 100 words are split.
 SPACE_WEIGHT = 30.0
 
+Picture = NDArray[np.uint8]  # rows, columns, blue-green-red
 Box = NDArray[np.float32]  # four corners, clockwise from the top left
 Reading = tuple[str, float]  # text and mean confidence
 

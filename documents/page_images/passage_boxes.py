@@ -1,10 +1,11 @@
-"""Location of a passage on a page: from matching words to boxes, one a line."""
+"""Boxes of a passage on a page: its words are found by their letters, and joined to one box a line."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from documents.parsers.page_images import text_alignment
-from documents.parsers.page_images.words import Box, Word, fold_character
+from documents.page_images import text_alignment
+from documents.page_images.word_boxes import Box, Word, extract_words, fold_character, page_transform
 
 MAX_BOXES = 400  # of one response; a page has some 60 lines
 MATCHED = 0.6  # of a word's letters
@@ -15,21 +16,21 @@ GAP = 2.0  # of a line's height: two columns are further apart
 UNSEEN = re.compile(r"\]\([^()\s]*+\)|</?[a-zA-Z][^<>\n]{0,200}+>|&[a-z]{2,8};")
 
 
-def locate_boxes(
-    words: Sequence[Word], passage: str, place: Callable[[Box], Box], width: float, height: float
-) -> list[list[float]]:
+def locate_boxes(page: Any, passage: str) -> list[list[float]]:
     """Return left, top, width and height of each line's part of ``passage``, in points from the page's top left."""
+    words, place, (width, height) = extract_words(page), page_transform(page), page.get_size()
     text = "".join(map(fold_character, UNSEEN.sub(" ", passage)))
-    page = "".join(word.text for word in words)
-    matched = _matched_words(words, text_alignment.find_spans(page, text))
+    spans = text_alignment.find_spans("".join(word.text for word in words), text)
+    lines: list[Box] = []
+    for word in _matched_words(words, spans):
+        if lines and (_continues(lines[-1], word.box) or _continues_vertically(lines[-1], word.box)):
+            lines[-1] = lines[-1].joined(word.box)
+        else:
+            lines.append(word.box)
     boxes = []
-    for line in map(place, _join_lines(matched)):
-        left, top, right, bottom = (
-            max(0.0, line.left),
-            max(0.0, line.top),
-            min(width, line.right),
-            min(height, line.bottom),
-        )
+    for line in map(place, lines):
+        left, top = max(0.0, line.left), max(0.0, line.top)
+        right, bottom = min(width, line.right), min(height, line.bottom)
         if left < right and top < bottom:  # on the page
             boxes.append([round(edge, 2) for edge in (left, top, right - left, bottom - top)])
     return boxes[:MAX_BOXES]
@@ -45,17 +46,6 @@ def _matched_words(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> I
         if hit.count(1, at, end) >= MATCHED * len(word.text):
             yield word
         at = end
-
-
-def _join_lines(words: Iterator[Word]) -> list[Box]:
-    """Join the boxes of consecutive words on one line, horizontal or vertical."""
-    lines: list[Box] = []
-    for word in words:
-        if lines and (_continues(lines[-1], word.box) or _continues_vertically(lines[-1], word.box)):
-            lines[-1] = lines[-1].joined(word.box)
-        else:
-            lines.append(word.box)
-    return lines
 
 
 def _continues(line: Box, word: Box) -> bool:

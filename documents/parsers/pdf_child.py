@@ -1,6 +1,6 @@
 """Fork server for PDFs: imports the engines once and forks a limited child for each document. No Django in here.
 
-``python -m documents.parsers.sandbox.pdf_child`` reads requests on stdin and writes two messages for each on stdout:
+``python -m documents.parsers.pdf_child`` reads requests on stdin and writes two messages for each on stdout:
 the child's outcome and its response. It ends when stdin closes, which is when the worker dies.
 """
 

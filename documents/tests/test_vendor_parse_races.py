@@ -12,11 +12,10 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import periodic, storage
+from documents import files, periodic, storage, vendor_parses
 from documents import services as documents
 from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import ocr, registry
-from documents.parsing import parse_callbacks, parse_store
 from documents.tests import test_llamaparse
 from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, document, ingest, parse_request, sold_parses
 from jobs import claims, failpoints, services, worker
@@ -114,8 +113,8 @@ def faults() -> int:
 
 
 def assert_whole(uploaded: Upload) -> None:
-    assert parse_store.read_text(document(uploaded)).strip() == "the same text"
-    assert parse_store.is_intact(document(uploaded))
+    assert files.read_bytes(document(uploaded)).decode().strip() == "the same text"
+    assert files.is_intact(document(uploaded))
     assert uploaded.job.parsed_path == document(uploaded).parsed_path
 
 
@@ -160,7 +159,7 @@ def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatc
 
     worker.run_stage(claim)
 
-    assert document(owner).parsed_path != parse_store.own_path(document(owner)), "it shares the text that was read"
+    assert document(owner).parsed_path != files.own_path(document(owner)), "it shares the text that was read"
     assert_whole(borrowed[0])
 
 
@@ -545,7 +544,7 @@ def test_a_callback_and_a_worker_do_not_wait_for_each_other(ana: Person, vendor:
     def call_back() -> None:
         try:
             with transaction.atomic():
-                outcomes.append(parse_callbacks.wake_poller(parse_request(uploaded)))
+                outcomes.append(vendor_parses.wake_poller(parse_request(uploaded)))
         except Exception as error:
             outcomes.append(error)
         finally:
@@ -584,5 +583,5 @@ def test_a_document_that_was_parsed_is_parsed_again_when_it_is_declared_with_ocr
     run_all_jobs(4)
     assert uploaded.job.state == "done"
     assert document(uploaded).parser_version == registry.local_parser(ocr=True).version
-    assert "Scanned words of page 2." in parse_store.read_text(document(uploaded))
+    assert "Scanned words of page 2." in files.read_bytes(document(uploaded)).decode()
     assert UploadJob.objects.get(pk=uploaded.job_id).parsed_sha256 == document(uploaded).parsed_sha256

@@ -1,8 +1,20 @@
-"""Parses bought from a vendor: submitted once, found again after a crash, collected by the poller or the callback."""
+"""Parses bought from a vendor: submitted once, found again after a crash, collected by the poller or by a callback.
+
+The poller and the callback do the same; whichever is second changes nothing:
+
+| the callback is      | its job is                       | what happens                                          |
+|----------------------|----------------------------------|-------------------------------------------------------|
+| the first, in time   | waiting for the vendor           | stored and advanced; a working poller loses its claim |
+| repeated, or late    | past parsing, with the same text | ALREADY_PARSED, nothing                               |
+| contradictory        | past parsing, with another text  | refused, CALLBACK_CONTRADICTS                         |
+| early (reordered)    | not submitted yet                | refused, JOB_NOT_PARSING: sent again, or polled for   |
+| for a job that ended | dead-lettered while parsing      | refused, JOB_NOT_PARSING: a retry asks the vendor     |
+| without content      | waiting for the vendor           | the poller runs at once                               |
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from http import HTTPStatus
 from uuid import UUID
@@ -12,26 +24,23 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from documents import parsers
-from documents.error_codes import (
-    PARSE_FAILED,
-    PARSE_FILE_GONE,
-    PARSE_LOST,
-    PARSE_MALFORMED,
-    PARSE_TIMEOUT,
-    WAITING_FOR_PARSER,
-)
+from accounts.error_codes import ApiError, not_found
+from documents import error_codes, files, parsers
+from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
 from documents.parsers import registry
 from documents.parsers.registry import Parser, VendorParse
-from documents.storage import object_deletions, original_file
-from jobs import failpoints
+from jobs import failpoints, services
+from jobs.choices import ACTIVE, Stage
 from jobs.claims import Claim
+from jobs.models import UploadJob
 from jobs.outcomes import Moved, Permanent, Retryable, Wait
 from vendors import call_failures, calls, ledger
 from vendors.models import Purchase
 
 State = ParseRequest.State
+VENDOR_PREFIX = "llamaparse://"
+PAGE_SEPARATOR = "\n---\n"  # LlamaParse's, in the text of a whole document
 # The vendor's clock may be behind ours: jobs made shortly before the request was planned are searched too.
 CLOCK_SKEW_SECONDS = 300.0
 GRACE_SECONDS = 120.0  # added to the deadline of a parse whose vendor was unavailable, for one more poll
@@ -46,18 +55,14 @@ def is_vendor_unavailable() -> bool:
 
 def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Moved:
     """Ensure that exactly one parse runs at the vendor, and record its id."""
-    document = claim.job.document
     request, is_new = _plan(claim, parser, plan)
     if request.vendor_job_id is None:
-        _submit(claim, request, document, is_new=is_new)
-    limit = timedelta(seconds=parsers.parse_timeout(document.pages or 1))
+        _submit(claim, request, is_new=is_new)
+    limit = timedelta(seconds=parsers.parse_timeout(claim.job.document.pages or 1))
     with claim.transaction():
         # One that was collected before and is needed again (its text was changed in the store) is fetched again, free.
         ParseRequest.objects.filter(pk=request.pk).update(
-            state=State.SUBMITTED,
-            vendor_job_id=request.vendor_job_id,
-            submitted_at=Now(),
-            deadline=Now() + limit,
+            state=State.SUBMITTED, vendor_job_id=request.vendor_job_id, submitted_at=Now(), deadline=Now() + limit
         )
         return claim.advance(code="PARSE_REQUESTED", event={"parser": parser.name, "round": request.round})
 
@@ -78,8 +83,7 @@ def _plan(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[Par
         )
         if request.state == State.FAILED:
             # Delete what the failed round left at the vendor.
-            path = object_deletions.vendor_path(request)
-            object_deletions.schedule_deletion(request.document_id, path, seconds=0)
+            files.schedule_deletion(request.document_id, vendor_path(request), seconds=0)
             request.round, request.state, request.planned_at = request.round + 1, State.PLANNED, Now()
             request.vendor_job_id = request.purchase_id = request.file_id = request.called_back_at = None
             request.save()
@@ -88,7 +92,7 @@ def _plan(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[Par
     return request, is_new
 
 
-def _submit(claim: Claim, request: ParseRequest, document: Document, *, is_new: bool) -> None:
+def _submit(claim: Claim, request: ParseRequest, *, is_new: bool) -> None:
     """Find the job that an interrupted try may have bought; buy one only when there is none."""
     # The tags on the vendor's job: find_job searches for them, and the callback names the parse by them (002 §4).
     tags = {
@@ -103,9 +107,11 @@ def _submit(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
         if request.vendor_job_id:
             return
     # A wait takes its attempt back: only an interrupted try may have uploaded a file whose id it did not save.
-    file_id = _upload(claim, request, document, is_new=is_new or claim.job.attempts <= 1)
+    file_id = _upload(claim, request, is_new=is_new or claim.job.attempts <= 1)
     calls.acquire(registry.parsing_vendor("submit"))
-    _reserve(claim, request, document)
+    if not request.purchase_id:  # an unused reservation of an earlier try is reused
+        _reserve(claim, request)
+    document = claim.job.document
     try:
         with calls.record_call(registry.parsing_vendor(), "submit"):
             request.vendor_job_id = registry.vendor_client().submit(
@@ -119,17 +125,18 @@ def _submit(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
     calls.record_success(registry.parsing_vendor("submit"))
 
 
-def _upload(claim: Claim, request: ParseRequest, document: Document, *, is_new: bool) -> str:
+def _upload(claim: Claim, request: ParseRequest, *, is_new: bool) -> str:
     """Return the vendor's id of the document's file; an upload is free, but one is enough."""
     if request.file_id:
         return request.file_id
-    key, file_id = object_deletions.vendor_file_key(request), None
+    # A document that is deleted and uploaded again gets another name.
+    key, file_id = f"{request.pk}-{request.round}-{request.job_id}", None
     if not is_new:
         with calls.guarded_call(registry.parsing_vendor(), "find"):
             file_id = registry.vendor_client().find_file(key)
     if file_id is None:
         with (
-            original_file.verified_original(document) as path,
+            files.verified_original(claim.job.document) as path,
             calls.guarded_call(registry.parsing_vendor("submit"), "upload"),
         ):
             file_id = registry.vendor_client().upload(path, key)
@@ -140,11 +147,9 @@ def _upload(claim: Claim, request: ParseRequest, document: Document, *, is_new: 
     return file_id
 
 
-def _reserve(claim: Claim, request: ParseRequest, document: Document) -> None:
-    """Record the purchase before it is made; an unused reservation of an earlier try is reused."""
-    if request.purchase_id:
-        return
-    pages = document.pages or 1
+def _reserve(claim: Claim, request: ParseRequest) -> None:
+    """Record the purchase before it is made."""
+    document, pages = claim.job.document, claim.job.document.pages or 1
     with claim.transaction():
         request.purchase_id = ledger.reserve(
             user_id=document.user_id,
@@ -172,7 +177,8 @@ def _void_rejected(claim: Claim, request: ParseRequest, error: Exception, failur
         ParseRequest.objects.filter(pk=request.pk).update(**cleared)
     if is_file_gone:
         # The vendor deletes source files after 48 hours; a job may have waited longer for its budget.
-        raise Retryable(PARSE_FILE_GONE, "The parsing service no longer has the file; it is sent again.") from error
+        detail = "The parsing service no longer has the file; it is sent again."
+        raise Retryable(error_codes.PARSE_FILE_GONE, detail) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +189,15 @@ class CollectedParse:
     parse: VendorParse
     pages: int
 
-    def settle(self) -> Decimal:
-        """Record that the parse was collected and what was charged, in the caller's transaction; return the cents."""
-        ParseRequest.objects.filter(pk=self.request.pk).update(state=State.COLLECTED)
-        return _settle(self.request, self.parse, self.pages)
-
-
-def _settle(request: ParseRequest, parse: VendorParse, pages: int) -> Decimal:
-    """Settle the purchase of a parse, once; return what it adds to the job's cost."""
-    if request.purchase_id is None or not Purchase.objects.filter(pk=request.purchase_id, state="reserved").exists():
-        return Decimal(0)  # settled before: fetching again is free
-    cents = ledger.parse_price(pages) if parse.credits is None else ledger.credit_price(Decimal(str(parse.credits)))
-    ledger.settle(request.purchase_id, quantity=pages, cents=cents)
-    return cents
+    def settle(self, state: State = State.COLLECTED) -> Decimal:
+        """Record the state and, once, the charge, in the caller's transaction; return the cents charged now."""
+        ParseRequest.objects.filter(pk=self.request.pk).update(state=state)
+        purchase, credits = self.request.purchase_id, self.parse.credits
+        if purchase is None or not Purchase.objects.filter(pk=purchase, state="reserved").exists():
+            return Decimal(0)  # settled before: fetching again is free
+        cents = ledger.parse_price(self.pages) if credits is None else ledger.credit_price(Decimal(str(credits)))
+        ledger.settle(purchase, quantity=self.pages, cents=cents)
+        return cents
 
 
 def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
@@ -208,12 +210,12 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
         cursor.execute(CLOCK, [request.submitted_at, request.deadline])
         elapsed, left = map(float, cursor.fetchone())
     if elapsed < settings.PARSE_POLL_FIRST_SECONDS and request.called_back_at is None:
-        raise Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, WAITING_FOR_PARSER)
+        raise Wait(settings.PARSE_POLL_FIRST_SECONDS - elapsed, error_codes.WAITING_FOR_PARSER)
     pages = claim.job.document.pages or 1
     parse = _poll(request, pages)
     if parse.status in ("pending", "lost") and left > 0:  # just submitted, a job may not be found at once
         pause = min(max(elapsed, settings.PARSE_POLL_FIRST_SECONDS), settings.PARSE_POLL_MOST_SECONDS)
-        raise Wait(min(pause, left), WAITING_FOR_PARSER)
+        raise Wait(min(pause, left), error_codes.WAITING_FOR_PARSER)
     reason = "late" if left <= 0 and parse.status in ("pending", "cancelled") else parse.status
     if parse.status == "pending":
         with calls.guarded_call(registry.parsing_vendor(), "cancel"):
@@ -221,7 +223,7 @@ def collect_parse(claim: Claim, parse_id: UUID) -> CollectedParse:
         parse = _poll(request, pages)  # it may have ended before it was stopped
     if parse.status == "completed":
         return CollectedParse(request, parse, pages)
-    raise _fail(claim, request, parse, reason)
+    raise _fail(claim, CollectedParse(request, parse, pages), reason)
 
 
 def _poll(request: ParseRequest, pages: int) -> VendorParse:
@@ -238,20 +240,21 @@ def _poll(request: ParseRequest, pages: int) -> VendorParse:
 
 #  reason          code              detail for the tenant
 GIVEN_UP = {
-    "late": (PARSE_TIMEOUT, "The parsing service did not finish in time."),
-    "failed": (PARSE_FAILED, "The parsing service could not parse this PDF."),
-    "cancelled": (PARSE_FAILED, "Somebody stopped this parse at the parsing service."),
-    "lost": (PARSE_LOST, "The parsing service no longer has the result of this parse."),
-    "malformed": (PARSE_MALFORMED, "The parsing service counts other pages than the document has."),
+    "late": (error_codes.PARSE_TIMEOUT, "The parsing service did not finish in time."),
+    "failed": (error_codes.PARSE_FAILED, "The parsing service could not parse this PDF."),
+    "cancelled": (error_codes.PARSE_FAILED, "Somebody stopped this parse at the parsing service."),
+    "lost": (error_codes.PARSE_LOST, "The parsing service no longer has the result of this parse."),
+    "malformed": (error_codes.PARSE_MALFORMED, "The parsing service counts other pages than the document has."),
 }
 
 
-def _fail(claim: Claim, request: ParseRequest, parse: VendorParse, reason: str) -> Permanent:
+def _fail(claim: Claim, collected: CollectedParse, reason: str) -> Permanent:
     """Mark the request as failed and settle or void its purchase. Only a person's retry buys the next parse."""
+    request, parse = collected.request, collected.parse
     with claim.transaction():
         ParseRequest.objects.filter(pk=request.pk).update(state=State.FAILED)
         if parse.status == "malformed" or parse.credits:
-            claim.save_progress(total_pct=0, cost_cents=_settle(request, parse, claim.job.document.pages or 1))
+            claim.save_progress(total_pct=0, cost_cents=collected.settle(State.FAILED))
         elif parse.status in ("failed", "cancelled") and request.purchase_id:
             ledger.void(request.purchase_id)
     return Permanent(*GIVEN_UP[reason])
@@ -261,3 +264,65 @@ def is_paid(parse_id: UUID) -> bool:
     """Tell whether a parse that has not failed is reserved or bought: it costs nothing more."""
     bought = ParseRequest.objects.filter(pk=parse_id, purchase_id__isnull=False)
     return bought.exclude(state=State.FAILED).exists()
+
+
+def vendor_path(request: ParseRequest) -> str:
+    """Return the vendor's ids of a parse's job and file, and the tags to find them by if a submit is still running."""
+    job_id, file_id = request.vendor_job_id or "", request.file_id or ""
+    return f"{VENDOR_PREFIX}{job_id}/{file_id}/{request.pk}:{request.round}/{request.job_id}"
+
+
+def delete_vendor_copy(path: str) -> bool:
+    """Delete the job and file of a ``vendor_path`` at the vendor; return whether nothing is left or can come late."""
+    vendor_job_id, file_id, parse, job_id = path.removeprefix(VENDOR_PREFIX).split("/")
+    with calls.guarded_call(registry.parsing_vendor(), "forget"):
+        client, since = registry.vendor_client(), datetime.now(UTC) - timedelta(days=2)
+        job = vendor_job_id or client.find_job({"parse_id": parse, "job_id": job_id}, since)
+        file = file_id or client.find_file(f"{parse.replace(':', '-')}-{job_id}")
+        is_deleted = client.delete_parse(vendor_job_id=job, file_id=file)
+    return is_deleted and bool(vendor_job_id and file_id)
+
+
+def wake_poller(request: ParseRequest) -> bool:
+    """Let the worker poll a parse at once, in the caller's transaction; False when it was collected before."""
+    pending = ParseRequest.objects.filter(pk=request.pk, state=State.SUBMITTED)
+    if not pending.exists():
+        return False
+    services.wake_job(request.document_id)  # first: a worker too locks the job before its parse
+    return bool(pending.update(called_back_at=Now()))
+
+
+def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_version: str) -> str:
+    """Store the markdown of a callback and advance its job, in the caller's transaction.
+
+    Returns "PARSE_STORED" or "ALREADY_PARSED"; raises ``ApiError`` as the table above says. The recorded version is the
+    requested one: ``parser_version`` may use another scheme.
+    """
+    files.lock_document(job.document_id)
+    locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
+    document = Document.objects.filter(pk=job.document_id).first()
+    if locked is None or document is None:
+        raise not_found()
+    request = ParseRequest.objects.filter(pk=locked.payload.get("parse_id")).first()
+    if request is None or request.parser_name != parser_name:
+        raise ApiError(error_codes.JOB_NOT_PARSING)
+    pages = content.split(PAGE_SEPARATOR)
+    has_pages = len(pages) == document.pages
+    normalized = normalize_pages(pages if has_pages else [content])
+    parser = Parser(request.parser_name, request.parser_version)
+    parse = files.ParseResult(parser, normalized.text, normalized.page_starts if has_pages else ())
+    if request.state == State.COLLECTED:
+        if parse.sha256 != document.parsed_sha256:
+            raise ApiError(error_codes.CALLBACK_CONTRADICTS, "Another text of this document has been delivered before.")
+        return "ALREADY_PARSED"
+    if locked.stage != Stage.PARSING or locked.state not in ACTIVE or request.state != State.SUBMITTED:
+        raise ApiError(error_codes.JOB_NOT_PARSING)
+    if not parse.text.strip():
+        raise ApiError(error_codes.ARTIFACT_EMPTY)
+    path = files.write_parse(document, parse)
+    if not files.lock_shared_parse(document, path):
+        raise ApiError(error_codes.JOB_NOT_PARSING)
+    fields = files.record_parse(document, parse, path)
+    fields["cost_cents"] = CollectedParse(request, VendorParse("completed", {}), document.pages or 1).settle()
+    services.complete_wait(locked, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
+    return "PARSE_STORED"

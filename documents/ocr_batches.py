@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
@@ -18,18 +17,13 @@ from jobs.outcomes import Retryable, StageFailure, Wait
 TURN_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class OcrPages:
-    """Markdown by page, and the pages, from 1, that could not be read."""
+def recognize_blank_pages(
+    claim: Claim, path: Path, pages: Sequence[str], version: str
+) -> tuple[list[str], tuple[int, ...]]:
+    """Fill the blank pages of ``pages`` by OCR; return them, and the pages, from 1, that could not be read.
 
-    pages: Sequence[str]
-    failed: tuple[int, ...] = ()
-
-
-def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], version: str) -> OcrPages:
-    """Fill the blank pages of ``pages`` by OCR; return Wait when the turn is over and batches are left.
-
-    Pages that the same ``version`` has read before are reused: it contains the engine's ``ocr.VERSION``.
+    Raises Wait when the turn is over and batches are left. Pages that the same ``version``, which contains the engine's
+    ``ocr.VERSION``, has read before are reused.
     """
     document = claim.job.document
     saved = OcrPage.objects.filter(document=document, parser_version=version)
@@ -55,7 +49,7 @@ def recognize_blank_pages(claim: Claim, path: Path, pages: Sequence[str], versio
             )
         scanned |= batch
     whole = [text if text.strip() else scanned.get(number) or "" for number, text in enumerate(pages, 1)]
-    return OcrPages(whole, tuple(sorted(number for number, text in scanned.items() if text is None)))
+    return whole, tuple(sorted(number for number, text in scanned.items() if text is None))
 
 
 def _recognize_batch(path: Path, numbers: list[int], *, is_last_try: bool) -> dict[int, str | None]:

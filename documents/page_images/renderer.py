@@ -15,10 +15,11 @@ from uuid import UUID
 
 from accounts.error_codes import ApiError, not_found, unavailable
 from accounts.rls import as_tenant
+from documents import files
 from documents.error_codes import NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN
 from documents.models import Document
 from documents.parsers.sandbox.client import SandboxClient, register_cleanup
-from documents.storage import file_cache, original_file, storage_error
+from documents.storage import file_cache, storage_error
 from jobs.outcomes import Permanent, Retryable, StageFailure
 
 log = logging.getLogger("accessa.documents")
@@ -58,9 +59,7 @@ _failed: OrderedDict[Key, None] = OrderedDict()  # requests that killed a child,
 _waiting: Counter[UUID] = Counter()  # requests by tenant
 _sandboxes: queue.LifoQueue[SandboxClient] = queue.LifoQueue()  # last in, first out: the second starts only when needed
 for _ in range(MAX_CONCURRENT):
-    _sandboxes.put(
-        register_cleanup(SandboxClient("documents.parsers.sandbox.page_image_child", MEMORY_MB, grace_seconds=2.0))
-    )
+    _sandboxes.put(register_cleanup(SandboxClient("documents.page_images.child", MEMORY_MB, grace_seconds=2.0)))
 
 
 def render_page(document: Document, page: int, *, width: int = DEFAULT_WIDTH) -> bytes:
@@ -109,7 +108,7 @@ def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str
         log.info("A page is not shown: %s", failure.code)
         if isinstance(failure, Retryable) and failure.code == "PARSE_TIMEOUT":  # the machine is slow, not the page
             raise unavailable("The page could not be drawn in time; try again shortly.") from None
-        if isinstance(failure, Permanent) and not isinstance(failure, original_file.ContentMismatch):
+        if isinstance(failure, Permanent) and not isinstance(failure, files.ContentMismatch):
             with _lock:
                 _failed[key] = None
                 if len(_failed) > MAX_FAILURES:

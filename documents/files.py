@@ -1,27 +1,66 @@
-"""Parsed markdown: stored as one object, recorded with the stage, shared by a tenant's documents of equal text."""
+"""Files of a document in the store: the verified original, the parsed markdown, and their deletion."""
 
+import errno
 import hashlib
-from dataclasses import dataclass
-from pathlib import PurePath
-from typing import Any, Self
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import storage
-from documents.locks import lock_document
-from documents.markdown.normalization import NormalizedPages
-from documents.models import Document, OcrPage
+from documents.error_codes import HASH_MISMATCH, LENGTH_MISMATCH
+from documents.models import Document, ObjectDeletion, OcrPage
 from documents.parsers.registry import Parser
-from documents.storage import file_cache
+from jobs.advisory_locks import lock_transaction
 from jobs.models import UploadJob
+from jobs.outcomes import Permanent
 
 # The progress of a job whose text changed: the chunks of the old text must not let a later stage be skipped.
 NO_CHUNKS = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}
+SCHEDULE = """
+    INSERT INTO object_deletions (deletion_id, document_id, path, drop_after)
+    VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))
+    ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after"""
 
 
-@dataclass(frozen=True, slots=True)
+def lock_document(document_id: UUID, scope: str = "files") -> None:
+    """Hold one of the document's advisory locks until the current transaction ends.
+
+    Take "files" before a job's row is locked, "vectors" after: with one lock for both, a deletion and a worker could
+    wait for each other.
+    """
+    lock_transaction(f"{scope}:{document_id}")
+
+
+class ContentMismatch(Permanent):
+    """The store holds another file than the declared one."""
+
+
+@contextmanager
+def verified_original(document: Document) -> Iterator[Path]:
+    """Yield the path of the original as a local file. Raises ``ContentMismatch`` when it is not the declared file.
+
+    Verified at every use: an upload URL works for some minutes, and a store that checks no hash accepts other bytes.
+    """
+    bucket, name = storage.locate(document.raw_path)
+    with bucket.local_file(name) as path:
+        if path.stat().st_size != document.bytes_len:
+            if bucket.size(name) == document.bytes_len:  # complete in the store, truncated on its way here
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise ContentMismatch(LENGTH_MISMATCH)
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != document.file_sha256:
+                raise ContentMismatch(HASH_MISMATCH)
+        yield path
+
+
+@dataclass(slots=True)
 class ParseResult:
     """One document's text and its parser. ``failed`` are the pages, from 1, that could not be parsed."""
 
@@ -30,18 +69,12 @@ class ParseResult:
     page_starts: tuple[int, ...]
     failed: tuple[int, ...] = ()
     is_fallback: bool = False
+    content: bytes = field(init=False)
+    sha256: str = field(init=False)
 
-    @classmethod
-    def from_pages(cls, parser: Parser, normalized: NormalizedPages, **more: Any) -> Self:
-        return cls(parser, normalized.text, tuple(normalized.page_starts), **more)
-
-    @property
-    def content(self) -> bytes:
-        return self.text.encode()
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
+    def __post_init__(self) -> None:
+        self.content = self.text.encode()
+        self.sha256 = hashlib.sha256(self.content).hexdigest()
 
 
 def own_path(document: Document) -> str:
@@ -65,44 +98,20 @@ def read_bytes(document: Document) -> bytes:
     return bucket.read(name) if bucket.exists(name) else b""
 
 
-def read_text(document: Document) -> str:
-    """Return the normalized markdown of a document that has been parsed."""
-    return read_bytes(document).decode()
-
-
-def read_page(document: Document, number: int) -> tuple[str, int] | None:
-    """Return the markdown of a page, from 1, and its offset in the parsed text; None where there is no parse.
-
-    A parse without page starts is page 1 as a whole. Raises ``OSError`` of the store.
-    """
-    text = file_cache.cached_parsed_text(document, lambda: read_bytes(document)).decode()
-    if not text:
-        return None
-    starts = [*(document.page_starts or [0]), len(text)]
-    if not 1 <= number < len(starts):
-        return "", len(text)
-    return text[starts[number - 1] : starts[number]], starts[number - 1]
-
-
-def find_shared_parse(document: Document, sha256: str) -> Document | None:
-    """Return another of the tenant's documents with the same text, intact, under its own path (002 §13)."""
-    twins = Document.objects.filter(user_id=document.user_id, parsed_sha256=sha256).exclude(pk=document.pk)
-    owners = twins.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
-    return next(filter(is_intact, owners), None)
-
-
 def write_parse(document: Document, parse: ParseResult) -> str:
     """Write the text to the store unless a twin has stored the same; return its path. Call in no claim's transaction.
 
-    Before recording a twin's path, call ``lock_shared_parse``; deleting the twin calls ``transfer_shared_parse``.
+    A twin is another of the tenant's documents with the same text under its own path (002 §13). Before recording a
+    twin's path, call ``lock_shared_parse``; deleting the twin calls ``transfer_shared_parse``.
     """
     path = own_path(document)
     if document.parsed_path == path and document.parsed_sha256 != parse.sha256:
         with transaction.atomic():
             lock_document(document.pk)
             transfer_shared_parse(document)
-    twin = find_shared_parse(document, parse.sha256)
-    if twin is not None:
+    same = Document.objects.filter(user_id=document.user_id, parsed_sha256=parse.sha256).exclude(pk=document.pk)
+    twins = same.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
+    for twin in filter(is_intact, twins):
         return str(twin.parsed_path)
     bucket, name = storage.locate(path)
     bucket.put(name, parse.content)
@@ -121,10 +130,9 @@ def delete_own_parse(document: Document, path: str) -> None:
 
 def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str, Any]:
     """Write the parse to the document's row, in the caller's transaction; return the fields for its job."""
-    sha256 = parse.sha256
     Document.objects.filter(pk=document.pk).update(
         parsed_path=path,
-        parsed_sha256=sha256,
+        parsed_sha256=parse.sha256,
         page_starts=list(parse.page_starts),
         parser_name=parse.parser.name,
         parser_version=parse.parser.version,
@@ -133,8 +141,8 @@ def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str,
         updated_at=Now(),
     )
     OcrPage.objects.filter(document_id=document.pk).delete()
-    fields = job_fields(path, sha256)
-    if sha256 != document.parsed_sha256:
+    fields = job_fields(path, parse.sha256)
+    if parse.sha256 != document.parsed_sha256:
         fields["progress"] = NO_CHUNKS
     return fields
 
@@ -174,3 +182,22 @@ def lock_shared_parse(document: Document, path: str) -> bool:
     owner = UUID(PurePath(path).stem)
     lock_document(owner)
     return Document.objects.filter(pk=owner, parsed_path=path).exists()
+
+
+def schedule_deletion(document_id: UUID, path: str, *, seconds: float) -> None:
+    """Record, in the caller's transaction, that ``path`` must be deleted; after ``seconds`` no one can write it."""
+    with connection.cursor() as cursor:
+        cursor.execute(SCHEDULE, [document_id, path, seconds])
+
+
+def delete_pending_objects(document_id: UUID) -> None:
+    """Delete the objects of a deleted document; a document that was declared again meanwhile keeps its objects."""
+    with transaction.atomic():
+        lock_document(document_id)
+        deletions = ObjectDeletion.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX)
+        if Document.objects.filter(pk=document_id).exists():
+            deletions.delete()
+            return
+        for deletion in deletions:
+            bucket, name = storage.locate(deletion.path)
+            bucket.delete(name)

@@ -1,0 +1,327 @@
+"""Structure of parsed pages: running headers and footers removed, headings set to the levels of one outline."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from documents.markdown.normalization import find_code_fences
+
+MAX_TITLE_CHARS = 120
+MAX_TITLE_WORDS = 12  # of an unnumbered title below the second level; a longer one is a paragraph's first line
+MAX_LEAD_WORDS = 5  # before a colon
+MAX_JOINED_CHARS = 4096  # else a page of fragments would be copied over and over
+MAX_BOLD_CHARS = 400  # a title with all its marks
+CONTENTS_ENTRIES = 3
+LABELS = 3  # so many bold paragraphs in a row are a figure's labels or the cells of a table's head
+DEEPEST = 6
+
+_MARKS = re.compile(r" {0,3}(#{1,6}+)(?!#)[ \t]*+")
+_BOLD = re.compile(rf"\*\*(?=.{{,{MAX_BOLD_CHARS - 2}}}\Z)[^*\s][^*]*+\*\*(?: ++\*\*[^*\s][^*]*+\*\*)*+")
+_BETWEEN_BOLD = re.compile(r"\*\*( ++)\*\*")
+_RUN_IN = re.compile(r"(\*\*[^*\s][^*]{0,200}+\*\*) ++(?=[^\W\d_])")
+_PROSE = re.compile(r"(?!\d{1,3}[.)] )[\w\"'(\u201c\u2018]")
+_LEADER = (". . . .", ".....")
+_STOPS = (".", "!", "?", ":", ";")
+_CLOSERS = "*_\"'\u201d\u2019)] "
+
+_NUMBER = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})[.):]? ++(?=[^\W\d_]|[\"'(\u201c\u2018])")
+_NAMED = re.compile(
+    r"(?:chapter|section|article|appendix|annex|schedule|exhibit) (\d{1,3}(?:\.\d{1,2}){0,4})\b", re.IGNORECASE
+)
+_CHAPTER = re.compile(r"(?i:chapter|article|appendix|annex|schedule|exhibit) (?:[IVXLC]{1,7}|[A-Z])\b")
+_PART = re.compile(r"(?i:part) (?:[IVX]{1,5}|\d{1,2})\b")  # "Part II" is above the chapters
+# "A. Changes" and "Part A" are below a numbered section, or chapters where there is none.
+_LETTERED = re.compile(r"[A-Z][.)] |(?i:part|section) [A-Z]\b")
+_OPENERS = "\"'\u201c\u2018([*_ "
+_ENUMERATED = re.compile(r"\(?[a-z]{1,4}[.)] ")
+
+FEWEST_PAGES = 4
+SHARE = 0.4  # of the pages with text: books print one header on left pages and another on right ones
+OUTERMOST = 4  # lines at either edge that may be headers and footers
+STRAY = 16  # lines from an edge: where two columns are read one after the other, a footer comes between them
+LONGEST = 200
+_COUNT = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
+_HEADING = re.compile(r" {0,3}#{1,6}+ ")
+
+
+@dataclass(slots=True)
+class Outline:
+    """State of the outline while the headings are read in order.
+
+    The last chapter's number, and the levels of the last numbered heading, of the heading above unnumbered ones, and of
+    the last `#` line before any of those.
+    """
+
+    chapter: int = 0
+    numbered: int = 0
+    above: int = 0
+    marked: int = 1
+
+    def level(self, title: str, marks: int) -> int:
+        """Return the heading's level and update the state; ``marks`` is pdf-oxide's guess, 0 for a bold line."""
+        number = title_number(title)
+        # The "1. Call us" of section 8.2 is not the first chapter, unless it is set as large as one.
+        is_small = marks not in (1, 2) and not (_NAMED.match(title) or _CHAPTER.match(title))
+        is_item = is_small and bool(self.numbered) and len(number) == 1 and number[0] <= self.chapter
+        if _PART.match(title):
+            self.chapter, self.numbered, self.above = 0, 0, 1
+        elif number and not is_item:
+            self.chapter = number[0]
+            self.numbered = self.above = min(len(number) + 1, DEEPEST)
+        elif number or _LETTERED.match(title):
+            self.above = min(self.numbered + 1, DEEPEST) if self.numbered else 2
+        elif self.above:
+            return min(self.above + 1, DEEPEST)
+        else:
+            self.marked = marks or self.marked
+            return marks or min(self.marked + 1, DEEPEST)
+        return self.above
+
+
+def normalize_headings(pages: Sequence[str]) -> list[str]:
+    """Return the pages without running headers and footers, with headings at the levels of one outline.
+
+    The words stay the same; code fences and table rows are left alone. Takes time linear in the text, whatever it is.
+    """
+    outline, normalized = Outline(), []
+    for page in remove_headers_footers(pages):
+        leaders = sum(line.rstrip("0123456789 ").endswith(_LEADER) for line in page.split("\n"))
+        is_contents = leaders >= CONTENTS_ENTRIES
+        parts: list[str] = []
+        done = 0
+        for start, end, _ in chain(find_code_fences(page), ((len(page), len(page), ""),)):
+            parts += (_outline_prose(page[done:start], outline, is_contents=is_contents), page[start:end])
+            done = end
+        normalized.append("".join(parts))
+    return normalized
+
+
+def _outline_prose(text: str, outline: Outline, *, is_contents: bool) -> str:
+    """Set the levels of headings outside code; on a page of contents the chapters' titles are entries."""
+    lines = _demote_false_headings(text.split("\n"), is_contents=is_contents)
+    titles: set[int] = set()
+    if not is_contents:
+        lines = _split_run_in_titles(lines)
+        titles = _find_bold_titles(lines)
+    for index, line in enumerate(lines):
+        marks = _MARKS.match(line)
+        if marks or index in titles:
+            title = _strip_marks(line)
+            lines[index] = f"{'#' * outline.level(title, len(marks[1]) if marks else 0)} {title}"
+    return "\n".join(lines)
+
+
+def title_number(title: str) -> tuple[int, ...]:
+    """Return (8, 2) for "8.2 Therapy" and "Section 8.2", (0,) for a chapter with a letter, "Appendix B", else ()."""
+    if _CHAPTER.match(title):
+        return (0,)
+    number = _NAMED.match(title) or _NUMBER.match(title)
+    if not number or starts_lower(title[number.end() :]):
+        return ()
+    return tuple(map(int, number[1].split(".")))
+
+
+def is_title(text: str, *, shallow: bool) -> bool:
+    """Tell whether the text is neither a fragment nor a sentence; a ``shallow`` heading (level 1, 2) may be long."""
+    if len(text) > MAX_TITLE_CHARS or starts_lower(text) or text.endswith((".", ";", ",")):
+        return False
+    if sum(map(str.isalnum, text)) < 2 or not any(map(str.isalpha, text)):
+        return False
+    words = len(text.split())
+    if text.endswith(":"):
+        return words <= MAX_LEAD_WORDS
+    return shallow or words <= MAX_TITLE_WORDS or bool(title_number(text))
+
+
+def starts_lower(text: str) -> bool:
+    """Tell whether the first word is all lower case; those of "eHealth" and "a. Hospitals" are not."""
+    enumerator = _ENUMERATED.match(text)
+    word = text[enumerator.end() if enumerator else 0 :].lstrip(_OPENERS).split(maxsplit=1)[:1]
+    return bool(word) and word[0][:1].islower() and word[0] == word[0].lower()
+
+
+def _demote_false_headings(lines: list[str], *, is_contents: bool) -> list[str]:
+    """Make paragraphs of false headings; a fragment is joined to the line that it continues."""
+    output: list[str] = []
+    last, unfinished = -1, False  # the last visible line, and whether it continues in the next one
+    for line in lines:
+        marks = _MARKS.match(line)
+        title = _strip_marks(line) if marks else line
+        is_false = marks and not is_title(title, shallow=len(marks[1]) < 3)
+        is_entry = marks and is_contents and bool(title_number(title))
+        continues = unfinished and not marks and _PROSE.match(line)
+        joined = None
+        if last >= 0 and (continues or (is_false and starts_lower(title))):
+            joined = _join_lines(output[last], title, marks)
+        if joined:
+            del output[last + 1 :]
+            output[last] = joined
+        else:
+            output.append(title if is_false or is_entry else line)
+            last = len(output) - 1 if line.strip() else last
+        if line.strip():
+            unfinished = bool(is_false) and len(title.split()) > MAX_TITLE_WORDS
+    return output
+
+
+def _join_lines(line: str, rest: str, marks: re.Match[str] | None) -> str | None:
+    """Return the continued line; None if it ends a sentence, or is a heading and the rest has another size."""
+    above = _MARKS.match(line)
+    if len(line) > MAX_JOINED_CHARS or line.lstrip().startswith("|") or line.rstrip(_CLOSERS).endswith(_STOPS):
+        return None
+    if above and (marks is None or above[1] != marks[1]):
+        return None
+    return f"{line[:-2]} {rest}**" if _BOLD.fullmatch(line) and "*" not in rest else f"{line} {rest}"
+
+
+def _split_run_in_titles(lines: list[str]) -> list[str]:
+    """Separate numbered titles from paragraphs that run on from them."""
+    output: list[str] = []
+    for index, line in enumerate(lines):
+        run_in = _RUN_IN.match(line) if line.startswith("**") and not (index and lines[index - 1].strip()) else None
+        title = _strip_marks(run_in[1]) if run_in else ""
+        if run_in and title_number(title) and is_title(title, shallow=False) and not line[run_in.end()].islower():
+            output += (run_in[1], "", line[run_in.end() :])
+        else:
+            output.append(line)
+    return output
+
+
+def _find_bold_titles(lines: list[str]) -> set[int]:
+    """Return the bold paragraphs of one line that are titles and not labels."""
+    titles: set[int] = set()
+    run: list[tuple[int, str]] = []  # consecutive bold paragraphs without numbers
+    padded = ["", *lines, "", "."]  # the last paragraph ends the last run
+    for index, line in enumerate(padded):
+        is_bold = _BOLD.fullmatch(line) and not (padded[index - 1].strip() or padded[index + 1].strip())
+        title = _strip_marks(line) if is_bold else ""
+        if is_bold and not title_number(title):
+            run.append((index - 1, title))
+        elif line.strip():
+            # One space between two bold pieces is a gap between two cells, two are a wrapped line.
+            has_cells = any(len(gap[1]) == 1 for number, _ in run for gap in _BETWEEN_BOLD.finditer(lines[number]))
+            if len(run) < LABELS and not has_cells:
+                titles.update(number for number, words in run if _is_title_in_run(words))
+            if is_bold and is_title(title, shallow=True):
+                titles.add(index - 1)
+            run = []
+    return titles
+
+
+def _is_title_in_run(title: str) -> bool:
+    """Apply the stricter rules for consecutive bold paragraphs: "40% after deductible" is a cell."""
+    is_capital = title[:1].isalnum() and not next(filter(str.isalpha, title), "").islower()
+    return is_capital and not title.endswith((":", "!")) and is_title(title, shallow=False)
+
+
+def _strip_marks(line: str) -> str:
+    """Return a heading's words, without `#` and without bold all over."""
+    marks = _MARKS.match(line)
+    line = (line[marks.end() :] if marks else line).strip().lstrip("# \t")
+    if _BOLD.fullmatch(line):
+        line = _BETWEEN_BOLD.sub(r"\1", line)[2:-2]
+    return " ".join(line.split())
+
+
+class Page:
+    """The visible lines of one page, with the keys by which those near an edge are recognized on other pages."""
+
+    def __init__(self, number: int, text: str) -> None:
+        self.lines = text.split("\n")
+        fenced = _fenced_lines(text)
+        self.shown = [index for index, line in enumerate(self.lines) if line.strip()]
+        self.keys = {
+            index: _line_keys(number, self.lines[index])
+            for place, index in enumerate(self.shown)
+            if (place < STRAY or place >= len(self.shown) - STRAY) and index not in fenced
+        }
+
+    def running_lines(self, among: set[str]) -> Iterator[tuple[int, str]]:
+        """Yield lines from each edge inward while their keys are in ``among``; a heading is only a header."""
+        for upward in (False, True):
+            for index in islice(reversed(self.shown) if upward else self.shown, OUTERMOST):
+                key = self.find_key(index, among)
+                if key is None or (upward and _HEADING.match(self.lines[index])):
+                    break
+                yield index, key
+
+    def find_key(self, index: int, among: set[str]) -> str | None:
+        """Return the line's key that is in ``among``, if any."""
+        return next((key for key in self.keys.get(index, ()) if key in among), None)
+
+
+def remove_headers_footers(pages: Sequence[str]) -> list[str]:
+    """Keep each running line only on the first page that has it, there as a heading if it is one."""
+    with_text = sum(bool(page.strip()) for page in pages)
+    fewest = max(FEWEST_PAGES, SHARE * with_text)
+    if with_text < fewest:
+        return list(pages)
+    sheets = [Page(number, text) for number, text in enumerate(pages)]
+    votes: Counter[str] = Counter()
+    for sheet in sheets:
+        outermost = (*sheet.shown[:OUTERMOST], *sheet.shown[-OUTERMOST:])
+        votes.update({key for index in outermost for key in sheet.keys.get(index, ())})
+    candidates = {key for key, count in votes.items() if count >= fewest}
+    # Only lines with nothing but such lines outside them: what a booklet says first under every title is no header.
+    counts = Counter(key for sheet in sheets for key in {key for _, key in sheet.running_lines(candidates)})
+    running = {key for key, count in counts.items() if count >= fewest}
+    seen: set[str] = set()
+    texts = []
+    for sheet in sheets:
+        dropped = _lines_to_drop(sheet, running, seen)
+        rest = "\n".join(line for index, line in enumerate(sheet.lines) if index not in dropped).strip("\n")
+        # A page of running lines only stays as it is.
+        texts.append(rest if dropped and any(map(str.isalnum, rest)) else "\n".join(sheet.lines))
+    return texts
+
+
+def _lines_to_drop(sheet: Page, running: set[str], seen: set[str]) -> set[int]:
+    """Return the running lines at the edges and, where one is not at its edge, its outermost stray line."""
+    edge = dict(sheet.running_lines(running))
+    places: dict[str, list[int]] = {}
+    for index in sorted(sheet.keys, key=lambda index: min(index, len(sheet.lines) - index)):  # outermost first
+        key = edge.get(index) or sheet.find_key(index, running)
+        if key is not None and (index in edge or any(map(str.isalpha, key))):
+            places.setdefault(key, []).append(index)
+    kept_lines = {
+        next((index for index in indexes if _HEADING.match(sheet.lines[index])), indexes[0])
+        for key, indexes in places.items()
+        if key not in seen
+    }
+    strays = set()
+    for indexes in places.values():
+        rest = [index for index in indexes if index not in kept_lines]
+        if rest and not any(index in edge for index in rest):
+            strays.add(rest[0])
+    seen.update(places)
+    return (set(edge) | strays) - kept_lines
+
+
+def _line_keys(page: int, line: str) -> tuple[str, ...]:
+    """Return the keys of a line: its words, and its words with the difference of its number from the page's.
+
+    A heading's number counts something else, and a table's rows are never running.
+    """
+    if len(line) > LONGEST or line.lstrip().startswith("|"):
+        return ()
+    words = " ".join(line.replace("*", "").lstrip("# ").split())
+    numbers = list(_COUNT.finditer(words))
+    is_emphatic = bool(_HEADING.match(line)) or (line.startswith("**") and line.endswith("**"))
+    if not numbers or (is_emphatic and any(map(str.isalpha, words))):
+        return (words,) if words else ()
+    counted = (f"{words[: n.start()]}\0{int(n[0]) - page:+}{words[n.end() :]}" for n in (numbers[0], numbers[-1]))
+    return (words, *dict.fromkeys(counted))
+
+
+def _fenced_lines(text: str) -> set[int]:
+    """Return the numbers of the lines in code fences."""
+    inside: set[int] = set()
+    line = offset = 0
+    for start, end, _ in find_code_fences(text):
+        first = line + text.count("\n", offset, start)
+        line = first + text.count("\n", start, end)
+        inside.update(range(first, line + 1))
+        offset = end
+    return inside
