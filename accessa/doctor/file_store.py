@@ -85,10 +85,7 @@ def _check_download(alias: str, url: str) -> Iterator[Finding]:
     if response.status != 200 or response.body != CONTENT:
         status = f"{response.status} {response.code}".rstrip()
         yield error(f"A signed URL of a {alias} file is answered {status}.", _signature_remedy(url))
-    for signature, other in (
-        ("an altered signature", forge_signature(url)),
-        ("no signature", url.partition("?")[0]),
-    ):
+    for signature, other in (("an altered signature", forge_signature(url)), ("no signature", url.partition("?")[0])):
         response = _try_request("GET", other)
         if isinstance(response, Response) and response.status == 200:
             yield error(f"A {alias} file is given out with {signature}.", "Make the bucket private; stop until it is.")

@@ -26,7 +26,7 @@ SENSITIVE = re.compile(
     r"""|(?P<own>\b(?:acc|sk|llx|whsec)[_-][\w+/=-]{6,})"""
     r"""|(?P<ssn>\b\d{3}-\d{2}-\d{4}\b)"""
     r"""|(?P<vector>(?:-?(?:\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)[,\s\]\[]+){3,}(?:-?\d+\.\d+(?:[eE][-+]?\d+)?)?)"""
-    r"""|(?P<detail>\b(?:DETAIL:|Failing row contains|Key \()(?s:.*))""",
+    r"""|(?P<detail>\b(?:DETAIL:|Failing row contains|Key \()(?s:.*))"""
 )
 # What stays of a match, by its group; of the others only the mask.
 REPLACEMENTS = {

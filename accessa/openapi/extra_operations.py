@@ -93,10 +93,7 @@ def _webhook() -> dict[str, Any]:
                 "content": {"application/json": {"schema": answer, "example": {"code": "JOB_WOKEN"}}},
             }
         },
-        "security": [
-            {"webhookId": [], "webhookTimestamp": [], "webhookSignature": []},
-            {"llamaCloudSignature": []},
-        ],
+        "security": [{"webhookId": [], "webhookTimestamp": [], "webhookSignature": []}, {"llamaCloudSignature": []}],
         **raises(*CALLBACK, *STORAGE),
     }
 

@@ -93,10 +93,7 @@ def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any])
         component = error_codes.component_name(name, status, codes)
         schemas[component] = _error_schema(codes)
         media: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{component}"}}
-        response = {
-            "description": ", ".join(f"`{code}`" for code in codes),
-            "content": {"application/json": media},
-        }
+        response = {"description": ", ".join(f"`{code}`" for code in codes), "content": {"application/json": media}}
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE):
             response["headers"] = {"Retry-After": RETRY_AFTER}
         if status == HTTPStatus.UNAUTHORIZED and name != "llamaparse_webhook":

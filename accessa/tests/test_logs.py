@@ -215,11 +215,7 @@ def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, log_li
     events = Event.objects.filter(job_id=uploaded.job_id).values_list("correlation_id", flat=True)
     assert {*events} == {UUID(GIVEN)}
     ended = next(line for line in reversed(log_lines) if line.get("route") == "/upload")
-    assert (ended["request"], ended["correlation"], ended["job"]) == (
-        other,
-        GIVEN,
-        str(uploaded.job_id),
-    )
+    assert (ended["request"], ended["correlation"], ended["job"]) == (other, GIVEN, str(uploaded.job_id))
 
 
 @pytest.mark.django_db

@@ -172,12 +172,7 @@ def test_a_parse_ends_as_the_table_says_and_is_sold_once(
 
 
 def _ran(
-    kind: str,
-    site: str,
-    uploaded: Upload,
-    vendor: LlamaParseServer,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, site: str, uploaded: Upload, vendor: LlamaParseServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Ran:
     if site in DIED_AT:
         fault_matrix.die(claim_at_stage("job_validated"), DIED_AT[site], monkeypatch)

@@ -156,9 +156,7 @@ def test_it_reads_no_table_of_jobs_or_events_whole(client: Client) -> None:
     failing("embedding", "TEXT_REFUSED")
     collect_again()
 
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         page(client)
 
     statements = [query["sql"] for query in queries.captured_queries]

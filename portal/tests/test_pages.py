@@ -88,9 +88,7 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
     ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ana.upload(PDF)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         list_documents(ben.id)
 
     reads = [query["sql"] for query in queries if 'FROM "documents"' in query["sql"] or "upload_jobs" in query["sql"]]
