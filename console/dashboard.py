@@ -12,8 +12,9 @@ from console import dashboard_tables
 from console.charts import Chart, ChartPeriod, Series, format_duration, format_money
 from jobs.choices import STATUSES, Stage
 from jobs.cluster import live_clusters
-from metrics import gauges, queries, usage
-from metrics.queries import PERIODS
+from metrics import gauges, rollups, spend_and_storage
+from metrics.models import MeasurementRun
+from metrics.rollups import PERIODS
 
 PERMISSION = "metrics.view_metricrollup"
 LONG_DUE = 600.0  # seconds that a page of a sync may wait for a worker
@@ -41,18 +42,18 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
     if not request.user.has_perm(PERMISSION):
         return context
     shown = PERIODS.get(request.GET.get("period", ""), PERIODS["24h"])
-    period, ages = ChartPeriod(shown, queries.database_time()), queries.measurements()
-    measured = ages["standing"].snapshot if "standing" in ages else {}
+    period, runs = ChartPeriod(shown, rollups.database_time()), MeasurementRun.objects.in_bulk()
+    measured = runs["standing"].snapshot if "standing" in runs else {}
     dashboard = {
         "period": shown,
         "periods": list(PERIODS.values()),
-        "measured": bool(ages),
-        "since": queries.oldest_rollup(),
-        "ages": {name: format_duration(max(age.seconds, 0.0)) for name, age in ages.items()},
-        "is_stale": any(ages[name].seconds > STALE_SECONDS for name in ("moves", "standing") if name in ages),
+        "measured": bool(runs),
+        "since": rollups.oldest_rollup(),
+        "ages": {name: format_duration(max(run.age(period.now), 0.0)) for name, run in runs.items()},
+        "is_stale": any(runs[name].age(period.now) > STALE_SECONDS for name in ("moves", "standing") if name in runs),
         "facts": live_facts() + measured_facts(measured.get("standing", {})),
-        "charts": charts(period) if ages else [],
-        "tables": dashboard_tables.tables(period, measured) if ages else [],
+        "charts": charts(period) if runs else [],
+        "tables": dashboard_tables.tables(period, measured) if runs else [],
     }
     return {**context, "title": "Dashboard", "dashboard": dashboard}
 
@@ -85,27 +86,27 @@ def charts(period: ChartPeriod) -> list[Chart]:
 
 
 def jobs_by_status(period: ChartPeriod) -> Chart:
-    rollups = queries.series("status", period.period, period.now)
+    points = rollups.series("status", period.period, period.now)
     open_statuses = [name for name in STATUSES if name != "complete"]
     series = [
-        period.samples(name.replace("_", " "), rollups[name], lambda point: point.mean)
+        period.samples(name.replace("_", " "), points[name], lambda point: point.mean)
         for name in open_statuses
-        if any(point.total for point in rollups.get(name, {}).values())
+        if any(point.total for point in points.get(name, {}).values())
     ]
     about = "The mean of each interval, of jobs that are not complete."
     return Chart("status", "Jobs by status", period.labels, series, about=about)
 
 
 def jobs_ended(period: ChartPeriod) -> Chart:
-    rollups = queries.series("ended", period.period, period.now, label=2)
+    points = rollups.series("ended", period.period, period.now, label=2)
     names = {"done": "done", "failed": "failed", "let_go": "cancelled or superseded"}
-    series = [period.event_counts(name, rollups.get(outcome, {})) for outcome, name in names.items()]
+    series = [period.event_counts(name, points.get(outcome, {})) for outcome, name in names.items()]
     return Chart("throughput", "Jobs ended", period.labels, series, kind="stacked")
 
 
 def queue_lag(period: ChartPeriod) -> Chart:
     series = [
-        period.samples(name, queries.series(measure, period.period, period.now).get("", {}), lambda point: point.peak)
+        period.samples(name, rollups.series(measure, period.period, period.now).get("", {}), lambda point: point.peak)
         for measure, name in (("lag", "queue lag"), ("longest", "longest waiting"))
     ]
     about = "The highest of each interval: how long due work waited for a worker, and the age of the oldest open job."
@@ -116,13 +117,13 @@ def queue_lag(period: ChartPeriod) -> Chart:
 
 
 def jobs_by_kind(period: ChartPeriod) -> Chart:
-    rollups = queries.series("standing", period.period, period.now)
-    series = [period.samples(kind, rollups.get(kind, {}), lambda point: point.mean) for kind in KINDS]
+    points = rollups.series("standing", period.period, period.now)
+    series = [period.samples(kind, points.get(kind, {}), lambda point: point.mean) for kind in KINDS]
     return Chart("kinds", "Why jobs do not move", period.labels, series, about="The mean of each interval.")
 
 
 def stage_times(period: ChartPeriod) -> Chart:
-    times = queries.distributions("stage", period.period, period.now, label=2)
+    times = rollups.distributions("stage", period.period, period.now, label=2)
     stages = [stage.value for stage in Stage if stage.value in times]
     series = [
         Series(name, [times[stage].percentile(share) or 0.0 for stage in stages])
@@ -137,14 +138,14 @@ def stage_times(period: ChartPeriod) -> Chart:
 
 
 def retries_by_stage(period: ChartPeriod) -> Chart:
-    rollups = sorted(queries.series("retried", period.period, period.now).items())
-    series = [period.event_counts(stage.replace("_", " "), points) for stage, points in rollups]
+    points = sorted(rollups.series("retried", period.period, period.now).items())
+    series = [period.event_counts(stage.replace("_", " "), series) for stage, series in points]
     return Chart("retries", "Retries by stage", period.labels, series, kind="stacked")
 
 
 def spend_by_day(period: ChartPeriod) -> Chart:
     dollars: dict[tuple[str, str], float] = {}
-    for row in usage.spend_since(period.first_day):
+    for row in spend_and_storage.spend_since(period.first_day):
         dollars[row.day, row.vendor] = dollars.get((row.day, row.vendor), 0.0) + row.cents / 100
     days, vendors = sorted({day for day, _ in dollars}), sorted({vendor for _, vendor in dollars})
     series = [Series(vendor, [dollars.get((day, vendor), 0.0) for day in days]) for vendor in vendors]

@@ -10,9 +10,9 @@ from django.urls import reverse
 from console.charts import ChartPeriod, format_duration, format_money, format_size
 from jobs.choices import Stage
 from jobs.cluster import live_clusters
-from metrics import event_rollups, queries, usage
-from metrics.queries import EMPTY_DISTRIBUTION, Distribution, Point
-from metrics.usage import SpendTotal
+from metrics import event_rollups, gauges, rollups, spend_and_storage
+from metrics.rollups import EMPTY_DISTRIBUTION, Distribution, Point
+from metrics.spend_and_storage import SpendTotal
 
 MOST_ROWS = 10
 
@@ -44,8 +44,8 @@ def tables(period: ChartPeriod, measured: Mapping[str, Any]) -> list[Table]:
         work_done(period),
         vendors(period),
         connectors(period, measured.get("connectors", {}).get("sources", [])),
-        spend("vendor", usage.spend_by_vendor(period.first_day)),
-        spend("tenant", usage.spend_by_tenant(period.period)),
+        spend("vendor", spend_and_storage.spend_by_vendor(period.first_day)),
+        spend("tenant", spend_and_storage.spend_by_tenant(period.period)),
         storage(),
         clusters(),
     ]
@@ -57,7 +57,7 @@ def percentiles(times: Distribution) -> list[str]:
 
 
 def milestones(period: ChartPeriod) -> Table:
-    times = queries.distributions("time_to", period.period, period.now)
+    times = rollups.distributions("time_to", period.period, period.now)
     names = [name for name in ("parse", "chunk", "first_embedding", "complete") if name in times]
     rows = [[name.replace("_", " "), f"{times[name].count:,}", *percentiles(times[name])] for name in names]
     about = "From the declaration of a file; jobs that a person has retried are left out."
@@ -65,8 +65,8 @@ def milestones(period: ChartPeriod) -> Table:
 
 
 def stage_waits(period: ChartPeriod) -> Table:
-    queued = queries.distributions("queue", period.period, period.now, label=2)
-    parked = queries.distributions("parked", period.period, period.now, label=2)
+    queued = rollups.distributions("queue", period.period, period.now, label=2)
+    parked = rollups.distributions("parked", period.period, period.now, label=2)
     rows = [
         [
             stage.value.replace("_", " "),
@@ -81,8 +81,8 @@ def stage_waits(period: ChartPeriod) -> Table:
 
 
 def errors(period: ChartPeriod) -> Table:
-    failed = {key: point.count for key, point in queries.totals("failed", period.period, period.now).items()}
-    retried = {key: point.count for key, point in queries.totals("retried", period.period, period.now).items()}
+    failed = {key: point.count for key, point in rollups.totals("failed", period.period, period.now).items()}
+    retried = {key: point.count for key, point in rollups.totals("retried", period.period, period.now).items()}
     keys = sorted(failed.keys() | retried.keys(), key=lambda key: (-failed.get(key, 0), key))
     rows = [
         [job_list_link(*key), key[0].replace("_", " "), f"{failed.get(key, 0):,}", f"{retried.get(key, 0):,}"]
@@ -111,10 +111,10 @@ def dead_letters(groups: Sequence[Mapping[str, Any]]) -> Table:
 
 def work_done(period: ChartPeriod) -> Table:
     def points(measure: str) -> list[Point]:
-        return list(queries.totals(measure, period.period, period.now).values())
+        return list(rollups.totals(measure, period.period, period.now).values())
 
     ended, retried = (sum(point.count for point in points(measure)) for measure in ("ended", "reprocessed"))
-    probes = queries.distributions("probe", period.period, period.now, label=None).get("", EMPTY_DISTRIBUTION)
+    probes = rollups.distributions("probe", period.period, period.now, label=None).get("", EMPTY_DISTRIBUTION)
     rows = [
         ["Jobs ended", f"{ended:,}"],
         ["Of them with retries", f"{retried:,} ({retried / ended:.1%})" if ended else "0"],
@@ -130,11 +130,11 @@ def work_done(period: ChartPeriod) -> Table:
 
 def vendors(period: ChartPeriod) -> Table:
     states: dict[str, set[str]] = {}
-    for breaker in usage.breaker_states():
+    for breaker in gauges.breaker_states():
         states.setdefault(breaker.vendor, set()).add(breaker.state)
-    times = queries.distributions("vendor", period.period, period.now)
+    times = rollups.distributions("vendor", period.period, period.now)
     failures: dict[str, int] = {}
-    for (vendor, _, outcome), point in queries.totals("vendor", period.period, period.now).items():
+    for (vendor, _, outcome), point in rollups.totals("vendor", period.period, period.now).items():
         failures[vendor] = failures.get(vendor, 0) + (point.count if outcome != "ok" else 0)
     rows = [
         [
@@ -152,8 +152,8 @@ def vendors(period: ChartPeriod) -> Table:
 
 def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> Table:
     """Return sources now, and the syncs and records of the period, by provider."""
-    ended = queries.totals(event_rollups.SYNC, period.period, period.now)
-    records = queries.totals(event_rollups.RECORDS, period.period, period.now)
+    ended = rollups.totals(event_rollups.SYNC, period.period, period.now)
+    records = rollups.totals(event_rollups.RECORDS, period.period, period.now)
     sources = {(provider, status): count for provider, status, count in counted}
     rows = []
     for provider in sorted({key[0] for key in (*sources, *ended)}):
@@ -184,7 +184,7 @@ def spend(by: str, totals: Sequence[SpendTotal]) -> Table:
 
 
 def storage() -> Table:
-    rows = [[*labels, format_size(count)] for labels, count in usage.stored_by_tenant(MOST_ROWS)]
+    rows = [[*labels, format_size(count)] for labels, count in spend_and_storage.stored_by_tenant(MOST_ROWS)]
     empty = "When it was last counted, nothing was stored."
     return Table("storage", "Storage by tenant and type", ["Tenant", "Type", "Size"], rows, empty=empty)
 

@@ -1,5 +1,6 @@
-"""Gauges: jobs by status and by the reason that they do not move, the connectors' queue, the statute consumers."""
+"""Gauges: jobs by status and reason for waiting, connector queue, statute consumers, vendors' breakers and pauses."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -65,6 +66,11 @@ STALL = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(updated_at)), 0)::float8
 FROM law_versions WHERE status IN ('processing', 'normalized')"""
 SILENCE = "SELECT extract(epoch FROM clock_timestamp() - max(seen_at))::float8 FROM sqs_consumers"
+BREAKERS = """
+SELECT split_part(key, ':', 1), split_part(key, '/', 2), state, faults FROM vendor_breakers ORDER BY 1, 2"""
+PAUSES = """
+SELECT split_part(key, ':', 1), coalesce(pause_reason, ''), max(extract(epoch FROM paused_until - clock_timestamp()))
+FROM vendor_rate_limits WHERE paused_until > clock_timestamp() GROUP BY 1, 2"""
 
 
 class ConnectorQueue(NamedTuple):
@@ -79,12 +85,11 @@ class ConnectorQueue(NamedTuple):
     due: float
 
 
-class ConsumerMessages(NamedTuple):
-    """The number of a consumer's messages with one outcome, since it started."""
-
-    consumer: str
-    outcome: str
-    messages: int
+class BreakerState(NamedTuple):
+    vendor: str
+    part: str
+    state: str
+    faults: int
 
 
 def _rows(sql: str) -> list[Any]:
@@ -123,12 +128,10 @@ def statute_consumers() -> dict[str, int]:
     return counts
 
 
-def statute_messages() -> list[ConsumerMessages]:
-    """Return the counts of each consumer of the last hour: each starts at 0, as a process' own counters do."""
+def statute_messages() -> list[tuple[str, str, int]]:
+    """Return the counts of each consumer by outcome: each starts at 0, as a process' own counters do."""
     rows = Consumer.objects.order_by("name").values_list("name", *CONSUMER_OUTCOMES)
-    return [
-        ConsumerMessages(name, *pair) for name, *counts in rows for pair in zip(CONSUMER_OUTCOMES, counts, strict=True)
-    ]
+    return [(name, *pair) for name, *counts in rows for pair in zip(CONSUMER_OUTCOMES, counts, strict=True)]
 
 
 def consumer_silence() -> float | None:
@@ -140,6 +143,21 @@ def consumer_silence() -> float | None:
 def statute_stall() -> float:
     """Return the seconds since the last change of the version in processing that has not changed for longest."""
     return float(_number(STALL))
+
+
+def breaker_states() -> list[BreakerState]:
+    """Return the state of each vendor's breakers; of several keys the worst."""
+    order = ("closed", "half-open", "open")
+    worst: dict[tuple[str, str], BreakerState] = {}
+    for row in map(BreakerState._make, _rows(BREAKERS)):
+        other = worst.get((row.vendor, row.part))
+        if other is None or order.index(row.state) > order.index(other.state):
+            worst[row.vendor, row.part] = row
+    return list(worst.values())
+
+
+def vendor_pauses() -> list[tuple[Sequence[str], float]]:
+    return [([vendor, reason], float(seconds)) for vendor, reason, seconds in _rows(PAUSES)]
 
 
 def collect_gauges() -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Metric tables: rollups of counters and gauges, measurement runs, daily spend and storage by tenant."""
 
+from datetime import datetime
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -67,6 +69,10 @@ class MeasurementRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def age(self, now: datetime) -> float:
+        """Return its age in seconds; that of moves is the age of the last event that was counted."""
+        return (now - (self.counted_until or self.measured_at)).total_seconds()
 
 
 class DailySpend(models.Model):

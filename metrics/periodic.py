@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from jobs.advisory_locks import try_lock_transaction
 from jobs.cluster import maintenance
 from jobs.safe_errors import safe_error_name
-from metrics import event_rollups, gauges, rollups, usage
+from metrics import event_rollups, gauges, rollups, spend_and_storage
 from metrics.models import MeasurementRun
 
 log = logging.getLogger("accessa.metrics")
@@ -37,13 +37,17 @@ def start_collection() -> None:
 
 def collect_metrics() -> None:
     """Make the measurements that are due, unless another cluster makes them. One that fails stops no other."""
-    measurements = {STANDING: _measure_gauges, SPENDING: usage.update_daily_spend, STORAGE: _measure_storage}
-    tasks: dict[MeasurementRun.Name, Callable[[], object]] = {MOVES: _count_moves}
-    for name, measure in measurements.items():
-        tasks[name] = partial(_exclusively, partial(_measure_if_due, name, measure))
-    for name, task in tasks.items():
+    measurements = {
+        STANDING: _measure_gauges,
+        SPENDING: spend_and_storage.update_daily_spend,
+        STORAGE: _measure_storage,
+    }
+    for name in MeasurementRun.Name:
         try:
-            task()
+            if name == MOVES:
+                _count_moves()
+            else:
+                _exclusively(partial(_measure_if_due, name, measurements[name]))
         except (DatabaseError, InterfaceError) as error:
             log.warning("Measuring broke off, of %s: %s", name, safe_error_name(error))
             connection.close_if_unusable_or_obsolete()
@@ -115,7 +119,7 @@ def _measure_gauges(now: datetime, last: MeasurementRun | None) -> dict[str, Any
 
 def _measure_storage(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
     rollups.delete_expired(now)
-    return usage.update_storage_usage(now)
+    return spend_and_storage.update_storage_usage(now)
 
 
 def _save_run(fields: Sequence[str] = RUN_FIELDS, **columns: Any) -> None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from itertools import accumulate, groupby
 from operator import attrgetter
@@ -14,10 +15,9 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from jobs.cluster import live_clusters
-from metrics import gauges, queries, usage
-from metrics.models import MetricRollup, Resolution
-from metrics.queries import PERIODS
-from metrics.rollups import BOUNDS
+from metrics import gauges, rollups, spend_and_storage
+from metrics.models import MeasurementRun, MetricRollup, Resolution
+from metrics.rollups import BOUNDS, PERIODS
 
 _SAFE = re.compile(r"[A-Za-z0-9_@.:+-]{0,80}")
 
@@ -50,14 +50,14 @@ class Collector:
     """Reads everything at each scrape; the metrics cover all workers, whichever process answers."""
 
     def collect(self) -> Iterator[Metric]:
-        measurements = queries.measurements()
-        snapshot = measurements["standing"].snapshot if "standing" in measurements else {}
+        runs, now = MeasurementRun.objects.in_bulk(), rollups.database_time()
+        snapshot = runs["standing"].snapshot if "standing" in runs else {}
         yield from _rollups()
-        yield from _measured_jobs(measurements, snapshot)
-        yield from _live_jobs()
+        yield from _measured_jobs(runs, now, snapshot)
+        yield from _live_jobs(now)
         yield from _connectors(snapshot.get("connectors", {}))
         yield from _statutes(snapshot.get("statutes", {}))
-        yield from _vendors()
+        yield from _vendors(now)
         yield from _storage()
 
 
@@ -92,7 +92,7 @@ def _rollups() -> Iterator[Metric]:
         yield family
 
 
-def _measured_jobs(measurements: Mapping[str, queries.Measurement], snapshot: Mapping[str, Any]) -> Iterator[Metric]:
+def _measured_jobs(runs: Mapping[str, MeasurementRun], now: datetime, snapshot: Mapping[str, Any]) -> Iterator[Metric]:
     dead = snapshot.get("dead", [])
     yield gauge("jobs", "Jobs by status, as last measured.", ["status"], _by_label(snapshot.get("status", {})))
     text = "Jobs by why they do not move: queued, starved, waiting, retrying, working, dead; as last measured."
@@ -102,9 +102,9 @@ def _measured_jobs(measurements: Mapping[str, queries.Measurement], snapshot: Ma
     oldest = max((float(group["oldest"]) for group in dead), default=0.0)
     yield gauge("dead_letters_oldest_seconds", "Age of the oldest dead letter, as last measured.", [], [([], oldest)])
     text = "Age of each kind of measurement; of moves, the time up to which events have been counted."
-    ages = {name: measurement.seconds for name, measurement in measurements.items()}
+    ages = {name: run.age(now) for name, run in runs.items()}
     yield gauge("measurement_age_seconds", text, ["measurement"], _by_label(ages))
-    durations = {name: measurement.duration for name, measurement in measurements.items()}
+    durations = {name: run.seconds for name, run in runs.items()}
     yield gauge("measurement_seconds", "Time that the last measurement took.", ["measurement"], _by_label(durations))
 
 
@@ -112,10 +112,10 @@ def _by_label(numbers: Mapping[str, float]) -> Rows:
     return [([label], number) for label, number in numbers.items()]
 
 
-def _live_jobs() -> Iterator[Metric]:
+def _live_jobs(now: datetime) -> Iterator[Metric]:
     workers, busy = live_clusters.count_workers(), gauges.jobs_working()
-    probes = queries.distributions("probe", PERIODS["24h"], queries.database_time(), label=None)
-    probe_p95 = probes.get("", queries.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
+    probes = rollups.distributions("probe", PERIODS["24h"], now, label=None)
+    probe_p95 = probes.get("", rollups.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
     for name, number, text in (
         ("queue_lag_seconds", gauges.queue_lag(),
          "For how long the work that a free worker could take has been due, in the worst user's case; now."),
@@ -153,8 +153,8 @@ def _statutes(snapshot: Mapping[str, Any]) -> Iterator[Metric]:
     yield gauge("statutes_consumer_silence_seconds", text, [], [] if silence is None else [([], silence)])
     text = "Messages of each consumer since it started, each delivery counted: received, ended well, failed."
     family = CounterMetricFamily("accessa_statutes_messages", text, labels=["consumer", "outcome"])
-    for row in gauges.statute_messages():
-        family.add_metric([safe_label(row.consumer), row.outcome], row.messages)
+    for consumer, outcome, messages in gauges.statute_messages():
+        family.add_metric([safe_label(consumer), outcome], messages)
     yield family
     text = "Time since the last change of the version in processing that has not changed for longest; now."
     yield gauge("statutes_still_seconds", text, [], [([], gauges.statute_stall())])
@@ -163,14 +163,14 @@ def _statutes(snapshot: Mapping[str, Any]) -> Iterator[Metric]:
         yield gauge(f"statutes_{name}", text, ["status"], _by_label(snapshot.get(name, {})))
 
 
-def _vendors() -> Iterator[Metric]:
+def _vendors(now: datetime) -> Iterator[Metric]:
     text = "Whether a vendor's breaker holds calls back: 1 open, 0.5 while one call probes it, 0 closed."
     level = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
-    breakers = [([breaker.vendor, breaker.part], level[breaker.state]) for breaker in usage.breaker_states()]
+    breakers = [([breaker.vendor, breaker.part], level[breaker.state]) for breaker in gauges.breaker_states()]
     yield gauge("vendor_breaker", text, ["vendor", "part"], breakers)
     text = "Seconds for which a vendor's calls are paused, by reason."
-    yield gauge("vendor_pause_seconds", text, ["vendor", "reason"], usage.vendor_pauses())
-    spend = usage.recent_spend(queries.database_time().date())
+    yield gauge("vendor_pause_seconds", text, ["vendor", "reason"], gauges.vendor_pauses())
+    spend = spend_and_storage.recent_spend(now.date())
     for name, field, text in (
         ("spend_cents", "cents", "Spent, unsettled calls included, in cents of a UTC day."),
         ("spend_retry_cents", "retry_cents", "Spent in retries of a stage."),
@@ -188,8 +188,8 @@ def _vendors() -> Iterator[Metric]:
 
 def _storage() -> Iterator[Metric]:
     text = "Bytes of stored documents: the largest twenty tenants by id, all others together."
-    yield gauge("stored_bytes", text, ["tenant", "type"], usage.stored_by_tenant(20))
-    by_type = usage.stored_by_type()
+    yield gauge("stored_bytes", text, ["tenant", "type"], spend_and_storage.stored_by_tenant(20))
+    by_type = spend_and_storage.stored_by_type()
     yield gauge("stored_documents", "Stored documents by type.", ["type"], [([t], n) for t, n, _ in by_type])
     yield gauge("stored_pages", "Pages of stored documents by type.", ["type"], [([t], n) for t, _, n in by_type])
     with connection.cursor() as cursor:

@@ -1,20 +1,20 @@
 """Demo scenario: three sample statutes through the queue three times, to artifacts in a bucket and cited answers."""
 
+import json
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import QuerySet
 
-from accessa.demo.fakes import FakeAws, run_fake_aws
-from accessa.demo.scenario import Demo, DemoFailed, Scenario
-from documents.cli_progress import JobStatus, follow_jobs
+from accessa.demo.fake_vendors import FakeAws, run_fake_aws
+from accessa.demo.scenarios import Demo, DemoFailed, Scenario
+from documents.cli_progress import JobStatus
 from embeddings.search.query_parser import TEXT
 from embeddings.search.snippets import strip_marks
 from jobs.models import UploadJob
@@ -87,8 +87,7 @@ class StatuteScenario(Scenario):
         rounds = Rounds(demo, aws)
         rounds.run("sent by force" if existing else "sent", expected=SAMPLE_LAWS, forced=existing)
         first = aws.list_objects()
-        missing = {keys.manifest(law_id) for law_id in LAW_IDS} - {stored.key for stored in first}
-        if missing:
+        if missing := {keys.manifest(law_id) for law_id in LAW_IDS} - first.keys():
             raise DemoFailed(f"There is no {', '.join(sorted(missing))}.")
         rounds.run("sent again")
         rounds.run("sent again by force", expected=SAMPLE_LAWS, forced=LAW_IDS)
@@ -128,7 +127,16 @@ class Rounds:
         """
         began, jobs, sold = time.monotonic(), _job_times(), self.aws.titan_ledger()["sold"]
         for law in SAMPLE_LAWS:
-            self.aws.send_message(self._message(law, force=law.law_id in forced))
+            message = {  # spec 004 §3.4
+                "document_id": law.law_id,
+                "s3_raw_key": law.key,
+                "uploader_id": "demo",
+                "ingest_timestamp": self.sent_at.isoformat(),
+                "priority": "normal",
+                "version": VERSION,
+                "force_reprocess": law.law_id in forced,
+            }
+            self.aws.sqs.send_message(QueueUrl=self.aws.queue_url, MessageBody=json.dumps(message))
         states = self._follow(expected, jobs) if expected else {}
         # A message is deleted once its job has ended, by the consumer that holds it.
         queue = self.aws.queue_url
@@ -141,32 +149,17 @@ class Rounds:
         cost = f"{count} jobs, {vectors} vectors bought, {time.monotonic() - began:.1f} s"
         self.demo.console.print(f"Three messages {name}: {cost}", highlight=False)
 
-    def _message(self, law: Sample, *, force: bool) -> dict[str, Any]:
-        """Return the message of spec 004 §3.4."""
-        return {
-            "document_id": law.law_id,
-            "s3_raw_key": law.key,
-            "uploader_id": "demo",
-            "ingest_timestamp": self.sent_at.isoformat(),
-            "priority": "normal",
-            "version": VERSION,
-            "force_reprocess": force,
-        }
-
     def _follow(self, laws: tuple[Sample, ...], before: dict[UUID, datetime]) -> dict[UUID, str]:
         """Draw the jobs that have changed since ``before`` until each has ended; return states by document."""
         current = {each: law.document_id for law in SAMPLE_LAWS for each in law.document_ids}
 
-        def poll() -> Iterator[JobStatus]:
-            self.demo.tick()
+        def statuses() -> Iterator[JobStatus]:
             for job in _sample_jobs():
                 if before.get(job.pk) != job.updated_at:
                     failure = (job.last_error or {}).get("code") if job.state == "deadletter" else None
                     yield JobStatus(current[job.document_id], str(job.stage), str(job.state), job.total_pct, failure)
 
-        names = {law.document_id: law.file.name for law in laws}
-        seconds = max(0.0, self.demo.deadline - time.monotonic())
-        jobs = follow_jobs(names, poll, self.demo.console, seconds=seconds)
+        jobs = self.demo.follow_jobs({law.document_id: law.file.name for law in laws}, statuses)
         return {document_id: job.state for document_id, job in jobs.items()}
 
 

@@ -17,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 
 from accessa.checks.rules import is_allowed, is_local
-from accessa.demo.client import upload_headers
+from accessa.demo.api_client import upload_headers
 from accessa.doctor.file_store import forge_signature, is_api_url
 from accessa.doctor.http import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, skipped, warning

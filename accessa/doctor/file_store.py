@@ -16,7 +16,7 @@ from django.core.files.storage import storages
 
 from accessa.checks import s3_errors
 from accessa.checks.deployment import PRIVATE, PROBE_FOLDER
-from accessa.demo.client import upload_headers
+from accessa.demo.api_client import upload_headers
 from accessa.doctor.http import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage import MIME, Bucket, LocalSignedStorage

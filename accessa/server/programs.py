@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
+from django.core.management import call_command
+from django.db import connection, connections
 
 from accessa.server import pidfile
 from accessa.server.supervisor import Program
@@ -74,6 +77,23 @@ def programs(address: Address) -> list[Program]:
         consume = [sys.executable, "manage.py", "consume_sqs"]
         running.append(Program("the statutes' consumer", consume, REPOSITORY, environment))
     return running
+
+
+@contextmanager
+def migrated_database() -> Iterator[None]:
+    """Start the embedded PostgreSQL, if the database is that one, and migrate. Stop it after the block."""
+    server = getattr(connection, "server", None)
+    started = server.ensure_running() if server else False
+    try:
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+        connections.close_all()
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):  # an impatient second one must not leave PostgreSQL behind
+            signal.signal(number, signal.SIG_IGN)
+        connections.close_all()
+        if server and started:
+            server.stop()
 
 
 @contextmanager

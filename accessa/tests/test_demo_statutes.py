@@ -11,9 +11,9 @@ from django.conf import settings as used
 from pytest_django import Settings
 from rich.console import Console
 
-from accessa.demo.client import ApiClient
-from accessa.demo.fakes import FakeAws, run_fake_aws, use_fake_aws
-from accessa.demo.scenario import Demo, DemoFailed
+from accessa.demo.api_client import ApiClient
+from accessa.demo.fake_vendors import FakeAws, run_fake_aws, use_fake_aws
+from accessa.demo.scenarios import Demo, DemoFailed
 from accessa.demo.statutes import LAW_IDS, SAMPLE_LAWS, Rounds, StatuteScenario
 from accessa.management.commands import demo
 from accessa.server.programs import Address, programs
@@ -95,7 +95,7 @@ def test_a_killed_consumer_is_restarted_and_buys_nothing_twice(
         supervisor.stop()
 
     assert reports == ["the statutes' consumer ended (killed by SIGKILL); starting again in 0.5 s"]
-    assert sum(stored.key.endswith(ARTIFACTS) for stored in first) == 9
+    assert sum(key.endswith(ARTIFACTS) for key in first) == 9
     assert (aws.list_objects(), aws.titan_ledger()["sold"], aws.titan_ledger()["repeated"]) == (first, bought, 0)
     assert bought == sum(Law.objects.values_list("chunk_count", flat=True)) > 3
     assert aws.count_messages(aws.queue_url) + aws.count_messages(aws.dead_letter_url) == 0

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
 
-from accessa.management.commands import serve
 from accessa.server import pidfile
 from accessa.server import programs as serving
 from accessa.server.programs import Address, programs
@@ -40,7 +40,10 @@ def test_a_port_in_use_is_named_and_exits_2() -> None:
 
 
 def test_a_second_serve_is_told_of_the_first() -> None:
-    with pidfile.lock_pidfile(serve.PIDFILE), pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal:
+    with (
+        pidfile.lock_pidfile(settings.VAR / serving.PIDFILE),
+        pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal,
+    ):
         call_command("serve")
 
     assert refusal.value.returncode == 2

@@ -215,7 +215,8 @@ def test_expired_rollups_are_deleted_and_days_stay(noon: datetime) -> None:
     [([], 0.5, None), ([0.2] * 10, 0.5, 0.15), ([1.0, 1.0, 1.0, 50.0], 0.99, 49.2), ([90_000.0], 0.95, None)],
 )
 def test_a_percentile_lies_in_its_bucket(seconds: list[float], share: float, expected: float | None) -> None:
-    estimate = rollups.percentile(rollups.bucket_counts(seconds), share, peak=max(seconds, default=0.0))
+    counts, peak = rollups.bucket_counts(seconds), max(seconds, default=0.0)
+    estimate = rollups.Distribution(len(seconds), sum(seconds), peak, counts).percentile(share)
 
     if expected is None and seconds:
         assert estimate is not None

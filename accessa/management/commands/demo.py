@@ -14,23 +14,22 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection, connections
+from django.db import connections
 from rich.console import Console
 
-from accessa.demo.client import ApiClient
-from accessa.demo.connectors import ConnectorScenario
-from accessa.demo.documents import QUESTIONS, SAMPLES, DocumentScenario, VendorScenario
-from accessa.demo.scenario import Demo, Scenario
+from accessa.demo.api_client import ApiClient
+from accessa.demo.scenarios import ConnectorScenario, Demo, DocumentScenario, Scenario, VendorScenario
 from accessa.demo.statutes import StatuteScenario
-from accessa.server.programs import Address, programs
+from accessa.server.programs import Address, migrated_database, programs
 from accessa.server.supervisor import Supervisor
 from accounts import api_tokens
 from accounts.models import ApiToken, User
 
 # Two tenants: each stays with the model of its first document.
 EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
+SAMPLES = settings.BASE_DIR / "samples"
+QUESTIONS = ("What does the plan cover?", "What do I pay for a visit?", "How do I appeal a decision?")  # of your files
 START_SECONDS = 60.0
 WIDTH = 120  # of output to no terminal: a job's line is longer than the default of 80
 
@@ -56,8 +55,7 @@ class Command(BaseCommand):
         if missing:
             raise CommandError(f"There is no file {', '.join(missing)}.")
         console = Console(file=cast(IO[str], self.stdout), width=None if self.stdout.isatty() else WIDTH)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+        with socket.create_server(("127.0.0.1", 0)) as probe:
             address = Address("127.0.0.1", probe.getsockname()[1])
         email = WITH_VENDORS if options["vendors"] == "fake" else EMAIL
         scenarios = _scenarios(files, address, email, **options)
@@ -72,7 +70,11 @@ class Command(BaseCommand):
                 demo.deadline = time.monotonic() + seconds
                 scenario.run(demo)
             console.print("\nmanage.py doctor, on what has just run:", markup=False)
-            if not run_doctor(console, address):
+            environment = {**os.environ, "PUBLIC_URL": address.url}
+            command = [sys.executable, "manage.py", "doctor"]
+            doctor = subprocess.run(command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, text=True)
+            console.print(doctor.stdout, markup=False, highlight=False, soft_wrap=True)
+            if doctor.returncode:
                 demo.failures.append("The doctor has found something.")
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
@@ -114,32 +116,23 @@ def run_programs(console: Console, address: Address, scenarios: list[Scenario]) 
     os.environ.setdefault("GUNICORN_CMD_ARGS", "--log-level warning")
     os.environ["PUBLIC_URL"] = ""  # signed URLs must lead back to the API that is started here
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    server = getattr(connection, "server", None)
-    started = server.ensure_running() if server else False
     supervisor = Supervisor(programs(address), report=console.print)
-    try:
-        call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
+    with migrated_database():
         for scenario in scenarios:
             scenario.check_database()
         connections.close_all()
-        _wait_for_api(supervisor, address)
-        console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.")
-        console.print("The consumer of the queue is up.\n" if settings.SQS_QUEUE_URL else "")
-        yield supervisor
-    finally:
-        supervisor.stop()
-        connections.close_all()
-        if server and started:
-            server.stop()
-
-
-def _wait_for_api(supervisor: Supervisor, address: Address) -> None:
-    for _ in range(int(START_SECONDS / 0.1)):
-        supervisor.tick()
-        if address.answers():
-            return
-        time.sleep(0.1)
-    raise CommandError(f"The API did not answer within {START_SECONDS:.0f} s.")
+        try:
+            until = time.monotonic() + START_SECONDS
+            while not address.answers():
+                if time.monotonic() > until:
+                    raise CommandError(f"The API did not answer within {START_SECONDS:.0f} s.")
+                supervisor.tick()
+                time.sleep(0.1)
+            console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.")
+            console.print("The consumer of the queue is up.\n" if settings.SQS_QUEUE_URL else "")
+            yield supervisor
+        finally:
+            supervisor.stop()
 
 
 @contextmanager
@@ -152,13 +145,3 @@ def demo_client(address: Address, email: str) -> Iterator[ApiClient]:
         yield client
     finally:
         ApiToken.objects.filter(user=user, name="demo").delete()
-
-
-def run_doctor(console: Console, address: Address) -> bool:
-    """Print doctor's report on the running API and workers; return whether it passed."""
-    command = [sys.executable, "manage.py", "doctor"]
-    doctor = subprocess.run(
-        command, cwd=settings.BASE_DIR, env={**os.environ, "PUBLIC_URL": address.url}, stdout=subprocess.PIPE, text=True
-    )
-    console.print(doctor.stdout, markup=False, highlight=False, soft_wrap=True)
-    return doctor.returncode == 0

@@ -7,18 +7,14 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError
 
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 from accessa.server import pidfile
-from accessa.server.programs import PIDFILE as PIDFILE_NAME
-from accessa.server.programs import Address, programs, publish_address
+from accessa.server.programs import PIDFILE, Address, migrated_database, programs, publish_address
 from accessa.server.supervisor import Supervisor
-
-PIDFILE = settings.VAR / PIDFILE_NAME
 
 
 class Command(BaseCommand):
@@ -32,7 +28,7 @@ class Command(BaseCommand):
 
     def handle(self, *, bind: str, stop: bool, **options: Any) -> None:
         if stop:
-            served = pidfile.stop_process(PIDFILE, timeout=45)
+            served = pidfile.stop_process(settings.VAR / PIDFILE, timeout=45)
             stopped = EmbeddedServer(settings.VAR / "postgres").stop()
             self._say("Accessa has stopped." if served or stopped else "Accessa was not running.")
             return
@@ -41,7 +37,7 @@ class Command(BaseCommand):
         except ValueError:
             raise CommandError(f"--bind wants host:port, not {bind!r}.", returncode=2) from None
         try:
-            with pidfile.lock_pidfile(PIDFILE):
+            with pidfile.lock_pidfile(settings.VAR / PIDFILE):
                 self._serve(address)
         except pidfile.AlreadyRunning as error:
             message = f"Accessa is being served by process {error}. `make stop` ends it."
@@ -54,29 +50,15 @@ class Command(BaseCommand):
             message = f"{address.bind} is in use. Free it, or choose another: make serve PORT=8001"
             raise CommandError(message, returncode=2)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until the supervisor takes over
-        server = getattr(connection, "server", None)
-        started = server.ensure_running() if server else False
         try:
-            self._migrate()
-            with publish_address(settings.VAR, address):
+            with migrated_database(), publish_address(settings.VAR, address):
                 Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):  # an impatient second one must not leave PostgreSQL behind
-                signal.signal(number, signal.SIG_IGN)
-            connections.close_all()
-            if server and started:
-                server.stop()
-        self._say("Accessa has stopped.")
-
-    def _migrate(self) -> None:
-        try:
-            call_command("migrate", interactive=False, verbosity=0, skip_checks=False)
         except (CommandError, DatabaseError):
             self._say("It does not start; manage.py doctor says what to do.")
             raise
-        connections.close_all()
+        self._say("Accessa has stopped.")
 
     def _announce(self, address: Address) -> bool:
         if not address.answers():

@@ -10,11 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, generate_latest
 
-from metrics import periodic, usage
-from metrics import queries as reading
+from metrics import periodic, rollups, spend_and_storage
 from metrics.models import DailySpend, MeasurementRun
 from metrics.prometheus_collector import Collector
-from metrics.queries import PERIODS
+from metrics.rollups import PERIODS
 from metrics.tests.event_histories import collect_again, database_time
 from vendors import ledger
 from vendors.models import Purchase
@@ -45,7 +44,7 @@ def test_a_first_run_counts_the_last_thirty_days() -> None:
     periodic.collect_metrics()
 
     assert set(days()) == {0, 1, 7, 29}
-    assert sum(row.cents for row in usage.spend_since(database_time().date() - timedelta(days=30))) == 8
+    assert sum(row.cents for row in spend_and_storage.spend_since(database_time().date() - timedelta(days=30))) == 8
 
 
 def test_purchases_before_a_downtime_are_counted() -> None:
@@ -56,7 +55,7 @@ def test_purchases_before_a_downtime_are_counted() -> None:
     periodic.collect_metrics()
 
     assert days() == {5: 3, 4: 4}
-    assert [row.cents for row in usage.spend_by_vendor(database_time().date() - timedelta(days=7))] == [7]
+    assert [row.cents for row in spend_and_storage.spend_by_vendor(database_time().date() - timedelta(days=7))] == [7]
 
 
 def test_purchases_voided_during_a_downtime_are_not_counted() -> None:
@@ -72,7 +71,7 @@ def test_purchases_voided_during_a_downtime_are_not_counted() -> None:
 
 
 def test_a_long_count_continues_in_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "UPDATE_SECONDS", -1.0)
+    monkeypatch.setattr(spend_and_storage, "UPDATE_SECONDS", -1.0)
     for ago in (30, 29, 0):
         reserve(ago, "2")
 
@@ -83,7 +82,7 @@ def test_a_long_count_continues_in_the_next_run(monkeypatch: pytest.MonkeyPatch)
 
     assert set(days()) == {30, 29, 0}
     assert MeasurementRun.objects.get(pk=periodic.SPENDING).snapshot["next"] is None
-    assert len(usage.spend_since(database_time().date() - timedelta(days=30))) == 3
+    assert len(spend_and_storage.spend_since(database_time().date() - timedelta(days=30))) == 3
 
 
 def test_the_largest_spenders_and_tenants_are_named() -> None:
@@ -94,10 +93,10 @@ def test_the_largest_spenders_and_tenants_are_named() -> None:
 
     collect_again()
 
-    week = usage.spend_by_tenant(PERIODS["7d"])
+    week = spend_and_storage.spend_by_tenant(PERIODS["7d"])
     assert [each.name for each in week[:2]] == [str(tenants[24]), str(tenants[23])]
     assert len(week) == 20
-    assert [each.name for each in usage.spend_by_tenant(PERIODS["24h"])] == [str(tenants[0])]
+    assert [each.name for each in spend_and_storage.spend_by_tenant(PERIODS["24h"])] == [str(tenants[0])]
 
 
 def test_pages_and_scrapes_read_no_rows_of_tenants() -> None:
@@ -108,9 +107,9 @@ def test_pages_and_scrapes_read_no_rows_of_tenants() -> None:
 
     with CaptureQueriesContext(connection) as queries:
         generate_latest(registry)
-        usage.spend_by_tenant(PERIODS["30d"])
-        usage.spend_by_vendor(datetime(2026, 1, 1, tzinfo=UTC).date())
-        usage.stored_by_tenant(10)
+        spend_and_storage.spend_by_tenant(PERIODS["30d"])
+        spend_and_storage.spend_by_vendor(datetime(2026, 1, 1, tzinfo=UTC).date())
+        spend_and_storage.stored_by_tenant(10)
 
     assert not [
         query["sql"] for query in queries if "daily_spends" in query["sql"] or '"storage_usage"' in query["sql"]
@@ -120,5 +119,5 @@ def test_pages_and_scrapes_read_no_rows_of_tenants() -> None:
 def test_a_label_of_none_is_all_together() -> None:
     periodic.collect_metrics()
 
-    assert reading.series("status", PERIODS["1h"], database_time(), label=None).keys() == {""}
-    assert len(reading.series("status", PERIODS["1h"], database_time())) > 1
+    assert rollups.series("status", PERIODS["1h"], database_time(), label=None).keys() == {""}
+    assert len(rollups.series("status", PERIODS["1h"], database_time())) > 1

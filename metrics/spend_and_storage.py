@@ -1,4 +1,4 @@
-"""Spend and storage by tenant, summed up by the periodic task, and the state of the vendors' breakers.
+"""Spend and storage by tenant, summed up by the periodic task.
 
 A page or a scrape reads the sums that the last run kept, never a row for each tenant.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 
 from metrics.models import MeasurementRun
-from metrics.queries import PERIODS, Period
+from metrics.rollups import PERIODS, Period
 
 DAYS_SHOWN = 30  # as far back as any page looks; a first run counts them all
 UPDATE_SECONDS = 5.0  # of one run; the next continues
@@ -67,19 +67,6 @@ WITH largest AS (
 SELECT coalesce(l.user_id::text, ''), s.mime, sum(s.bytes)::bigint, sum(s.documents)::bigint, sum(s.pages)::bigint
 FROM storage_usage s LEFT JOIN largest l USING (user_id)
 GROUP BY l.user_id, l.size, s.mime ORDER BY l.size DESC NULLS LAST, l.user_id, s.mime"""
-
-BREAKERS = """
-SELECT split_part(key, ':', 1), split_part(key, '/', 2), state, faults FROM vendor_breakers ORDER BY 1, 2"""
-PAUSES = """
-SELECT split_part(key, ':', 1), coalesce(pause_reason, ''), max(extract(epoch FROM paused_until - clock_timestamp()))
-FROM vendor_rate_limits WHERE paused_until > clock_timestamp() GROUP BY 1, 2"""
-
-
-class BreakerState(NamedTuple):
-    vendor: str
-    part: str
-    state: str
-    faults: int
 
 
 class DaySpend(NamedTuple):
@@ -159,21 +146,6 @@ def _snapshot(name: str) -> dict[str, Any]:
     return MeasurementRun.objects.filter(pk=name).values_list("snapshot", flat=True).first() or {}
 
 
-def breaker_states() -> list[BreakerState]:
-    """Return the state of each vendor's breakers; of several keys the worst."""
-    order = ("closed", "half-open", "open")
-    worst: dict[tuple[str, str], BreakerState] = {}
-    for row in map(BreakerState._make, _rows(BREAKERS)):
-        other = worst.get((row.vendor, row.part))
-        if other is None or order.index(row.state) > order.index(other.state):
-            worst[row.vendor, row.part] = row
-    return list(worst.values())
-
-
-def vendor_pauses() -> list[tuple[Sequence[str], float]]:
-    return [([vendor, reason], float(seconds)) for vendor, reason, seconds in _rows(PAUSES)]
-
-
 def spend_since(day: date) -> list[DaySpend]:
     """Return the spend of each day from ``day`` on, by vendor and unit, the oldest first."""
     days = _snapshot(MeasurementRun.Name.SPENDING).get("days", [])
@@ -190,14 +162,9 @@ def spend_by_vendor(since: date) -> list[SpendTotal]:
     """Return each vendor's total from the day ``since`` on, the largest first."""
     totals: dict[str, SpendTotal] = {}
     for row in spend_since(since):
-        total = totals.get(row.vendor, SpendTotal(row.vendor, 0, 0.0, 0.0, 0.0))
-        totals[row.vendor] = SpendTotal(
-            row.vendor,
-            total.calls + row.calls,
-            total.cents + row.cents,
-            total.retry_cents + row.retry_cents,
-            total.unsettled_cents + row.unsettled_cents,
-        )
+        _, *before = totals.get(row.vendor, SpendTotal(row.vendor, 0, 0.0, 0.0, 0.0))
+        spent = (row.calls, row.cents, row.retry_cents, row.unsettled_cents)
+        totals[row.vendor] = SpendTotal._make((row.vendor, *map(sum, zip(before, spent, strict=True))))
     return sorted(totals.values(), key=lambda total: -total.cents)
 
 

@@ -1,18 +1,20 @@
 """Fake vendors (LlamaParse, OpenAI, S3) and fake AWS (S3, SQS, Bedrock) for the demo, as a process of their own."""
 
 import json
+import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+from unittest import mock
 
 import boto3
+import httpx
 from botocore.config import Config
+from django.test import override_settings
 
-from accessa.demo.scenario import use_settings, use_variables
 from accessa.server.programs import REPOSITORY, Address
 
 STOP_SECONDS = 10.0
@@ -48,10 +50,9 @@ def run_fakes(*names: str, options: tuple[str, ...] = ()) -> Iterator[Fakes]:
             process.stdout.close()
 
 
-def fetch_ledger(fake: dict[str, Any]) -> dict[str, Any]:
+def fetch_counters(fake: dict[str, Any]) -> dict[str, Any]:
     """Return what a fake has sold, in its ``ledger``, and its other counters."""
-    with urllib.request.urlopen(fake["control"], timeout=STOP_SECONDS) as response:  # noqa: S310
-        counters: dict[str, Any] = json.loads(response.read())
+    counters: dict[str, Any] = httpx.get(fake["control"], timeout=STOP_SECONDS).raise_for_status().json()
     return counters
 
 
@@ -70,19 +71,11 @@ def vendor_variables(fakes: Fakes, address: Address) -> dict[str, str]:
     }
 
 
-class StoredObject(NamedTuple):
-    """An object of the bucket; ``etag`` changes with its bytes."""
-
-    key: str
-    size: int
-    etag: str
-
-
 @dataclass(frozen=True, slots=True)
 class FakeAws:
     """S3 with a bucket, SQS with a queue and its dead letters, Bedrock."""
 
-    fakes: Fakes
+    bedrock: dict[str, Any]
     s3: Any
     sqs: Any
     queue_url: str
@@ -91,13 +84,10 @@ class FakeAws:
     def put_object(self, key: str, content: bytes) -> None:
         self.s3.put_object(Bucket=BUCKET, Key=key, Body=content)
 
-    def send_message(self, message: dict[str, Any]) -> None:
-        self.sqs.send_message(QueueUrl=self.queue_url, MessageBody=json.dumps(message))
-
-    def list_objects(self) -> list[StoredObject]:
+    def list_objects(self) -> dict[str, str]:
+        """Return the etag of each object by its key. An etag changes with the bytes."""
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
-        rows = [row for page in pages for row in page.get("Contents", [])]
-        return [StoredObject(row["Key"], row["Size"], row["ETag"]) for row in rows]
+        return {row["Key"]: row["ETag"] for page in pages for row in page.get("Contents", [])}
 
     def count_messages(self, url: str) -> int:
         """Count the messages of a queue, those in flight included."""
@@ -107,32 +97,28 @@ class FakeAws:
 
     def titan_ledger(self) -> dict[str, int]:
         """Return the number of texts ``sold`` by Titan, and of those ``repeated``."""
-        ledger: dict[str, int] = fetch_ledger(self.fakes["bedrock"])["ledger"]
+        ledger: dict[str, int] = fetch_counters(self.bedrock)["ledger"]
         return ledger
 
 
 @contextmanager
 def run_fake_aws() -> Iterator[FakeAws]:
     """Run fake AWS, and point this process and those that it starts at it, inside the block."""
-    with (
-        run_fakes("s3", "bedrock") as fakes,
-        closing(_client("s3", fakes)) as s3,
-        closing(_client("sqs", fakes)) as sqs,
-    ):
-        s3.create_bucket(Bucket=BUCKET)
-        dead = sqs.create_queue(QueueName=DEAD_LETTERS)["QueueUrl"]
-        attributes = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
-        policy = {"deadLetterTargetArn": attributes["QueueArn"], "maxReceiveCount": MAX_RECEIVES}
-        url = sqs.create_queue(QueueName=QUEUE, Attributes={"RedrivePolicy": json.dumps(policy)})["QueueUrl"]
-        with use_fake_aws(fakes, url):
-            yield FakeAws(fakes, s3, sqs, url, dead)
-
-
-def _client(service: str, fakes: Fakes) -> Any:
-    """Return a client of S3 or SQS, which answer at the same address."""
-    s3 = fakes["s3"]
-    session = boto3.Session(s3["access_key"], s3["secret_key"], region_name=s3["region"])
-    return session.client(service, endpoint_url=s3["url"], config=Config(s3={"addressing_style": "path"}))
+    with run_fakes("s3", "bedrock") as fakes:
+        fake = fakes["s3"]  # SQS answers at the same address
+        session = boto3.Session(fake["access_key"], fake["secret_key"], region_name=fake["region"])
+        config = Config(s3={"addressing_style": "path"})
+        with (
+            closing(session.client("s3", endpoint_url=fake["url"], config=config)) as s3,
+            closing(session.client("sqs", endpoint_url=fake["url"])) as sqs,
+        ):
+            s3.create_bucket(Bucket=BUCKET)
+            dead = sqs.create_queue(QueueName=DEAD_LETTERS)["QueueUrl"]
+            attributes = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+            policy = {"deadLetterTargetArn": attributes["QueueArn"], "maxReceiveCount": MAX_RECEIVES}
+            url = sqs.create_queue(QueueName=QUEUE, Attributes={"RedrivePolicy": json.dumps(policy)})["QueueUrl"]
+            with use_fake_aws(fakes, url):
+                yield FakeAws(fakes["bedrock"], s3, sqs, url, dead)
 
 
 @contextmanager
@@ -153,5 +139,7 @@ def use_fake_aws(fakes: Fakes, queue_url: str) -> Iterator[None]:
         "AWS_SECRET_ACCESS_KEY": bedrock["secret_key"],
         "SQS_WAIT_SECONDS": "1",  # a stopping consumer ends its long poll first
     }
-    with use_variables(changes | variables, unset=FOREIGN), use_settings(**changes):
+    with mock.patch.dict(os.environ, changes | variables), override_settings(**changes):
+        for name in FOREIGN:
+            os.environ.pop(name, None)
         yield

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from accessa.demo.client import upload_headers
+from accessa.demo.api_client import upload_headers
 
 SHA256 = "00" * 32
 CHECKSUM = {"x-amz-checksum-sha256": "A" * 43 + "="}
