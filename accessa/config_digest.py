@@ -46,7 +46,6 @@ def _derive_key(secret: str) -> bytes:
 
 @cache
 def _code_digest() -> str:
-    """Return a digest of the program's source when this process started."""
     digest = hashlib.sha256()
     for app in settings.INSTALLED_APPS:
         for path in sorted(Path(settings.BASE_DIR, app).rglob("*.py")):

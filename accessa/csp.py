@@ -34,7 +34,6 @@ class CspMiddleware(CSPMiddleware):
 
 
 def page_policy(path: str) -> dict[str, Any]:
-    """Return the directives of the page at ``path``."""
     for prefix, directives in settings_web.POLICIES.items():
         if path == prefix or path.startswith(f"{prefix}/"):
             return directives

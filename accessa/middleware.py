@@ -50,7 +50,6 @@ class CorrelationMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> None:
-        """Report an unexpected error; Django answers and logs it."""
         if not isinstance(error, EXPECTED):
             telemetry.report_error(error)
 
@@ -97,8 +96,6 @@ def _log_request(request: HttpRequest, status: int, seconds: float) -> None:
 
 
 class DatabaseUnavailableMiddleware:
-    """Answer 503 where the database is unavailable, in middleware and admin too."""
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 

@@ -108,7 +108,6 @@ VERBOSE = (
 
 
 def templates(folder: Path) -> list[dict[str, Any]]:
-    """Return TEMPLATES: those of ``folder`` before those of the apps."""
     processors = ("template.context_processors.request", "contrib.auth.context_processors.auth",
                   "contrib.messages.context_processors.messages")  # fmt: skip
     return [

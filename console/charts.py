@@ -23,8 +23,6 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ChartPeriod:
-    """A period until now, and its points on the x axis."""
-
     period: Period
     now: datetime
 
@@ -42,11 +40,9 @@ class ChartPeriod:
         return (self.now - self.period.length).date()
 
     def event_counts(self, name: str, points: Mapping[datetime, Point]) -> Series:
-        """Return how often something happened: zero where there is no figure."""
         return Series(name, [float(points[at].count) if at in points else 0.0 for at in self.points])
 
     def samples(self, name: str, points: Mapping[datetime, Point], value: Callable[[Point], float]) -> Series:
-        """Return what was measured: a gap where there is no figure."""
         return Series(name, [value(points[at]) if at in points else None for at in self.points])
 
 
@@ -121,7 +117,6 @@ class Chart:
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """The numbers as a table; of lines, the newest first."""
         rows = [
             (label, ["" if (value := series.values[n]) is None else self.format_value(value) for series in self.series])
             for n, label in enumerate(self.labels)

@@ -19,8 +19,6 @@ MOST_ROWS = 10
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings. A cell is a text, or a text with a link."""
-
     slug: str
     title: str
     heads: list[str]
@@ -151,7 +149,6 @@ def vendors(period: ChartPeriod) -> Table:
 
 
 def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> Table:
-    """Return sources now, and the syncs and records of the period, by provider."""
     ended = rollups.totals(event_rollups.SYNC, period.period, period.now)
     records = rollups.totals(event_rollups.RECORDS, period.period, period.now)
     sources = {(provider, status): count for provider, status, count in counted}

@@ -60,8 +60,6 @@ GROUPS = """
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One of a group's newest jobs."""
-
     pk: UUID
     document_id: UUID
     attempts: int
@@ -101,13 +99,11 @@ class Group:
 
     @property
     def attempts(self) -> str:
-        """How many attempts the newest jobs had made."""
         attempts = sorted({job.attempts for job in self.samples})
         return " to ".join(dict.fromkeys((f"{attempts[0]}", f"{attempts[-1]}"))) if attempts else ""
 
 
 def groups() -> list[Group]:
-    """Return the groups, the one with the latest failure first."""
     params: dict[str, Any] = {
         "stages": Stage.values,
         "most_codes": MAX_CODES,
@@ -129,7 +125,6 @@ def _sample(job_id: str, document_id: str, **fields: Any) -> Sample:
 
 
 def group_jobs(stage: str, code: str, *, before: datetime | None = None) -> QuerySet[UploadJob]:
-    """Return the dead letters of a group, the newest first; those that died until ``before``, if given."""
     dead = UploadJob.objects.defer("payload", "progress", "traceback").alias(error=KT("last_error__code"))
     jobs = dead.filter(state=State.DEADLETTER, stage=stage, error=code).order_by("-finished_at")
     return jobs if before is None else jobs.filter(finished_at__lte=before)

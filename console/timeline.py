@@ -53,7 +53,6 @@ class Entry:
 
     @property
     def payload(self) -> list[tuple[str, Any]]:
-        """Codes, counts and ids of the event's payload."""
         return [(name, self.event.payload[name]) for name in SHOWN_PAYLOAD if self.event.payload.get(name) is not None]
 
 

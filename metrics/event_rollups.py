@@ -146,7 +146,6 @@ def visibility_horizon() -> tuple[datetime, datetime]:
 
 
 def first_event_time(horizon: datetime) -> datetime:
-    """Return the time after which to count when nothing was counted before."""
     with connection.cursor() as cursor:
         cursor.execute(OLDEST)
         (oldest,) = cursor.fetchone()
@@ -154,7 +153,6 @@ def first_event_time(horizon: datetime) -> datetime:
 
 
 def count_events(since: datetime, until: datetime) -> list[MetricSample]:
-    """Count the job events after ``since``, up to and including ``until``."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('jit', 'off', true)")
         cursor.execute(COUNT, {"since": since, "until": until, "bounds": [-bound for bound in reversed(BOUNDS)]})
@@ -180,7 +178,6 @@ def count_syncs(since: datetime, until: datetime) -> list[MetricSample]:
 
 
 def pop_vendor_calls(now: datetime) -> list[MetricSample]:
-    """Delete the recorded vendor calls and return them as samples, in the caller's transaction."""
     times: dict[tuple[str, str, str], list[float]] = {}
     with connection.cursor() as cursor:
         cursor.execute(POP_VENDOR_CALLS, [VENDOR_CALLS_LIMIT])

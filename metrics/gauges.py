@@ -103,12 +103,10 @@ def _number(sql: str) -> Any:
 
 
 def queue_lag() -> float:
-    """Return for how many seconds the work that a worker could take has been due, in the worst user's case."""
     return float(_number(LAG))
 
 
 def longest_waiting() -> float:
-    """Return the age in seconds of the oldest job that has not ended."""
     return float(_number(LONGEST_WAITING))
 
 
@@ -121,7 +119,6 @@ def connector_queue() -> ConnectorQueue:
 
 
 def statute_consumers() -> dict[str, int]:
-    """Return how many consumers are alive, by their state; states without one are included."""
     counts = dict.fromkeys(Consumer.State.values, 0)
     for state in Consumer.objects.filter(ALIVE).values_list("state", flat=True):
         counts[state] += 1
@@ -135,13 +132,11 @@ def statute_messages() -> list[tuple[str, str, int]]:
 
 
 def consumer_silence() -> float | None:
-    """Return the seconds since the last heartbeat of any consumer; None if no consumer is known."""
     seconds = _number(SILENCE)
     return None if seconds is None else float(seconds)
 
 
 def statute_stall() -> float:
-    """Return the seconds since the last change of the version in processing that has not changed for longest."""
     return float(_number(STALL))
 
 
@@ -185,7 +180,6 @@ def collect_gauges() -> dict[str, Any]:
 
 
 def gauge_samples(gauges: dict[str, Any], at: datetime) -> list[MetricSample]:
-    """Return the gauges as samples for the rollups."""
     samples: list[tuple[str, tuple[str, ...], Any]] = [
         *(("status", (status,), jobs) for status, jobs in gauges["status"].items()),
         *(("standing", (kind,), jobs) for kind, jobs in gauges["standing"].items()),

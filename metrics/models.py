@@ -8,8 +8,6 @@ from django.db.models import Q
 
 
 class Resolution(models.TextChoices):
-    """The length of time that a rollup sums up."""
-
     MINUTES = "5m"
     HOUR = "1h"
     DAY = "1d"
@@ -49,8 +47,6 @@ class MetricRollup(models.Model):
 
 
 class MeasurementRun(models.Model):
-    """The last run of one kind of measurement, and what it measured."""
-
     class Name(models.TextChoices):
         MOVES = "moves"  # job events, syncs and vendor calls, counted
         STANDING = "standing"  # gauges
@@ -99,8 +95,6 @@ class DailySpend(models.Model):
 
 
 class StorageUsage(models.Model):
-    """A tenant's stored documents of one media type."""
-
     pk = models.CompositePrimaryKey("user_id", "mime")
     user_id = models.UUIDField()
     mime = models.TextField()

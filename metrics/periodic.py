@@ -70,13 +70,11 @@ def _count_moves() -> None:
 
 
 def first_step() -> timedelta:
-    """Return the last step, ``FIRST_STEP`` at most."""
     snapshot = MeasurementRun.objects.filter(pk=MOVES).values_list("snapshot", flat=True).first() or {}
     return min(timedelta(seconds=snapshot["step"]), FIRST_STEP) if "step" in snapshot else FIRST_STEP
 
 
 def _exclusively(work: Callable[[], T]) -> T | None:
-    """Call ``work`` in a transaction, or return None while another process measures."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('statement_timeout', '60s', true)")
@@ -128,7 +126,6 @@ def _save_run(fields: Sequence[str] = RUN_FIELDS, **columns: Any) -> None:
 
 
 def is_behind() -> bool:
-    """Return whether there are more events to count than a run catches up with anyway."""
     last = MeasurementRun.objects.filter(pk=MOVES).first()
     _, horizon = event_rollups.visibility_horizon()
     return last is None or last.counted_until is None or horizon - last.counted_until > FIRST_STEP

@@ -1,4 +1,4 @@
-"""Metric rollups: samples added up over 5 minutes, an hour, a day and for ever; series and distributions of a period."""
+"""Metric rollups: samples added up over 5 minutes, an hour, a day and for ever; their series and distributions."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -55,7 +55,6 @@ class MetricSample:
 
 
 def timed_sample(metric: str, labels: tuple[str, ...], at: datetime, seconds: Sequence[float]) -> MetricSample:
-    """Return the sample of events that took ``seconds``."""
     return MetricSample(metric, labels, at, len(seconds), sum(seconds), max(seconds), bucket_counts(seconds))
 
 
@@ -81,13 +80,11 @@ def add_samples(samples: Iterable[MetricSample], *, now: datetime) -> None:
 
 
 def delete_expired(now: datetime) -> None:
-    """Delete the rollups that are older than their retention."""
     for resolution, retention in RETENTION.items():
         MetricRollup.objects.filter(resolution=resolution, starts_at__lt=now - retention).delete()
 
 
 def bucket_counts(seconds: Iterable[float]) -> list[int]:
-    """Return how many of ``seconds`` fall into each bucket."""
     counts = [0] * BUCKETS
     for each in seconds:
         counts[bisect_left(BOUNDS, each)] += 1
@@ -145,8 +142,6 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """The times of a metric over a period."""
-
     count: int
     total: float
     peak: float
@@ -175,7 +170,6 @@ Counted = TypeVar("Counted", MetricSample, Distribution)
 
 
 def merge(one: Counted, other: Counted) -> Counted:
-    """Return both together. Either histogram may be empty."""
     histogram = one.histogram or other.histogram
     if one.histogram and other.histogram:
         histogram = [a + b for a, b in zip(one.histogram, other.histogram, strict=True)]
@@ -205,7 +199,6 @@ def distributions(metric: str, period: Period, now: datetime, *, label: int | No
 
 
 def totals(metric: str, period: Period, now: datetime) -> dict[tuple[str, ...], Point]:
-    """Return a metric's totals over the whole period, by its labels."""
     points: dict[tuple[str, ...], Point] = {}
     for labels, count, total, peak, _ in _total_rows(metric, period, now):
         before = points.get(tuple(labels), Point(0, 0.0, 0.0))
@@ -228,6 +221,5 @@ def database_time() -> datetime:
 
 
 def oldest_rollup() -> datetime | None:
-    """Return the start of the oldest day's rollup, or None when there is none."""
     days = MetricRollup.objects.filter(resolution=Resolution.DAY).order_by("starts_at")
     return days.values_list("starts_at", flat=True).first()

@@ -70,8 +70,6 @@ GROUP BY l.user_id, l.size, s.mime ORDER BY l.size DESC NULLS LAST, l.user_id, s
 
 
 class DaySpend(NamedTuple):
-    """The spend of one day with one vendor."""
-
     day: str
     vendor: str
     unit: str
@@ -132,7 +130,6 @@ def update_daily_spend(now: datetime, last: MeasurementRun | None) -> dict[str, 
 
 
 def update_storage_usage(now: datetime) -> dict[str, Any]:
-    """Replace the sums of stored documents; return the snapshot that pages and scrapes read."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("DELETE FROM storage_usage")
         cursor.execute(STORAGE)
@@ -147,19 +144,16 @@ def _snapshot(name: str) -> dict[str, Any]:
 
 
 def spend_since(day: date) -> list[DaySpend]:
-    """Return the spend of each day from ``day`` on, by vendor and unit, the oldest first."""
     days = _snapshot(MeasurementRun.Name.SPENDING).get("days", [])
     return [DaySpend._make(row) for row in days if row[0] >= day.isoformat()]
 
 
 def recent_spend(today: date) -> list[DaySpend]:
-    """Return the spend of today and yesterday, by vendor and unit; ``day`` is the word."""
     rows = spend_since(today - timedelta(days=1))
     return [row._replace(day="today" if row.day == today.isoformat() else "yesterday") for row in rows]
 
 
 def spend_by_vendor(since: date) -> list[SpendTotal]:
-    """Return each vendor's total from the day ``since`` on, the largest first."""
     totals: dict[str, SpendTotal] = {}
     for row in spend_since(since):
         _, *before = totals.get(row.vendor, SpendTotal(row.vendor, 0, 0.0, 0.0, 0.0))
@@ -169,7 +163,6 @@ def spend_by_vendor(since: date) -> list[SpendTotal]:
 
 
 def spend_by_tenant(period: Period) -> list[SpendTotal]:
-    """Return the totals of the tenants who have spent the most, the largest first."""
     rows = _snapshot(MeasurementRun.Name.STORAGE).get("tenants", {}).get(period.name, [])
     return [SpendTotal._make(row) for row in rows]
 
@@ -181,7 +174,6 @@ def _stored_totals() -> list[StoredTotal]:
 
 
 def stored_by_tenant(most: int) -> list[tuple[Sequence[str], float]]:
-    """Return (tenant, type) and bytes: of each of the ``most`` largest tenants, and of the others together."""
     totals = _stored_totals()
     named = list(dict.fromkeys(row.tenant for row in totals if row.tenant))[:most]
     others = Counter[str]()
@@ -192,7 +184,6 @@ def stored_by_tenant(most: int) -> list[tuple[Sequence[str], float]]:
 
 
 def stored_by_type() -> list[tuple[str, int, int]]:
-    """Return each type of document with its numbers of documents and pages."""
     documents, pages = Counter[str](), Counter[str]()
     for row in _stored_totals():
         documents[row.type] += row.documents

@@ -32,7 +32,6 @@ class DocumentListPage:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with anything that the list shows."""
         return hashlib.sha256(":".join(row.fingerprint for row in self.rows).encode()).hexdigest()[:16]
 
 

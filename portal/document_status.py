@@ -81,7 +81,6 @@ class DocumentStatus:
 
     @property
     def sentence(self) -> str:
-        """What happens to the document at present, or why nothing does."""
         if self.job is None:
             return "This document has no job."
         match self.standing:

@@ -42,8 +42,6 @@ FROM connected_sources s WHERE s.id = ANY(%(ids)s)
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A source with its newest sync and the number of its records and clients."""
-
     source: ConnectedSource
     job: IngestionJob | None
     records: int
@@ -92,7 +90,6 @@ class Connection:
 
     @property
     def progress(self) -> str:
-        """How far the newest sync is, or why it does not continue."""
         job = self.job
         if job is None:
             return user_messages.BEGINS
@@ -104,7 +101,6 @@ class Connection:
 
     @property
     def contents(self) -> str:
-        """What can be searched of the source."""
         counts = [_format_count(self.records, "record")]
         if self.source.provider in PROVIDERS_WITH_CLIENTS:
             counts.append(_format_count(self.clients, "client"))
@@ -112,7 +108,6 @@ class Connection:
 
     @property
     def unread(self) -> int:
-        """The number of records that the newest sync could not read."""
         if self.job is None:
             return 0
         details, failed = self.job.error_details, self.job.items_failed
@@ -130,7 +125,6 @@ def _is_sync_detail(detail: Mapping[str, str]) -> bool:
 
 
 def _stall_message(job: IngestionJob) -> str:
-    """Return why a sync has not continued for a minute; "" if it has."""
     since = timezone.now() - STALLED_AFTER
     if job.status == IngestionJob.Status.QUEUED:
         return user_messages.QUEUES if job.created_at < since else ""
@@ -163,7 +157,6 @@ class ProviderConnections:
 
 
 def list_providers(user_id: UUID) -> list[ProviderConnections]:
-    """Return every provider with the tenant's accounts there."""
     jobs = IngestionJob.objects.filter(source=OuterRef("pk"), user_id=OuterRef("user_id"))
     newest_job = Subquery(jobs.order_by("-created_at").values("pk")[:1])
     with as_tenant(user_id):
@@ -196,7 +189,6 @@ def get_source(user_id: UUID, source_id: UUID) -> ConnectedSource:
 
 
 def connection_way(provider: str) -> str:
-    """Return how this deployment connects an account of a provider."""
     if settings.INTEGRATIONS_USE_FIXTURES:
         return "recorded"
     return "consent" if settings.CONNECTORS[provider]["client_id"] else ""

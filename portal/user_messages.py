@@ -34,7 +34,6 @@ GRANTS = {
 
 
 def wait_message(reason: str | None) -> str:
-    """Return why a job waits, by its ``wait_reason``."""
     code = find_error_code(reason, Context.WAIT)
     return str(code.tenant_message) if code else CONTINUES
 

@@ -18,7 +18,6 @@ def configured_providers() -> list[str]:
 
 
 def _urls(provider: str) -> Iterator[tuple[str, str]]:
-    """Yield the variable and the address of each URL of a provider."""
     for name in PROVIDERS[provider]:
         if name.endswith("_url"):
             yield f"{provider.upper()}_{name.upper()}", settings.CONNECTORS[provider][name]

@@ -58,7 +58,6 @@ def is_public(url: str) -> bool:
 
 
 def is_allowed(url: str) -> bool:
-    """Tell whether ALLOWED_HOSTS has the host of ``url``."""
     domain, _ = split_domain_port(urlsplit(url).netloc)
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 

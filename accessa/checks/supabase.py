@@ -44,7 +44,6 @@ def _wrong_roles() -> Iterator[tuple[str, str]]:
 
 
 def _is_signed(key: str) -> bool:
-    """Tell whether SUPABASE_JWT_SECRET signed ``key``, as far as that can be known."""
     try:
         if jwt.get_unverified_header(key).get("alg") != "HS256":
             return True

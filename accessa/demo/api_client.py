@@ -55,7 +55,6 @@ class ApiClient:
         return response
 
     def rows(self, path: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of all pages of a list."""
         url: str | None = f"{path}?page_size=200"
         while url:
             page = self.call("GET", url)
@@ -68,7 +67,6 @@ class ApiClient:
 
 
 def _check(response: httpx.Response) -> httpx.Response:
-    """Raise ``ApiClientError`` for an error response."""
     if response.is_success:
         return response
     try:

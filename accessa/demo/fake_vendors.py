@@ -103,7 +103,6 @@ class FakeAws:
 
 @contextmanager
 def run_fake_aws() -> Iterator[FakeAws]:
-    """Run fake AWS, and point this process and those that it starts at it, inside the block."""
     with run_fakes("s3", "bedrock") as fakes:
         fake = fakes["s3"]  # SQS answers at the same address
         session = boto3.Session(fake["access_key"], fake["secret_key"], region_name=fake["region"])

@@ -42,7 +42,6 @@ class Demo:
     failures: list[str] = field(default_factory=list)  # reported when all scenarios have run
 
     def wait_while(self, condition: Callable[[], object], failure: str) -> None:
-        """Wait until ``condition`` is false. Raises ``DemoFailed``."""
         while condition():
             self.tick()
             if time.monotonic() > self.deadline:
@@ -50,7 +49,6 @@ class Demo:
             time.sleep(0.1)
 
     def follow_jobs(self, names: dict[UUID, str], statuses: Callable[[], Iterable[JobStatus]]) -> dict[UUID, JobStatus]:
-        """Draw the jobs in ``names`` until each has ended; return the last status of each."""
 
         def poll() -> Iterable[JobStatus]:
             self.tick()
@@ -105,8 +103,6 @@ class DocumentScenario(Scenario):
 
 
 class VendorScenario(DocumentScenario):
-    """Documents parsed, embedded and stored by fake vendors, which count their sales."""
-
     def __init__(self, files: list[Path], address: Address) -> None:
         super().__init__(files, questions=[])
         self.address = address
@@ -185,7 +181,6 @@ class ConnectorScenario(Scenario):
 
 
 def _check_sync(demo: Demo, source: ConnectedSource, sync: str) -> None:
-    """Print the counts of the source's newest sync. Raises ``DemoFailed`` where they are wrong."""
     job = source.jobs.exclude(kind=IngestionJob.Kind.FORGET).latest("created_at")
     if job.status != IngestionJob.Status.COMPLETED:
         raise DemoFailed(f"A sync ended as {job.status}: {job.error_message}")

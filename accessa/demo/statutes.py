@@ -150,7 +150,6 @@ class Rounds:
         self.demo.console.print(f"Three messages {name}: {cost}", highlight=False)
 
     def _follow(self, laws: tuple[Sample, ...], before: dict[UUID, datetime]) -> dict[UUID, str]:
-        """Draw the jobs that have changed since ``before`` until each has ended; return states by document."""
         current = {each: law.document_id for law in SAMPLE_LAWS for each in law.document_ids}
 
         def statuses() -> Iterator[JobStatus]:

@@ -34,7 +34,6 @@ def check_workers() -> Iterator[Finding]:
 
 
 def check_configuration() -> Iterator[Finding]:
-    """Compare the digests of each cluster's configuration with those of this process."""
     own = config_digest.compute_digests()
     clusters = list(live_clusters.live_clusters().order_by("name"))
     for cluster in clusters:
@@ -88,7 +87,6 @@ def check_broker() -> Iterator[Finding]:
 
 
 def check_clocks() -> Iterator[Finding]:
-    """Compare the clocks of the database, the clusters and the HTTP servers with this machine's."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float")
         (database_time,) = cursor.fetchone()

@@ -72,7 +72,6 @@ def check_api() -> Iterator[Finding]:
 
 
 def _check_signed_urls() -> Iterator[Finding]:
-    """Request an object that does not exist by a URL signed here, then by a forged one."""
     bucket = cast(SignedUrlMixin, storages["raw"])
     url = SignedUrlMixin.sign_download(bucket, f"doctor/{uuid4()}", filename="doctor.pdf")
     signed, forged = send_request("GET", url), send_request("GET", forge_signature(url))
@@ -184,7 +183,6 @@ def check_bucket_cors() -> Iterator[Finding]:
 
 
 def _preflight_problem(url: str, origin: str, method: str, headers: str) -> str:
-    """Send the preflight request of a browser; return why the browser would give up, or nothing."""
     preflight = {"origin": origin, "access-control-request-method": method, "access-control-request-headers": headers}
     try:
         response = send_request("OPTIONS", url, headers=preflight)

@@ -28,7 +28,6 @@ MIN_FREE_BYTES = 1024**3
 
 
 def check_storage(alias: str) -> Iterator[Finding]:
-    """Do with one bucket what the pipeline and tenants do with it."""
     bucket = cast(Bucket, storages[alias])
     if isinstance(bucket, LocalSignedStorage):
         root = Path(settings.STORAGE_ROOT)
@@ -131,14 +130,12 @@ def _signature_remedy(url: str) -> str:
 
 
 def forge_signature(url: str) -> str:
-    """Return the URL with another signature of the same form."""
     return re.sub(
         r"((?:X-Amz-Signature|token)=[^&]*)([^&])", lambda match: match[1] + ("1" if match[2] == "0" else "0"), url
     )
 
 
 def _delete_stale_probes(bucket: Any) -> Iterator[Finding]:
-    """Delete the objects that a killed doctor has left, and the folder."""
     try:
         with map_s3_errors():
             for name in [f"{PROBE_FOLDER}/{name}" for name in bucket.listdir(PROBE_FOLDER)[1] if name]:

@@ -46,7 +46,6 @@ class Response:
 
     @property
     def timestamp(self) -> float | None:
-        """Return the time in the Date header."""
         try:
             return parsedate_to_datetime(self.headers["date"]).timestamp()
         except (KeyError, ValueError, TypeError):
@@ -56,7 +55,6 @@ class Response:
 def send_request(
     method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"", timeout: float = TIMEOUT
 ) -> Response:
-    """Raise ``NoResponse`` where there is none."""
     try:
         with (
             httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,

@@ -38,7 +38,6 @@ def warning(message: str, remedy: str) -> Finding:
 
 
 def note(message: str) -> Finding:
-    """Return a detail that is printed with a check that passes."""
     return Finding(Level.OK, message)
 
 
@@ -47,7 +46,6 @@ def skipped(reason: str) -> Finding:
 
 
 def system_check_findings(messages: Iterable[CheckMessage]) -> Iterator[Finding]:
-    """Convert messages of Django's system checks."""
     for message in messages:
         if not message.is_silenced():
             make = error if isinstance(message, Error) or message.is_serious() else warning

@@ -134,7 +134,6 @@ def _check_consumers() -> Iterator[Finding]:
 
 
 def check_bucket() -> Iterator[Finding]:
-    """Write, read and delete an object below each prefix of artifacts, and look for one among the raw files."""
     if not settings.STATUTES_BUCKET:
         yield skipped("STATUTES_BUCKET is not set")
         return

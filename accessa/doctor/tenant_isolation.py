@@ -80,7 +80,6 @@ def _check_roles(roles: tuple[bool, bool, bool] | None, role: str) -> Iterator[F
 
 
 def _read_as_stranger(tables: list[str]) -> Iterator[Finding]:
-    """Read each table as a tenant that owns nothing."""
     for table in tables:
         try:
             with rolled_back(), as_tenant(uuid4()), connection.cursor() as cursor:

@@ -100,7 +100,6 @@ def _no_response(vendor: str, failure: NoResponse, url: str) -> Finding:
 
 
 def check_embedder() -> Iterator[Finding]:
-    """Embed a word, then check that the models of all tenants are available."""
     checks = {"openai": _check_openai, "remote": _check_remote}
     try:
         if settings.EMBEDDER == "titan":
@@ -115,8 +114,6 @@ def check_embedder() -> Iterator[Finding]:
 
 
 class _OpenAIProbe(OpenAI):
-    """An embedder whose whole response is read, the model's name too."""
-
     def embed_word(self) -> dict[str, Any]:
         return parse_json(self.post([WORD])[0])
 
@@ -177,7 +174,6 @@ def _check_local() -> Iterator[Finding]:
 
 
 def _check_remote() -> Iterator[Finding]:
-    """Embed with another deployment's model (spec 002 §1)."""
     url = f"{settings.BOOTS_BRAIN_URL.rstrip('/')}/internal/embed"
     headers = {"authorization": f"Bearer {settings.BRAIN_API_SECRET}", "content-type": "application/json"}
     try:
@@ -244,7 +240,6 @@ def check_ocr() -> Iterator[Finding]:
 
 
 def check_jwks() -> Iterator[Finding]:
-    """Fetch the keys that verify tenants' tokens."""
     if not settings.SUPABASE_JWKS_URL:
         yield skipped("SUPABASE_JWKS_URL is not set")
         return

@@ -77,7 +77,6 @@ class Account:
             folder.chmod(stat.S_IMODE(stat_before.st_mode) | right)
 
     def let_execute(self, folder: Path) -> None:
-        """Let this account read a tree that was installed under a strict umask."""
         self.let_reach(folder)
         if self.is_us or (folder / "bin" / "postgres").stat().st_mode & stat.S_IXOTH:
             return

@@ -27,8 +27,6 @@ def default_data() -> Path:
 
 
 class EmbeddedServer:
-    """The server of a data directory, whichever process started it."""
-
     def __init__(self, data: Path | None = None) -> None:
         self.data = (data or default_data()).resolve()
         self.log = self.data.with_name(self.data.name + ".log")
@@ -41,7 +39,6 @@ class EmbeddedServer:
         return postmaster is not None and postmaster[1] == "ready" and bootstrap.is_done(self.data)
 
     def params(self, database: str = bootstrap.DATABASE) -> dict[str, str]:
-        """Return libpq's parameters to connect as the application."""
         return {"host": str(self.socket_folder), "port": "5432", "user": bootstrap.OWNER, "dbname": database}
 
     def ensure_running(self) -> bool:
@@ -58,7 +55,6 @@ class EmbeddedServer:
         return started
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", timeout: float = 60) -> bool:
-        """Stop it if it runs and wait for its end; return whether it ran."""
         if not self.data.exists():
             return False
         with self._lock():
@@ -96,7 +92,6 @@ class EmbeddedServer:
             return False
 
     def _ready_process(self) -> psutil.Process | None:
-        """Wait while a server starts or stops; return its process once it is ready, None once it is gone."""
         deadline = time.monotonic() + START_SECONDS
         while postmaster := self._postmaster():
             process, status = postmaster

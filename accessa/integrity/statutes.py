@@ -31,7 +31,6 @@ def find_changed_artifacts() -> Iterator[tuple[str, str]]:
 
 
 def _find_difference(source: Source, law_id: str) -> str | None:
-    """Return the first difference, None when there is none or the statute is gone."""
     law = Law.objects.filter(pk=law_id).first()
     if law is None or law.document_id is None:
         return None

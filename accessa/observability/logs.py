@@ -109,7 +109,6 @@ _render_console = structlog.dev.ConsoleRenderer(
 
 
 def render_text(logger: Any, name: str, event: EventDict) -> str:
-    """Render one line, and the frames of an error below it."""
     flat = {
         key: field.replace("\n", "\\n") if isinstance(field, str) and key != "exception" else field
         for key, field in event.items()
@@ -140,7 +139,6 @@ def order_fields(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _library_message(record: logging.LogRecord, text: str) -> str:
-    """Return a library's message without requests, values and results that it is known to repeat."""
     status = getattr(record, "status_code", None)
     if hasattr(record, "request") and isinstance(status, int):  # Django's: path, header or reason in its message
         phrases = {known.value: known.phrase for known in HTTPStatus}

@@ -51,7 +51,6 @@ class OpenTelemetry:
             yield set_attributes
 
     def report_error(self, error: BaseException) -> None:
-        """Mark the current span as failed."""
         trace.get_current_span().set_status(Status(StatusCode.ERROR))
 
 

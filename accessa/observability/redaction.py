@@ -39,14 +39,12 @@ REPLACEMENTS = {
 
 
 def redact(text: str) -> str:
-    """Return ``text`` without secrets, signatures, storage paths, values of rows and vectors."""
     return SENSITIVE.sub(
         lambda match: match.expand(REPLACEMENTS.get(match.lastgroup or "", MASK)), redact_secrets(text)
     )
 
 
 def redact_secrets(text: str) -> str:
-    """Return ``text`` without any secret of the settings."""
     secrets = _secrets_pattern() if settings.configured else None
     return text if secrets is None else secrets.sub(MASK, text)
 
@@ -58,7 +56,6 @@ def safe_error_text(error: BaseException) -> str:
 
 
 def redact_argument(argument: object) -> object:
-    """Return an argument of a log message with errors replaced by their safe text, at any depth."""
     match argument:
         case BaseException():
             return safe_error_text(argument)

@@ -74,7 +74,6 @@ def before_send(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any
 
 
 def before_breadcrumb(breadcrumb: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return log lines only, as they are written."""
     line = _format_line(hint.get("log_record"))
     if line is None:
         return None
@@ -93,7 +92,6 @@ def _format_line(record: logging.LogRecord | None) -> dict[str, Any] | None:
 
 
 def _safe_exceptions(chain: Mapping[str, Any], hint: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the chain of errors by class and frames; the last one, which was raised, with its safe text."""
     rows = [
         {
             "type": each.get("type"),

@@ -51,7 +51,6 @@ def examples() -> dict[str, Any]:
 
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add to the schema what no view or serializer declares."""
     result["info"]["description"] = INTRODUCTION
     result["tags"] = [{"name": tag, "description": description} for tag, _, description in TAGS]
     result["paths"] |= extra_operations.paths()

@@ -30,7 +30,6 @@ def lock_pidfile(path: Path) -> Iterator[None]:
 
 
 def read_pid(path: Path) -> int | None:
-    """Return the id of the process that holds the file, or None."""
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

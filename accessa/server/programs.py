@@ -28,7 +28,6 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """Parse `host:port` or `port`. Raises ValueError."""
         host, _, port = text.rpartition(":")
         return cls(host.strip("[]") or "127.0.0.1", int(port))
 
@@ -38,7 +37,6 @@ class Address:
 
     @property
     def url(self) -> str:
-        """Return the URL on this machine."""
         here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return "http://" + Address(here, self.port).bind
 
@@ -53,7 +51,6 @@ class Address:
         return True
 
     def answers(self) -> bool:
-        """Tell whether the API answers, with any status."""
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=2)
         try:
             connection.request("GET", "/healthz")

@@ -34,8 +34,6 @@ def say(line: str) -> None:
 
 
 class Child:
-    """The process of a program, in a session of its own."""
-
     def __init__(self, program: Program) -> None:
         self.program = program
         self.process: subprocess.Popen[bytes] | None = None
@@ -87,8 +85,6 @@ class Child:
 
 
 class Supervisor:
-    """Runs programs until SIGTERM or SIGINT, then stops them within `stop_seconds`."""
-
     def __init__(
         self, programs: Sequence[Program], *, stop_seconds: float = STOP_SECONDS, report: Callable[[str], None] = say
     ) -> None:
@@ -116,7 +112,6 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def tick(self) -> None:
-        """Reap dead processes and start those that are due."""
         for child in self.children:
             code = child.reap()
             if code is not None:
@@ -148,7 +143,6 @@ class Supervisor:
 
 
 def _terminate_with_parent(parent: int) -> None:
-    """Ask the kernel, in the child, for a SIGTERM when the supervisor is killed."""
     if LIBC is not None:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it died before the line above

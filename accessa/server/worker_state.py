@@ -6,7 +6,6 @@ _workers: list[Any] = []
 
 
 def register_worker(worker: Any) -> None:
-    """Remember the worker, in its own process."""
     _workers[:] = [worker]
 
 

@@ -22,7 +22,6 @@ def require_permissions(request: HttpRequest, *permissions: str) -> User:
 
 
 def allowed_actions(user: User) -> list[str]:
-    """Return the verbs of ``jobs.staff_actions`` that a member of staff may use."""
     return [verb for verb, permission in staff_actions.PERMISSIONS.items() if user.has_perm(permission)]
 
 

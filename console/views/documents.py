@@ -22,7 +22,6 @@ MAX_CHUNK_ORD = 999_999
 
 
 def request_access(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """GET asks for a reason; POST records it and opens the document."""
     user = require_permissions(request, READ)
     if request.method == "POST":
         try:
@@ -98,7 +97,6 @@ def highlights(request: HttpRequest, entry_id: UUID, number: int) -> HttpRespons
 
 @require_safe
 def page_image(request: HttpRequest, entry_id: UUID, number: int) -> HttpResponse:
-    """Show the page's image, for as long as the audit entry is valid."""
     document = _accessible_document(request, entry_id)
     try:
         image = renderer.render_page(document, number, width=IMAGE_WIDTH)

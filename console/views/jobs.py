@@ -72,7 +72,6 @@ def _law_version(user: User, job: UploadJob) -> LawVersion | None:
 
 
 def _buttons(user: User, job: UploadJob) -> list[tuple[str, str]]:
-    """Return the actions that fit the job's state and that the member of staff may use, with their labels."""
     fitting = {"retry", "retry_from"} if job.state == State.DEADLETTER else set()
     if job.state in ACTIVE:
         fitting = {"cancel", "discard"}

@@ -31,7 +31,6 @@ MAX_CURSOR_CHARS = 100
 
 @tenant_page("GET", "HEAD")
 def documents(request: HttpRequest) -> HttpResponse:
-    """Show the list of documents and the upload form."""
     cursor = request.GET.get("from", "")[:MAX_CURSOR_CHARS]
     context = list_context(request, list_documents(tenant_id(request), cursor), cursor)
     return render(request, "portal/documents.html", context | upload_context())
@@ -39,7 +38,6 @@ def documents(request: HttpRequest) -> HttpResponse:
 
 @tenant_page("GET", "HEAD")
 def document_list(request: HttpRequest) -> HttpResponse:
-    """Show the list alone, for a page that polls it; the response has the next poll's time, if there is any."""
     cursor = request.GET.get("from", "")[:MAX_CURSOR_CHARS]
     context = list_context(request, list_documents(tenant_id(request), cursor), cursor)
     if context["quiet"] == len(POLL_SECONDS):
@@ -48,7 +46,6 @@ def document_list(request: HttpRequest) -> HttpResponse:
 
 
 def list_context(request: HttpRequest, listed: DocumentListPage, cursor: str) -> dict[str, Any]:
-    """Return the context of the list's template: ``every`` is the pause until the next poll, in seconds."""
     unchanged = request.GET.get("seen") == listed.fingerprint
     polls = _parse_number(request.GET.get("quiet"), digits=3) or 0
     quiet = min(polls + 1, len(POLL_SECONDS)) if unchanged else 0
@@ -57,7 +54,6 @@ def list_context(request: HttpRequest, listed: DocumentListPage, cursor: str) ->
 
 
 def upload_context() -> dict[str, Any]:
-    """Return the settings and messages of the upload script."""
     codes = error_codes(Context.REQUEST).items()
     upload = {
         "sentences": {name: code.tenant_message for name, code in codes if code.tenant_message},
@@ -72,7 +68,6 @@ def upload_context() -> dict[str, Any]:
 
 @tenant_page("GET", "HEAD")
 def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Show a page of a document: its text with the cited passage, beside its image."""
     row = get_document(tenant_id(request), document_id)
     check_rate(PAGE_VIEWS, tenant_id(request))
     page = get_page(row.document, _page_number(request), _passage_id(request))
@@ -107,7 +102,6 @@ def highlights(request: HttpRequest, document_id: UUID) -> HttpResponse:
 
 @tenant_page("GET", "HEAD")
 def original(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Redirect to the uploaded file."""
     url = services.sign_original_url(get_document(tenant_id(request), document_id).document)
     # The page may be open under another host name than PUBLIC_URL: our own files are available under it, too.
     return HttpResponseRedirect(url.removeprefix(settings.PUBLIC_URL))
@@ -115,7 +109,6 @@ def original(request: HttpRequest, document_id: UUID) -> HttpResponse:
 
 @tenant_page("POST")
 def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
-    """Retry a failed document, with OCR if the form asks for it."""
     user_id = tenant_id(request)
     row = get_document(user_id, document_id)
     problem = None

@@ -33,7 +33,6 @@ def integrations(request: HttpRequest) -> HttpResponse:
 
 @tenant_page("GET", "HEAD")
 def source_list(request: HttpRequest) -> HttpResponse:
-    """Show the list alone, for a page that polls it."""
     return render(request, "portal/settings/sources.html", _list_context(request))
 
 
@@ -92,7 +91,6 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
 
 @tenant_page("POST")
 def sync(request: HttpRequest, source_id: UUID) -> HttpResponse:
-    """Start a delta sync."""
     source = get_source(tenant_id(request), source_id)
     try:
         start_sync(source, IngestionJob.Kind.DELTA, by=str(tenant_id(request)))

@@ -74,7 +74,6 @@ def _parse_form(request: HttpRequest) -> SearchForm:
 
 
 def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
-    """Search everything; one document only, or statutes only, if the form says so."""
     query: dict[str, Any] = {"user_id": user_id, "query": form.query, "k": MAX_RESULTS, "mode": form.mode}
     embedding = QueryEmbedding(user_id)
     scope: dict[str, Any] = {"sources": [] if form.only_laws else OWN_SOURCES}
@@ -115,7 +114,6 @@ def _record(record: RecordResult) -> Record:
 
 
 def _document_choices(user_id: UUID, chosen: UUID | None) -> list[Document]:
-    """Return the newest searchable documents, and the chosen one."""
     with as_tenant(user_id):
         own = Document.objects.filter(user_id=user_id, chunks_version__isnull=False)
         documents = list(own.order_by("-created_at", "document_id")[:MAX_CHOICES])

@@ -110,7 +110,6 @@ def clear_queue_urls() -> None:
 
 @contextmanager
 def run_programs(console: Console, address: Address, scenarios: list[Scenario]) -> Iterator[Supervisor]:
-    """Run database, API and workers inside the block, and stop all that was started."""
     os.environ["UPLOADS_PER_DAY"] = "100000"  # the demo may run more than thirty times a day
     os.environ.setdefault("LOG_LEVEL", "ERROR")
     os.environ.setdefault("GUNICORN_CMD_ARGS", "--log-level warning")
