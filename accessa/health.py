@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from accessa.server import worker_state
+from accessa.server import gunicorn_worker
 from accounts.error_codes import UNAVAILABLE, ApiError, ErrorCode
 from documents.storage import BUCKETS
 from jobs.error_codes import STOPPING
@@ -26,12 +26,6 @@ NOT_MIGRATED = ErrorCode("NOT_MIGRATED", status=503, detail=_("The database lack
 STORAGE_NOT_CONFIGURED = ErrorCode(
     "STORAGE_NOT_CONFIGURED", status=503, detail=_("The file store is not configured; run manage.py doctor.")
 )
-ERRORS = {
-    "process": ApiError(STOPPING, "This process is about to end; ask another."),
-    "database": ApiError(UNAVAILABLE),
-    "migrations": ApiError(NOT_MIGRATED),
-    "storage": ApiError(STORAGE_NOT_CONFIGURED),
-}
 RETRY_SECONDS = 5
 
 
@@ -46,13 +40,13 @@ def alive(request: HttpRequest) -> JsonResponse:
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
     """Answer each part's state; 503 with the code of the first that failed."""
-    parts = {name: OK if check() else "failed" for name, check in CHECKS.items()}
-    failed = next((name for name, state in parts.items() if state != OK), None)
-    if failed is None:
-        return JsonResponse({"status": OK, "parts": parts})
-    error = ERRORS[failed]
-    headers = {"Retry-After": str(RETRY_SECONDS)}
-    return JsonResponse(error.body | {"parts": parts}, status=error.status, headers=headers)
+    parts = {name: OK if check() else "failed" for name, (check, _) in CHECKS.items()}
+    for name, state in parts.items():
+        if state != OK:
+            _, error = CHECKS[name]
+            headers = {"Retry-After": str(RETRY_SECONDS)}
+            return JsonResponse(error.body | {"parts": parts}, status=error.status, headers=headers)
+    return JsonResponse({"status": OK, "parts": parts})
 
 
 def is_database_reachable() -> bool:
@@ -94,9 +88,13 @@ def is_storage_configured() -> bool:
         return False
 
 
-CHECKS: dict[str, Callable[[], bool]] = {
-    "process": lambda: not worker_state.is_stopping(),
-    "database": is_database_reachable,
-    "migrations": is_migrated,
-    "storage": is_storage_configured,
+# part: its check, and the error where it fails
+CHECKS: dict[str, tuple[Callable[[], bool], ApiError]] = {
+    "process": (
+        lambda: not gunicorn_worker.is_stopping(),
+        ApiError(STOPPING, "This process is about to end; ask another."),
+    ),
+    "database": (is_database_reachable, ApiError(UNAVAILABLE)),
+    "migrations": (is_migrated, ApiError(NOT_MIGRATED)),
+    "storage": (is_storage_configured, ApiError(STORAGE_NOT_CONFIGURED)),
 }

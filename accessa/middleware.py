@@ -1,21 +1,26 @@
-"""Middleware: correlation ids with one log line a request, and 503 while the database is unavailable."""
+"""Middleware: correlation ids, a log line for each request, 503 while the database is unavailable, security headers."""
 
 import logging
 import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import structlog
+from csp.middleware import CSPMiddleware, PolicyParts
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.core.files.storage import storages
 from django.db.utils import InterfaceError, OperationalError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 
-from accessa.errors import database_unavailable
+from accessa import settings_web
+from accessa.error_responses import database_unavailable
 from accounts.authentication import Caller
 from accounts.models import User
+from documents.storage import Bucket
 from jobs import telemetry
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.requests")
@@ -27,6 +32,10 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 # Errors that Django or DatabaseUnavailableMiddleware answers with a status of its own.
 EXPECTED = (Http404, PermissionDenied, SuspiciousOperation, OperationalError, InterfaceError)
 POLLED = frozenset({"/healthz", "/readyz", "/metrics"})  # every few seconds, by monitoring
+PERMISSIONS = ", ".join(
+    f"{feature}=()"
+    for feature in ("camera", "microphone", "geolocation", "payment", "usb", "serial", "midi", "display-capture")
+)
 
 
 class CorrelationMiddleware:
@@ -104,3 +113,42 @@ class DatabaseUnavailableMiddleware:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         return database_unavailable(request) if isinstance(error, (OperationalError, InterfaceError)) else None
+
+
+class CspMiddleware(CSPMiddleware):
+    """Content-Security-Policy by the path, and Permissions-Policy. No page loads anything of another origin."""
+
+    def get_policy_parts(
+        self, request: HttpRequest, response: HttpResponseBase, report_only: bool = False
+    ) -> PolicyParts:
+        parts = super().get_policy_parts(request, response, report_only)
+        if parts.config is None and not report_only:
+            parts.config = page_policy(request.path)
+        return parts
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        response = super().process_response(request, response)
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        return response
+
+
+def page_policy(path: str) -> dict[str, Any]:
+    for prefix, directives in settings_web.POLICIES.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return directives
+    if path == "/" and (origin := upload_origin()):
+        return settings_web.TENANT_PAGES | {"connect-src": ["'self'", origin]}
+    return settings_web.TENANT_PAGES
+
+
+def upload_origin() -> str | None:
+    """Return the origin of the store's signed upload URLs; None where uploads go to the API."""
+    raw = storages["raw"]
+    if not getattr(raw, "presigns", False):
+        return None
+    try:
+        url = cast(Bucket, raw).sign_upload("origin", length=1, mime="application/pdf", sha256="0" * 64)
+    except OSError:  # no credentials at the moment: no upload would work either
+        return None
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

@@ -61,7 +61,7 @@ MIDDLEWARE = [
     "accessa.middleware.CorrelationMiddleware",
     "accessa.middleware.DatabaseUnavailableMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "accessa.csp.CspMiddleware",
+    "accessa.middleware.CspMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -92,7 +92,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the page
-CSRF_FAILURE_VIEW = "accessa.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "accessa.error_responses.csrf_failure"
 SESSION_COOKIE_AGE = 12 * 3600  # a working day
 SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a cookie is no place for tenants' text

@@ -20,7 +20,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PARSER_CLASSES": ["accounts.strict_json.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "accounts.pagination.NewestFirstPagination",
     "PAGE_SIZE": 50,
-    "EXCEPTION_HANDLER": "accessa.errors.exception_handler",
+    "EXCEPTION_HANDLER": "accessa.error_responses.exception_handler",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "UNAUTHENTICATED_USER": None,
 }

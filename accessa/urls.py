@@ -6,10 +6,10 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from accessa import health
 
-handler400 = "accessa.errors.bad_request_page"
-handler403 = "accessa.errors.forbidden_page"
-handler404 = "accessa.errors.not_found_page"
-handler500 = "accessa.errors.server_error_page"
+handler400 = "accessa.error_responses.bad_request_page"
+handler403 = "accessa.error_responses.forbidden_page"
+handler404 = "accessa.error_responses.not_found_page"
+handler500 = "accessa.error_responses.server_error_page"
 
 urlpatterns = [
     path("", include("jobs.urls")),

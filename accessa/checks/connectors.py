@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.checks.rules import Rule, is_plain_http, is_url
+from accessa.checks import Rule, is_plain_http, is_url
 from accessa.settings_connectors import CLIENTS, PROVIDERS
 
 SHORTEST_KEY = 32  # characters, as the vault requires

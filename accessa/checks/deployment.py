@@ -9,9 +9,8 @@ from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error
 from django.core.files.storage import storages
 
-from accessa.checks import s3_errors
+from accessa.checks import Rule, check_rules, is_local, s3_error_messages
 from accessa.checks.connectors import CONNECTOR_DEPLOYMENT_RULES
-from accessa.checks.rules import Rule, check_rules, is_local
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES
 from documents.storage import BUCKETS, Bucket, LocalSignedStorage
 
@@ -66,13 +65,13 @@ def _probe(name: str, bucket: Bucket) -> Iterator[CheckMessage]:
         works = exists and not bucket.exists(probe)
     except OSError as error:
         works = is_public = False
-        reason, remedy = s3_errors.explain_s3_error(name, error)
+        reason, remedy = s3_error_messages.explain_s3_error(name, error)
         with suppress(OSError):
             bucket.delete(probe)
     if not works:
         yield Error(
             f"The bucket for {name} files cannot be written, read and emptied{reason and f': {reason}'}.",
-            hint=remedy or s3_errors.RIGHTS,
+            hint=remedy or s3_error_messages.RIGHTS,
             id="accessa.E105",
         )
     if is_public:

@@ -10,8 +10,8 @@ from django.apps import AppConfig
 from django.core.checks import CheckMessage
 
 from accessa import env
+from accessa.checks import Rule, check_rules, configuration_error, is_allowed, is_local, is_public, is_url, number
 from accessa.checks.connectors import CONNECTOR_RULES
-from accessa.checks.rules import Rule, check_rules, configuration_error, is_allowed, is_local, is_public, is_url, number
 from accessa.checks.statutes import STATUTE_RULES
 from accessa.checks.supabase import SUPABASE_RULES
 from documents.parsers import registry

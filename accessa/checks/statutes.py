@@ -4,7 +4,7 @@ import boto3
 from botocore.exceptions import BotoCoreError
 from django.conf import settings
 
-from accessa.checks.rules import Rule, configuration_error, is_plain_http, is_url
+from accessa.checks import Rule, configuration_error, is_plain_http, is_url
 from embeddings import embedders
 from statutes.sqs import SETTING_BOUNDS
 

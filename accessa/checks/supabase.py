@@ -9,7 +9,7 @@ from typing import Any
 import jwt
 from django.conf import settings
 
-from accessa.checks.rules import Rule
+from accessa.checks import Rule
 
 SHORTEST_SECRET = 32  # bytes of a key for HS256: RFC 7518 §3.2
 ROLES = {"SUPABASE_ANON_KEY": "anon", "SUPABASE_SERVICE_ROLE": "service_role"}

@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django_q.brokers import get_broker
 
 from accessa import config_digest
-from accessa.doctor.http import NoResponse, send_request
+from accessa.doctor.http_probe import NoResponse, send_request
 from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage.s3 import S3Bucket
 from jobs.cluster import live_clusters

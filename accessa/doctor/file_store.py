@@ -14,10 +14,10 @@ from uuid import uuid4
 from django.conf import settings
 from django.core.files.storage import storages
 
-from accessa.checks import s3_errors
+from accessa.checks import s3_error_messages
 from accessa.checks.deployment import PRIVATE, PROBE_FOLDER
 from accessa.demo.api_client import upload_headers
-from accessa.doctor.http import NoResponse, Response, send_request
+from accessa.doctor.http_probe import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage import MIME, Bucket, LocalSignedStorage
 from documents.storage.s3 import map_s3_errors
@@ -50,7 +50,7 @@ def _probe(alias: str, bucket: Bucket, name: str) -> Iterator[Finding]:
     try:
         bucket.put(name, CONTENT)
         if not bucket.exists(name) or bucket.read(name) != CONTENT:
-            yield error(f"The bucket for {alias} files does not return the bytes written.", s3_errors.RIGHTS)
+            yield error(f"The bucket for {alias} files does not return the bytes written.", s3_error_messages.RIGHTS)
             return
     except OSError as failure:
         yield _explain_write_failure(alias, bucket, failure)
@@ -71,7 +71,7 @@ def _explain_write_failure(alias: str, bucket: Bucket, failure: OSError) -> Find
             f"{settings.STORAGE_ROOT} cannot be written by user {user}: {failure.strerror or type(failure).__name__}.",
             f"chown -R {user} that folder, or set STORAGE_ROOT to one that API and workers can write.",
         )
-    reason, remedy = s3_errors.explain_s3_error(alias, failure)
+    reason, remedy = s3_error_messages.explain_s3_error(alias, failure)
     return error(f"The bucket for {alias} files cannot be written and read: {reason}.", remedy)
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 from django.conf import settings
 from django.db.models.functions import Now
 
-from accessa.checks import s3_errors
+from accessa.checks import s3_error_messages
 from accessa.doctor.runner import Finding, error, note, skipped, warning
 from jobs.outcomes import StageFailure, Wait
 from statutes.consumer import status
@@ -37,7 +37,7 @@ WRITE = (
     "Let the key do s3:PutObject, s3:GetObject, s3:DeleteObject below normalized/, chunks/, embeddings/ and failed/."
 )
 READ = "Let the key do s3:GetObject below raw/, and s3:ListBucket: without it a missing file looks like a refusal."
-MISSING = f"STATUTES_BUCKET: {s3_errors.NO_BUCKET}."
+MISSING = f"STATUTES_BUCKET: {s3_error_messages.NO_BUCKET}."
 LONG_WAIT = timedelta(minutes=5)
 SAMPLED_DEAD_LETTERS = 50  # in the seconds that a check has
 
@@ -147,7 +147,7 @@ def check_bucket() -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as failure:
-        reason, remedy = s3_errors.explain_s3_error("statutes", failure)
+        reason, remedy = s3_error_messages.explain_s3_error("statutes", failure)
         yield error(f"Files below raw/ of STATUTES_BUCKET cannot be looked at: {reason}.", f"{READ} {remedy}")
 
 
@@ -158,8 +158,8 @@ def _probe_prefix(prefix: str, key: str) -> Iterator[Finding]:
         content = s3.read_object(bucket, key)
         s3.delete_object(bucket, key)
     except OSError as failure:
-        reason, remedy = s3_errors.explain_s3_error("statutes", failure)
-        if reason == s3_errors.NO_BUCKET:
+        reason, remedy = s3_error_messages.explain_s3_error("statutes", failure)
+        if reason == s3_error_messages.NO_BUCKET:
             yield error(MISSING, remedy)
             return
         yield error(f"STATUTES_BUCKET cannot be written and emptied below {prefix}/: {reason}.", f"{WRITE} {remedy}")

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import cast
 from uuid import UUID
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
-from accessa.integrity import queries, statutes
+from accessa.integrity import violation_queries
 from documents import storage
 from documents.models import Document, ObjectDeletion
 from documents.storage import Bucket
@@ -22,7 +23,10 @@ from embeddings import vector_store
 from jobs.choices import Stage, State
 from jobs.models import UploadJob
 from jobs.pipeline import get_pipeline
-from statutes.models import LawVersion
+from statutes.models import Law, LawVersion
+from statutes.s3 import artifact_source, keys
+from statutes.s3.artifact_source import Source
+from statutes.s3.manifests import Entry, Manifest, ManifestRefused
 
 BATCH_SIZE = 200
 Owner = tuple[UUID, UUID]  # tenant and document: the order in which objects are listed
@@ -30,6 +34,10 @@ FIRST: Owner = (UUID(int=0), UUID(int=0))
 LAST: Owner = (UUID(int=2**128 - 1), UUID(int=2**128 - 1))
 EXTENSIONS = {"raw": "pdf", "parsed": "md"}
 MISSING = {"raw": "The original file is missing.", "parsed": "The parsed file is missing."}
+CHANGED = "An object is missing, or is not the one that the manifest names"
+NO_MANIFEST = "The law's manifest is missing."
+OTHER_MANIFEST = "The law's manifest is not the one that was uploaded."
+OTHER_VERSION = "The law's manifest names another version than the one that is found."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +53,17 @@ def find_violations(*, deep: bool = False) -> Iterator[Violation]:
     for violation in find_broken_jobs():
         broken.add(UUID(violation.subject))
         yield violation
-    yield from _select_violations(queries.DOCUMENTS | queries.CONNECTORS | queries.STATUTES)
+    yield from _select_violations(
+        violation_queries.DOCUMENTS | violation_queries.CONNECTORS | violation_queries.STATUTES
+    )
     for name in storage.BUCKETS:
         yield from find_orphaned_files(name, broken)
     if deep:
-        yield from _select_violations(queries.CONNECTOR_TEXTS)
+        yield from _select_violations(violation_queries.CONNECTOR_TEXTS)
         yield from find_changed_originals()
         for chunk_id in vector_store.corrupt_chunks():
             yield Violation("vector", str(chunk_id), "The vector does not have its sha.")
-        yield from (Violation("artifact", law_id, reason) for law_id, reason in statutes.find_changed_artifacts())
+        yield from find_changed_artifacts()
 
 
 def _select_violations(statements: Mapping[str, str]) -> Iterator[Violation]:
@@ -114,7 +124,7 @@ def _documents_without_object(
 ) -> Iterator[Violation]:
     listed = {f"{storage.URI_PREFIX}{bucket}/{name}" for name in names}
     with connection.cursor() as cursor:
-        cursor.execute(queries.EXPECTED_FILES[bucket], [*after, *last])
+        cursor.execute(violation_queries.EXPECTED_FILES[bucket], [*after, *last])
         missing = [(pk, path) for pk, path in cursor.fetchall() if path not in listed]
     for document_id, path in missing:
         place, name = storage.locate(path)
@@ -153,3 +163,51 @@ def find_changed_originals() -> Iterator[Violation]:
         with bucket.local_file(name) as path, path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != document.sha256:
                 yield Violation("original", str(document.pk), "The original is not the file that was declared.")
+
+
+def find_changed_artifacts() -> Iterator[Violation]:
+    """Compare the objects of each statute with its manifest; slow, it reads the whole bucket.
+
+    A statute that differs is checked twice, because it may be published meanwhile. One that was imported from
+    elsewhere has no job, and no objects here.
+    """
+    if not settings.STATUTES_BUCKET:
+        return
+    source = artifact_source.BucketSource(settings.STATUTES_BUCKET)
+    uploaded = LawVersion.objects.filter(manifest_sha256__isnull=False, job_id__isnull=False).values("pk")
+    for law_id in list(Law.objects.filter(document_id__in=uploaded).order_by("pk").values_list("pk", flat=True)):
+        if _find_difference(source, law_id) and (reason := _find_difference(source, law_id)):
+            yield Violation("artifact", law_id, reason)
+
+
+def _find_difference(source: Source, law_id: str) -> str | None:
+    law = Law.objects.filter(pk=law_id).first()
+    if law is None or law.document_id is None:
+        return None
+    version = LawVersion.objects.filter(pk=law.document_id).values_list("version", "manifest_sha256").first()
+    try:
+        manifest, sha256 = artifact_source.read_manifest(source, law_id)
+    except FileNotFoundError:
+        return NO_MANIFEST
+    except ManifestRefused as error:
+        return error.detail
+    if version is None or manifest.version != version[0]:
+        return OTHER_VERSION
+    # While the next version is uploaded, the manifest names the place where this one's objects are kept.
+    is_replaced = any(entry.key.startswith(keys.former(law_id)) for entry in manifest.entries())
+    if sha256 != version[1] and not is_replaced:
+        return OTHER_MANIFEST
+    return next((reason for entry in manifest.entries() if (reason := _check_object(source, manifest, entry))), None)
+
+
+def _check_object(source: Source, manifest: Manifest, entry: Entry) -> str | None:
+    name = f"passage {entry.chunk_id}" if entry.chunk_id else "the canonical law"
+    try:
+        if entry is manifest.embeddings:
+            name = "the vectors"
+            with artifact_source.verified_file(source, entry):
+                return None
+        artifact_source.read_verified(source, entry)
+    except ManifestRefused:
+        return f"{CHANGED}: {name}."
+    return None

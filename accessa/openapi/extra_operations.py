@@ -112,7 +112,7 @@ def paths() -> dict[str, Any]:
         "/readyz": _health(
             "ready",
             "Readiness: the process stays up, and database, migrations and storage settings are fine.",
-            *(error.code for error in health.ERRORS.values()),
+            *(error.code for _, error in health.CHECKS.values()),
         ),
     }
 

@@ -1,4 +1,7 @@
-"""Postprocessing hook of drf-spectacular: error responses, constraints, examples, tags, operations without a view."""
+"""Postprocessing hook of drf-spectacular: error responses, constraints, examples, tags, operations without a view.
+
+Constraints are those of fields that services validate, not serializers.
+"""
 
 import json
 import re
@@ -8,8 +11,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from accessa.openapi import constraints, error_codes, extra_operations
+from django.conf import settings
+
+from accessa.openapi import error_codes, extra_operations
 from accounts.error_codes import ErrorCode
+from search.services import SOURCES
 
 EXAMPLES_FILE = Path(__file__).with_name("examples.json")
 RETRY_AFTER = {"description": "Seconds until a retry may succeed.", "schema": {"type": "integer", "minimum": 1}}
@@ -41,6 +47,22 @@ TAGS = (
     ("machines", r"^/internal/|^/webhooks/|/advance$", "For other services: agents, deployments, the parsing vendor."),
     ("health", r"^/(health|ready)z$", "For monitoring."),
 )
+SHA256 = "^[0-9a-f]{64}$"
+PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
+SHA256_FIELDS = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkResponse": ("chunk_sha",)}
+DESCRIPTIONS = {
+    "UploadResponse": "The signed URL for the bytes, and the ids of document and job.",
+    "JobDetailResponse": "A job with its counters, its status, and why it is not moving.",
+    "JobErrorResponse": "Why a job failed, or its last attempt.",
+    "SavedResponse": "Purchases spared because the text already had a vector.",
+    "LinkResponse": "A signed URL of a file, and its lifetime in seconds.",
+    "PlaceResponse": "Where a passage stands. `header` has the offsets of the table header repeated before it.",
+    "FiltersRequest": "Restrictions applied before ranking.",
+    "RecordResponse": "A record of a connected system, or a client profile.",
+    "LawResponse": "A passage of a statute, with its citation. Every tenant can search statutes.",
+    "UsageResponse": "Cents, by day and month (UTC).",
+    "PurchaseResponse": "One paid call.",
+}
 
 
 @cache
@@ -74,12 +96,50 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
+def property_constraints() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return JSON schema keywords by component and property; None removes one."""
+    return {
+        "UploadRequest": {
+            "filename": {
+                "minLength": 1,
+                "maxLength": settings.MAX_FILENAME_CHARS,
+                "description": "Stored without folders, control and formatting characters.",
+            },
+            "bytes_len": {
+                "minimum": 1,
+                "maximum": settings.MAX_FILE_BYTES,
+                "description": "The exact length of the file.",
+            },
+            "mime": {"pattern": PDF, "description": "application/pdf, in upper or lower case."},
+            "sha256": {"pattern": SHA256, "description": "Of the file's bytes."},
+            "ocr": {"description": "Read pages without a text layer. Needed when a scan has failed as NO_TEXT_LAYER."},
+        },
+        "SearchRequest": {
+            "query": {"minLength": 1, "maxLength": settings.MAX_QUERY_CHARS},
+            "k": {"minimum": 1, "maximum": settings.MAX_SEARCH_RESULTS},
+            "mode": {"enum": ["hybrid", "vector", "text"]},
+            "sources": {"items": {"type": "string", "enum": list(SOURCES)}, "minItems": 1},
+            "law_ids": {"items": {"type": "string", "minLength": 1}},
+        },
+        "FiltersRequest": {
+            "pages": {"type": ["array", "null"]},
+            "heading": {"type": ["string", "null"], "minLength": 1, "maxLength": 1000},
+            "filename": {"type": ["string", "null"], "minLength": 1, "maxLength": 1000},
+            # Without a format: a date does as well as a time.
+            "uploaded_after": {"type": ["string", "null"], "format": None},
+            "uploaded_before": {"type": ["string", "null"], "format": None},
+        },
+        "EmbedRequest": {"texts": {"minItems": 1, "maxItems": 256}},
+        **{name: {field: {"pattern": SHA256} for field in fields} for name, fields in SHA256_FIELDS.items()},
+    }
+
+
 def _constrain(schemas: dict[str, Any]) -> None:
     for schema in schemas.values():
         schema.pop("description", None)  # a serializer's docstring is for developers
-    for name, description in constraints.DESCRIPTIONS.items():
+    for name, description in DESCRIPTIONS.items():
         schemas[name]["description"] = description
-    for name, properties in constraints.properties().items():
+    for name, properties in property_constraints().items():
         for field, constraint in properties.items():
             merged = schemas[name]["properties"][field] | constraint
             schemas[name]["properties"][field] = {key: part for key, part in merged.items() if part is not None}

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from django.core.files.storage import storages
 
-from accessa.checks import database, s3_errors
+from accessa.checks import database, s3_error_messages
 from accessa.checks.deployment import check_buckets, check_deployment
 from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import ActiveModel
@@ -174,7 +174,7 @@ def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str
     error = OSError("away")
     error.__context__ = ClientError(answer, "PutObject")
 
-    why, what_to_do = s3_errors.explain_s3_error("raw", error)
+    why, what_to_do = s3_error_messages.explain_s3_error("raw", error)
 
     assert says in why
     assert remedy in what_to_do

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from accessa.checks import connectors
-from accessa.checks.rules import check_rules
+from accessa.checks import check_rules, connectors
 from accessa.checks.settings import check_settings
 from accessa.env import Env, find_unread_variables
 from accessa.observability import redaction

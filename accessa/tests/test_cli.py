@@ -13,9 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import ProgrammingError
 
-from accessa import cli
+from accessa import command_line
 from accessa.checks.settings import NOT_NEGATIVE, POSITIVE, check_settings
-from accessa.doctor.endpoints import DEFAULT_URL
+from accessa.doctor.public_urls import DEFAULT_URL
 from accessa.env import Env
 from accessa.server import pidfile, programs
 from accessa.tests.doctor_fixtures import temporary_sql
@@ -104,10 +104,10 @@ def test_a_database_to_migrate_is_one_sentence_and_a_missing_table_is_not() -> N
 
     with hidden:
         with pytest.raises(ProgrammingError):
-            cli.run_command(command)
+            command_line.run_command(command)
         forgotten = temporary_sql("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0002_policies')", row)
         with forgotten, pytest.raises(SystemExit) as leaving:
-            cli.run_command(command)
+            command_line.run_command(command)
 
     assert leaving.value.code == "The database is not migrated: run manage.py migrate"
 

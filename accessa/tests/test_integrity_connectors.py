@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from accessa.integrity import find_violations, queries
+from accessa.integrity import find_violations, violation_queries
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.sync import sync_jobs
@@ -81,4 +81,4 @@ def test_a_row_that_went_bad_is_named(statement: str) -> None:
 
 
 def test_every_question_has_its_row_above() -> None:
-    assert {*queries.CONNECTORS, *queries.CONNECTOR_TEXTS} == set(ROT.values())
+    assert {*violation_queries.CONNECTORS, *violation_queries.CONNECTOR_TEXTS} == set(ROT.values())

@@ -275,4 +275,4 @@ def test_a_documents_fields_are_those_of_the_contract(ana: Person) -> None:
         "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "processing_status",
         "failed_pages", "parser_name", "parser_version", "parse_fallback", "saved", "created_at", "updated_at",
     }  # fmt: skip
-    assert settings.REST_FRAMEWORK["EXCEPTION_HANDLER"] == "accessa.errors.exception_handler"
+    assert settings.REST_FRAMEWORK["EXCEPTION_HANDLER"] == "accessa.error_responses.exception_handler"

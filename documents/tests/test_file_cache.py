@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from django.db.models.functions import Now
 
-from accessa.server import gunicorn_conf, worker_state
+from accessa.server import gunicorn_conf, gunicorn_worker
 from accounts.error_codes import ApiError
 from documents import storage
 from documents.models import Document
@@ -111,7 +111,7 @@ def test_a_web_process_evicts_another_processs_files_when_it_starts(settings: An
     os.utime(old, (time.time() - file_cache.MAX_AGE_SECONDS - 1,) * 2)
 
     gunicorn_conf.post_worker_init(SimpleNamespace(sockets=[], alive=True))
-    worker_state._workers.clear()
+    gunicorn_worker._workers.clear()
 
     assert cached_files(settings) == [young]
     assert file_cache._timer_pending.locked(), "the young one goes too, though nobody looks at a page"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client, RequestFactory
 
-from accessa import csp, errors
+from accessa import error_responses, middleware
 from documents.tests.s3_settings import use_s3_storage
 from portal.tests.conftest import signed_in
 from testing.personas import Person
@@ -42,9 +42,9 @@ def test_staffs_pages_load_nothing_of_other_origins(db: None) -> None:
 
 
 def test_only_the_admin_may_evaluate() -> None:
-    assert "'unsafe-eval'" in csp.page_policy("/admin/login/")["script-src"]
+    assert "'unsafe-eval'" in middleware.page_policy("/admin/login/")["script-src"]
     for path in ("/", "/docs", "/administrator", "/find"):
-        assert "'unsafe-eval'" not in csp.page_policy(path)["script-src"]
+        assert "'unsafe-eval'" not in middleware.page_policy(path)["script-src"]
 
 
 def test_files_go_straight_to_an_s3_and_nowhere_else(settings: Any) -> None:
@@ -54,14 +54,14 @@ def test_files_go_straight_to_an_s3_and_nowhere_else(settings: Any) -> None:
     elsewhere: Any = Server()
 
     use_s3_storage(settings, elsewhere)
-    assert csp.page_policy("/")["connect-src"] == ["'self'", "https://objects.example.org:9000"]
-    assert csp.page_policy("/find")["connect-src"] == ["'self'"]
+    assert middleware.page_policy("/")["connect-src"] == ["'self'", "https://objects.example.org:9000"]
+    assert middleware.page_policy("/find")["connect-src"] == ["'self'"]
 
     use_s3_storage(settings, elsewhere, S3_PRESIGN=False)
-    assert csp.page_policy("/")["connect-src"] == ["'self'"]
+    assert middleware.page_policy("/")["connect-src"] == ["'self'"]
 
     use_s3_storage(settings, elsewhere, S3_ENDPOINT_URL=None, S3_ADDRESSING_STYLE="virtual", S3_REGION="eu-central-1")
-    assert csp.page_policy("/")["connect-src"] == ["'self'", "https://raw.s3.eu-central-1.amazonaws.com"]
+    assert middleware.page_policy("/")["connect-src"] == ["'self'", "https://raw.s3.eu-central-1.amazonaws.com"]
 
 
 def test_errors_are_pages_for_browsers_and_json_for_programs(ana: Person) -> None:
@@ -72,11 +72,11 @@ def test_errors_are_pages_for_browsers_and_json_for_programs(ana: Person) -> Non
     assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
     assert (
         b"Out of order"
-        in errors.database_unavailable(RequestFactory().get("/", headers={"accept": "text/html"})).content
+        in error_responses.database_unavailable(RequestFactory().get("/", headers={"accept": "text/html"})).content
     )
-    assert errors.database_unavailable(RequestFactory().get("/"))["Retry-After"] == "5"
+    assert error_responses.database_unavailable(RequestFactory().get("/"))["Retry-After"] == "5"
     assert (
         b"Something went wrong"
-        in errors.server_error_page(RequestFactory().get("/", headers={"accept": "text/html"})).content
+        in error_responses.server_error_page(RequestFactory().get("/", headers={"accept": "text/html"})).content
     )
     assert signed_in(ana).get("/documents/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42").json()["code"] == "NOT_FOUND"

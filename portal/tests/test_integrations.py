@@ -16,7 +16,7 @@ from django.utils import timezone
 from accounts.error_codes import Context, error_codes
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.tests import grants
-from portal import sources
+from portal import connected_sources
 from portal.tests.conftest import signed_in
 from testing.fakes.faults import http_error
 from testing.fakes.oauth import OAuthServer
@@ -120,7 +120,7 @@ def test_a_source_shows_what_it_has_brought_and_when(ana: Person, ben: Person) -
 
 
 def test_records_are_counted_no_further_than_a_bound(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_COUNT", 2)
+    monkeypatch.setattr(connected_sources, "MAX_COUNT", 2)
     own = source(ana, "gmail")
     for n in range(5):
         SourceDocument.objects.create(

@@ -16,8 +16,8 @@ from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents import services
 from documents.page_images import renderer
 from jobs import services as job_services
+from portal.document_detail import cited_text, get_page
 from portal.document_list import DocumentListPage, get_document, list_documents
-from portal.document_page import cited_text, get_page
 from portal.document_status import DocumentStatus
 from portal.user_messages import error_message
 from portal.views.auth import tenant_id, tenant_page

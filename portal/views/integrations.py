@@ -16,7 +16,7 @@ from integrations.error_codes import CONSENT_REFUSED, STATE_MISMATCH
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import services
 from integrations.sync.sync_jobs import start_sync
-from portal.sources import get_source, list_providers
+from portal.connected_sources import get_source, list_providers
 from portal.user_messages import GRANTS, error_message
 from portal.views.auth import tenant_id, tenant_page
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa.integrity import statutes
+from accessa.integrity import find_changed_artifacts
 from jobs import services, worker
 from jobs.advisory_locks import holds_session_lock, session_lock, unlock_session
 from jobs.outcomes import Wait
@@ -78,7 +78,7 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(newer: st
     assert (ending.seconds, ending.reason, left) == (2.0, "LAW_BUSY", "2024-03")
     assert not isinstance(again, Wait)
     assert (standing(laws), Law.objects.get().version) == ("2024-03", "2024-03")
-    assert list(statutes.find_changed_artifacts()) == []
+    assert list(find_changed_artifacts()) == []
 
 
 def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
@@ -134,7 +134,7 @@ def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_
     assert (waiting, writes(laws)) == ("LAMBDA_REFUSED", uploaded)
     assert len(refusing.told_) == 1
     assert are_searchable(TAXED, RATE, LOWER) == [True, True, True]
-    assert list(statutes.find_changed_artifacts()) == []
+    assert list(find_changed_artifacts()) == []
 
 
 def spoil(s3: S3Server, name: str) -> None:

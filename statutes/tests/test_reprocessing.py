@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from accessa.integrity import find_violations, statutes
+from accessa.integrity import find_changed_artifacts, find_violations
 from documents import storage
 from documents.models import Document
 from documents.services import delete
@@ -82,7 +82,7 @@ def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_fo
     assert are_searchable(TAXED, RATE, LOWER) == [True, False, True]
     assert not {row[0] for row in before[0]} & {row[0] for row in after[0]}
     assert (Document.objects.get().pk, after[1]["document_id"], after[1]["status"]) == (SECOND, SECOND, "embedded")
-    assert (kinds(), list(statutes.find_changed_artifacts())) == (set(), [])
+    assert (kinds(), list(find_changed_artifacts())) == (set(), [])
 
 
 def test_what_was_the_same_in_both_files_is_not_bought_again(laws: S3Server) -> None:

@@ -10,9 +10,9 @@ from django.conf import settings
 from django.core.checks import run_checks as run_system_checks
 from django.core.management.base import BaseCommand
 
+from accessa.checks import is_local
 from accessa.checks.deployment import check_deployment
-from accessa.checks.rules import is_local
-from accessa.doctor import clusters, connectors, database, endpoints, file_store, statutes, tenant_isolation, vendors
+from accessa.doctor import clusters, connectors, database, file_store, public_urls, statutes, tenant_isolation, vendors
 from accessa.doctor.runner import Check, CheckResult, Level, run_checks, system_check_findings
 
 FIREWALL = "Look whether a firewall or a proxy drops the packets."
@@ -36,7 +36,7 @@ CHECKS = (
           ("workers",)),
     Check("connectors", "Only the application may call the queue, and tokens can be read.",
           connectors.check_connectors, MIGRATED),
-    Check("api", "PUBLIC_URL leads to this deployment.", endpoints.check_api, timeout_remedy=FIREWALL),
+    Check("api", "PUBLIC_URL leads to this deployment.", public_urls.check_api, timeout_remedy=FIREWALL),
     Check("storage-raw", "Written, signed PUT and GET, refused to strangers, deleted.",
           partial(file_store.check_storage, "raw"), timeout=30, timeout_remedy=FIREWALL),
     Check("storage-parsed", "Written, signed PUT and GET, refused to strangers, deleted.",
@@ -51,10 +51,10 @@ CHECKS = (
     Check("statutes-bucket", "Written, read and emptied below the prefixes of artifacts.", statutes.check_bucket,
           timeout=60, timeout_remedy=FIREWALL),
     Check("signers", "The keys of tenants' tokens can be fetched.", vendors.check_jwks),
-    Check("callback", "Reached, valid with each secret, refused when forged.", endpoints.check_webhook,
+    Check("callback", "Reached, valid with each secret, refused when forged.", public_urls.check_webhook,
           timeout_remedy=FIREWALL),
-    Check("cors-api", "Browsers of the named origins may call, others not.", endpoints.check_api_cors, ("api",)),
-    Check("cors-bucket", "Browsers may upload.", endpoints.check_bucket_cors, ("storage-raw",)),
+    Check("cors-api", "Browsers of the named origins may call, others not.", public_urls.check_api_cors, ("api",)),
+    Check("cors-bucket", "Browsers may upload.", public_urls.check_bucket_cors, ("storage-raw",)),
 )
 # fmt: on
 NAMES = tuple(check.name for check in CHECKS)
@@ -77,7 +77,7 @@ class Command(BaseCommand):
         logging.disable(logging.ERROR)  # the checks report the errors that they provoke
         levels: list[Level] = []
         try:
-            with endpoints.public_url_of_serve(), database.embedded_server_running():
+            with public_urls.public_url_of_serve(), database.embedded_server_running():
                 for outcome in run_checks(CHECKS, only=only, skip=skip):
                     levels.append(outcome.level)
                     for line in self._format_json(outcome) if options["json"] else self._format_lines(outcome):

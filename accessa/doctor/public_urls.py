@@ -16,10 +16,10 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 
-from accessa.checks.rules import is_allowed, is_local
+from accessa.checks import is_allowed, is_local
 from accessa.demo.api_client import upload_headers
 from accessa.doctor.file_store import forge_signature, is_api_url
-from accessa.doctor.http import NoResponse, Response, send_request
+from accessa.doctor.http_probe import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, skipped, warning
 from accessa.server.programs import Address, published_url
 from documents.storage import MIME, Bucket, SignedUrlMixin
