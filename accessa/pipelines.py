@@ -3,11 +3,11 @@
 import documents.invariants
 import documents.stages
 import embeddings.invariants
+import embeddings.models
 import embeddings.reindexing.stages
 import embeddings.stages
 import statutes.invariants
 import statutes.stages
-from embeddings import reindex_jobs
 from jobs.choices import Stage
 from jobs.pipeline import Pipeline, Step
 from statutes import intake
@@ -45,13 +45,13 @@ STATUTE = Pipeline(intake.PIPELINE, (
 ))
 
 # Jobs of a reindexing campaign: other vectors for the same chunks, or other chunks of the same parse.
-REEMBED = Pipeline(reindex_jobs.REEMBED, (
-    Step(Stage.CHUNKED,             embeddings.stages.plan_reembedding,              embeddings.invariants.target_chosen,            time_limit=60),
+REEMBED = Pipeline(embeddings.models.REEMBED, (
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.invariants.target_chosen,            time_limit=60),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.invariants.target_planned,           time_limit=1800, total_pct=5,  skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_shadow_vectors,         embeddings.invariants.target_buffered,          time_limit=300,  total_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.invariants.shadow_vectors_committed, time_limit=300,  total_pct=99),
 ), campaigns_only=True)
-RECHUNK = Pipeline(reindex_jobs.RECHUNK, (
+RECHUNK = Pipeline(embeddings.models.RECHUNK, (
     Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_rechunking,               documents.invariants.parse_stored,              time_limit=30),
     Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.invariants.chunker_planned,          time_limit=120,  total_pct=5,  skippable=True),
     Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.invariants.chunks_buffered,          time_limit=120,  total_pct=20, skippable=True),

@@ -177,7 +177,7 @@ JOBS_PERIODIC_TASKS = [
     "documents.periodic.start_vendor_deletions",
     "documents.periodic.delete_stale_uploads",
     "embeddings.periodic.empty_buffers",
-    "embeddings.indexes.hnsw.start_maintenance",
+    "embeddings.hnsw_indexes.start_maintenance",
     "embeddings.reindexing.periodic.start_advancing",
     "integrations.records.embedding_backfill.start_backfill",
     "integrations.records.pdf_import.withdraw_due_orphans",

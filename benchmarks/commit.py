@@ -12,11 +12,11 @@ from benchmarks import database, shared_index
 from benchmarks.report import Result, print_progress
 from embeddings import active_model, vector_store
 from embeddings.embedders import Vectors
-from embeddings.indexes import bm25
 from embeddings.models import DocumentChunk
+from embeddings.search import bm25
 from testing.factories import vectors as stored
 from testing.factories.pending_documents import create_chunked_job, passage_texts
-from testing.factories.vectors import MODEL, VERSION
+from testing.factories.vectors import LIVE_MODEL
 
 SUMMARY = __doc__
 GOAL = 1_000.0
@@ -84,17 +84,10 @@ def _rates(documents: Sequence[ChunkedDocument], rows: Vectors) -> tuple[float, 
     for at, cut in enumerate(documents):
         fresh = stored.perturb_vectors(rows, seed=at)
         began = time.perf_counter()
-        vector_store.buffer_vectors(
-            user_id=cut.user_id,
-            document_id=cut.document_id,
-            model=MODEL,
-            version=VERSION,
-            chunk_ids=cut.chunk_ids,
-            vectors=fresh,
-        )
+        vector_store.buffer_vectors(cut.document_id, LIVE_MODEL, cut.chunk_ids, fresh, user_id=cut.user_id)
         with transaction.atomic():
-            active_model.confirm_active_model(cut.user_id, model=MODEL, version=VERSION)
-            vector_store.commit_vectors(cut.document_id, model=MODEL, version=VERSION)
+            active_model.confirm_active_model(cut.user_id, LIVE_MODEL)
+            vector_store.commit_vectors(cut.document_id, LIVE_MODEL)
             counted = time.perf_counter()
             bm25.index_document(cut.document_id)
             counting += time.perf_counter() - counted

@@ -13,8 +13,8 @@ from django.conf import settings
 from accounts.rls import as_tenant
 from benchmarks import database, shared_index
 from benchmarks.report import Result, percentile, print_progress
+from embeddings import hnsw_indexes
 from embeddings.embedders import Vectors
-from embeddings.indexes import hnsw
 from embeddings.models import VectorIndex
 from embeddings.search.vector_search import Scope, nearest_chunks
 from testing.factories import vectors
@@ -112,7 +112,7 @@ def _store_tenant(user_id: UUID, rows: Vectors) -> StoredVectors:
     written = []
     for part in parts:
         written.append(vectors.store_vectors(user_id, part))
-        hnsw.build_index(user_id, LIVE_MODEL.model, LIVE_MODEL.version)
+        hnsw_indexes.build_index(user_id, LIVE_MODEL.model, LIVE_MODEL.version)
     chunk_ids = [chunk_id for part in written for chunk_id in part.chunk_ids]
     return StoredVectors(user_id, chunk_ids, [], rows[:0])
 

@@ -22,7 +22,7 @@ from benchmarks.report import Result, print_progress
 from embeddings import embedders
 from embeddings.models import DocumentChunk
 from embeddings.search import HYBRID, TEXT, VECTOR, search
-from embeddings.search.bm25_search import query_lexemes
+from embeddings.search.query_parser import query_lexemes
 from jobs.models import UploadJob
 from samples import make_retrieval
 

@@ -12,10 +12,9 @@ from django.conf import settings
 from accounts.rls import as_tenant
 from benchmarks import database, shared_index
 from benchmarks.report import Result, percentile, print_progress
-from embeddings.active_model import EmbeddingModel
-from embeddings.embedders import Vectors
-from embeddings.indexes import bm25, hnsw
-from embeddings.search import search
+from embeddings import hnsw_indexes
+from embeddings.embedders import EmbeddingModel, Vectors
+from embeddings.search import bm25, search
 from embeddings.search.vector_search import Scope, nearest_chunks_exact
 from testing.factories import vectors as stored
 
@@ -130,7 +129,7 @@ class Corpus:
         database.analyze_tables("document_chunks", "document_terms", "documents")
         print_progress("Sealing what has outgrown the exact scan")
         for user_id in self.tenants.values():
-            hnsw.build_index(user_id, LIVE.model, LIVE.version)
+            hnsw_indexes.build_index(user_id, LIVE.model, LIVE.version)
 
     def _add(self, user_id: UUID, size: int) -> None:
         """Passages as an ingested document leaves them: text, its words counted, vector."""

@@ -1,8 +1,5 @@
 """Active embedding model of each tenant: the model that its search uses (table ``active_models``)."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -11,22 +8,9 @@ from django.db import connection
 
 from accounts.error_codes import ApiError
 from embeddings import embedders
-from embeddings.embedders import Embedder
+from embeddings.embedders import Embedder, EmbeddingModel
 from embeddings.error_codes import MODEL_UNAVAILABLE
 from embeddings.models import ActiveModel
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingModel:
-    """A model by name and version. ``shadowed``: some of the tenant's vectors of it are in shadow_vectors."""
-
-    model: str
-    version: str
-    shadowed: bool = False
-
-    def is_same(self, other: EmbeddingModel) -> bool:
-        return (self.model, self.version) == (other.model, other.version)
-
 
 # The row binds a tenant that is pinned or has vectors. After deleting all documents, it starts with EMBEDDER again.
 BOUND = """
@@ -65,33 +49,34 @@ def active_model(user_id: UUID) -> EmbeddingModel:
 
 def require_embedder(model: EmbeddingModel) -> Embedder:
     """Return the embedder of this model; raise ``ApiError("MODEL_UNAVAILABLE")`` when none is configured."""
-    embedder = embedders.find_embedder(model.model, model.version)
+    embedder = embedders.find_embedder(model)
     if embedder is None:
         detail = "The model that these documents were made searchable with is not configured here."
         raise ApiError(MODEL_UNAVAILABLE, detail, retry_after=600)
     return embedder
 
 
-def has_changed(user_id: UUID, *, model: str, version: str) -> bool:
+def has_changed(user_id: UUID, model: EmbeddingModel) -> bool:
     """Tell whether another model is the tenant's active one: vectors of this one would not be committed."""
     row = ActiveModel.objects.filter(pk=user_id).values_list("embed_model", "embed_version").first()
-    return row is not None and row != (model, version) and _is_bound(user_id)
+    return row is not None and row != (model.model, model.version) and _is_bound(user_id)
 
 
-def confirm_active_model(user_id: UUID, *, model: str, version: str) -> bool:
+def confirm_active_model(user_id: UUID, model: EmbeddingModel) -> bool:
     """Lock the tenant's active model and tell whether it is this one. A tenant's first vectors decide its model.
 
     Call inside the transaction that commits vectors: no cut-over happens before it ends.
     """
-    params: dict[str, Any] = {"user": user_id, "model": model, "version": version}
+    params: dict[str, Any] = {"user": user_id, "model": model.model, "version": model.version}
+    wanted = model.model, model.version
     with connection.cursor() as cursor:
         cursor.execute(f"{CREATE};{LOCK_FOR_SHARE}", params)
         cursor.nextset()
-        if cursor.fetchone() == (model, version):
+        if cursor.fetchone() == wanted:
             return True
         if _is_bound(user_id):
             return False
         cursor.execute(LOCK_FOR_UPDATE, params)
         cursor.execute(REPLACE_UNBOUND, params)
         cursor.execute(LOCK_FOR_SHARE, params)
-        return bool(cursor.fetchone() == (model, version))
+        return bool(cursor.fetchone() == wanted)

@@ -82,7 +82,7 @@ def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
         cursor.execute("SELECT job_id, document_id FROM upload_jobs WHERE job_id = ANY(%s)", [list(job_ids)])
         jobs = cursor.fetchall()
     reason = "A buffered vector does not have its sha."
-    return {job_id: reason for job_id, document_id in jobs if not vector_store.is_buffer_intact(document_id)}
+    return {job_id: reason for job_id, document_id in jobs if any(vector_store.corrupt_buffered_vectors(document_id))}
 
 
 _CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."

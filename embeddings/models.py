@@ -9,9 +9,10 @@ from pgvector.django import VectorField
 
 from embeddings.embedders import DIMENSIONS
 
+REEMBED, RECHUNK = "reembed", "rechunk"  # pipelines of a reindexing campaign's jobs
 _EMBEDDED = ("embed_model", "embed_version", "vector_dim", "vector_sha", "embedding", "embed_updated_at")
 # Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be. The languages
-# are those of indexes.text_search_config.
+# are those of search.query_parser.
 _READ = (
     "setweight(jsonb_to_tsvector('{0}', coalesce(meta -> 'headings', '[]'), '\"string\"'), 'A')"
     " || to_tsvector('{0}', text)"
@@ -58,7 +59,7 @@ class DocumentChunk(models.Model):
     updated_at = models.DateTimeField(db_default=Now())
     text = models.TextField()
     meta = models.JSONField(null=True)
-    # What full text search counts (embeddings.indexes.bm25) and looks phrases up in.
+    # What full text search counts (embeddings.search.bm25) and looks phrases up in.
     search = models.GeneratedField(
         expression=Func(template=f"({_WORDS})", output_field=SearchVectorField()),
         output_field=SearchVectorField(),
@@ -69,7 +70,7 @@ class DocumentChunk(models.Model):
     embed_version = models.TextField(null=True)
     vector_dim = models.IntegerField(null=True)
     vector_sha = models.TextField(null=True)
-    # Of the database's clock: a vector index covers what is older than its building (embeddings.indexes).
+    # Of the database's clock: a vector index covers what is older than its building (embeddings.hnsw_indexes).
     embed_updated_at = models.DateTimeField(null=True)
     embedding = VectorField(dimensions=DIMENSIONS, null=True)
 
@@ -155,7 +156,7 @@ class DocumentTerm(models.Model):
     """BM25 postings of a document's term: the searchable chunks with it, and its impact in each.
 
     The empty term has every chunk: its rows count the collection. Written in the transaction that makes the chunks
-    searchable, and read whole, so ``postings`` are bytes as embeddings.indexes.bm25.POSTING lays them out.
+    searchable, and read whole, so ``postings`` are bytes as embeddings.search.bm25.POSTING lays them out.
     """
 
     pk = models.CompositePrimaryKey("user_id", "term", "document")

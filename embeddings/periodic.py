@@ -4,9 +4,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from embeddings import active_model, shadow_vectors, vector_reuse, vector_store
-from embeddings.models import VectorBuffer
-from embeddings.reindex_jobs import REEMBED
+from embeddings import active_model, pending_chunks, vector_store
+from embeddings.embedders import EmbeddingModel
+from embeddings.models import REEMBED, VectorBuffer
 from jobs.models import UploadJob
 
 # A dead letter whose vectors stay in the buffer until its retry or the document's deletion: committed, they would make
@@ -54,14 +54,15 @@ def _salvage_vectors(document_id: UUID, *, waits_for_retry: bool) -> None:
     """Move paid vectors to where a later retry finds them. ``waits_for_retry``: it finds them in the buffer."""
     jobs = UploadJob.objects.filter(document_id=document_id)
     buffered = VectorBuffer.objects.filter(document_id=document_id)
-    for user_id, model, version in list(buffered.values_list("user_id", "embed_model", "embed_version").distinct()):
-        pipelines = set(jobs.filter(embed_model=model, embed_version=version).values_list("pipeline", flat=True))
-        is_for_active = pipelines - {REEMBED} and not active_model.has_changed(user_id, model=model, version=version)
+    for user_id, name, version in list(buffered.values_list("user_id", "embed_model", "embed_version").distinct()):
+        model = EmbeddingModel(name, version)
+        pipelines = set(jobs.filter(embed_model=name, embed_version=version).values_list("pipeline", flat=True))
+        is_for_active = pipelines - {REEMBED} and not active_model.has_changed(user_id, model)
         if is_for_active and waits_for_retry:
             continue
-        vector_reuse.copy_to_duplicates(document_id, model, version)
+        pending_chunks.copy_to_duplicates(document_id, model)
         if REEMBED in pipelines:
-            shadow_vectors.salvage_shadow_vectors(document_id, model=model, version=version)
-        if is_for_active and active_model.confirm_active_model(user_id, model=model, version=version):
-            vector_store.salvage_vectors(document_id, model=model, version=version)
-        vector_store.delete_buffered_vectors(document_id, model=model, version=version)
+            vector_store.salvage_shadow_vectors(document_id, model)
+        if is_for_active and active_model.confirm_active_model(user_id, model):
+            vector_store.salvage_vectors(document_id, model)
+        vector_store.delete_buffered_vectors(document_id, model)

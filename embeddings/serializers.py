@@ -43,7 +43,7 @@ class ChunkResponse(serializers.ModelSerializer[DocumentChunk]):
 
 
 class FiltersRequest(serializers.Serializer[object]):
-    """For the OpenAPI schema only: ``embeddings.search.filters`` parses and validates the filters."""
+    """For the OpenAPI schema only: ``embeddings.search.query_parser`` parses and validates the filters."""
 
     pages = serializers.ListField(
         child=serializers.IntegerField(min_value=1),

@@ -3,32 +3,18 @@
 import logging
 
 from django.conf import settings
-from django.db.utils import OperationalError
 
-from accounts.error_codes import ApiError
 from documents import files
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.files import lock_document
-from embeddings import (
-    active_model,
-    chunk_batches,
-    chunk_store,
-    chunking,
-    embedders,
-    invariants,
-    shadow_vectors,
-    vector_reuse,
-    vector_store,
-)
-from embeddings.active_model import EmbeddingModel
-from embeddings.embedders import DIMENSIONS, Embedder
+from embeddings import active_model, chunk_store, chunking, embedders, invariants, pending_chunks, vector_store
+from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
-from embeddings.embedding_loop import MISCONFIGURED_SECONDS, ModelChanged
-from embeddings.error_codes import CHUNKS_NOT_SOUND, GAVE_WAY, NO_CHUNKS, VECTORS_NOT_SOUND
-from embeddings.indexes import bm25
-from embeddings.reindex_jobs import REEMBED
-from embeddings.search.index_probe import probe_index
-from embeddings.search.snapshot import is_statement_timeout
+from embeddings.embedding_calls import MISCONFIGURED_SECONDS, ModelChanged
+from embeddings.error_codes import CHUNKS_NOT_SOUND, GAVE_WAY, MODEL_UNAVAILABLE, NO_CHUNKS, VECTORS_NOT_SOUND
+from embeddings.models import REEMBED
+from embeddings.pending_chunks import planned_model
+from embeddings.search import bm25, probe_index
 from jobs import failpoints
 from jobs.choices import Stage
 from jobs.claims import Claim
@@ -84,22 +70,16 @@ def commit_chunks(claim: Claim) -> Outcome:
 
 
 def plan_vectors(claim: Claim) -> Outcome:
-    """chunked: choose the tenant's active model and reuse known vectors."""
-    return _plan(claim, _require_embedder(active_model.active_model(claim.job.user_id)))
-
-
-def plan_reembedding(claim: Claim) -> Outcome:
-    """chunked: plan the model that the campaign of a re-embedding has chosen."""
-    return _plan(claim, _require_embedder(_planned_model(claim)))
-
-
-def _plan(claim: Claim, embedder: Embedder) -> Outcome:
-    total = claim.job.progress["chunks_total"]
+    """chunked: choose the model, the tenant's active one or the campaign's, and reuse known vectors."""
+    job = claim.job
+    embedder = _require_embedder(
+        planned_model(job) if job.pipeline == REEMBED else active_model.active_model(job.user_id)
+    )
+    total = job.progress["chunks_total"]
     with claim.transaction(durable=False):
-        reused = vector_reuse.reuse_vectors(claim, embedder)
-        left, tokens = chunk_batches.count_pending(claim, embedder)
+        reused = pending_chunks.reuse_vectors(claim, embedder)
         if reused.copied:
-            chunk_batches.log_first_vectors(claim)
+            pending_chunks.log_first_vectors(claim)
         plan = {
             "embed_model": embedder.model,
             "embed_version": embedder.version,
@@ -110,27 +90,23 @@ def _plan(claim: Claim, embedder: Embedder) -> Outcome:
             "cents_saved": float(reused.cents),
         }
         if isinstance(embedder, HttpEmbedder):  # the document's total price, before the first chunk is paid
-            cents = float(claim.job.cost_cents + embedder.cents(tokens))
-            plan |= {"planned_tokens": tokens, "planned_cents": cents}
+            cents = float(job.cost_cents + embedder.cents(reused.pending_tokens))
+            plan |= {"planned_tokens": reused.pending_tokens, "planned_cents": cents}
         return claim.advance(
-            event={"missing": left, "reused": reused.passages},
+            event={"missing": reused.pending, "reused": reused.passages},
             embed_model=embedder.model,
             embed_version=embedder.version,
             payload=plan,
-            progress={"embeds_total": total, "embeds_done": total - left},
+            progress={"embeds_total": total, "embeds_done": total - reused.pending},
         )
 
 
-def _planned_model(claim: Claim) -> EmbeddingModel:
-    return EmbeddingModel(claim.job.embed_model or "", claim.job.embed_version or "")
-
-
 def _require_embedder(model: EmbeddingModel) -> Embedder:
-    try:
-        return active_model.require_embedder(model)
-    except ApiError as error:  # an operator's mistake: no document's fault
-        log.error("No embedder is configured for %s@%s: jobs wait.", model.model, model.version)
-        raise Wait(MISCONFIGURED_SECONDS, error.code) from error
+    if embedder := embedders.find_embedder(model):
+        return embedder
+    # An operator's mistake: no document's fault.
+    log.error("No embedder is configured for %s: jobs wait.", model.label)
+    raise Wait(MISCONFIGURED_SECONDS, MODEL_UNAVAILABLE)
 
 
 def embed_chunks(claim: Claim) -> Outcome:
@@ -138,59 +114,62 @@ def embed_chunks(claim: Claim) -> Outcome:
 
     The planned model is used, whatever EMBEDDER names by now, unless another model has become the tenant's.
     """
-    planned = _planned_model(claim)
+    planned = planned_model(claim.job)
     try:
-        if not chunk_batches.is_model_wanted(claim):
+        if not pending_chunks.is_model_wanted(claim):
             raise ModelChanged
-        embedder = embedders.find_embedder(planned.model, planned.version)
+        embedder = embedders.find_embedder(planned)
         if embedder is None:
             # Before a tenant's first vectors, the plan may name a model that is gone while EMBEDDER names another.
-            if claim.job.pipeline != REEMBED and not active_model.active_model(claim.job.user_id).is_same(planned):
+            active = active_model.active_model(claim.job.user_id)
+            if claim.job.pipeline != REEMBED and active.label != planned.label:
                 raise ModelChanged
             embedder = _require_embedder(planned)
         if isinstance(embedder, HttpEmbedder):
-            chunk_batches.embed_with_vendor(claim, embedder)
+            pending_chunks.embed_with_vendor(claim, embedder)
         elif moved := _embed_locally(claim, embedder):
             return moved
     except ModelChanged:
         with claim.transaction():
             return rewind_to_plan(claim)
     with claim.transaction():
-        return _advance_embedded(claim, embedder)
+        return _advance_embedded(claim)
 
 
-def _advance_embedded(claim: Claim, embedder: Embedder) -> Moved:
-    vector_reuse.copy_to_duplicates(claim.job.document_id, embedder.model, embedder.version)
+def _advance_embedded(claim: Claim) -> Moved:
+    pending_chunks.copy_to_duplicates(claim.job.document_id, planned_model(claim.job))
     total = claim.job.progress["embeds_total"]
     return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
 
 
 def _embed_locally(claim: Claim, embedder: Embedder) -> Moved | None:
-    done, total = claim.job.progress["embeds_done"], claim.job.progress["embeds_total"]
+    job = claim.job
+    done, total = job.progress["embeds_done"], job.progress["embeds_total"]
     is_first = True
-    while batch := chunk_batches.pending_batch(claim, embedder):
+    while batch := pending_chunks.pending_batch(claim, embedder):
         vectors = embedder.embed([chunk.text for chunk in batch])
         failpoints.failpoint("embedding:answered")
         done = min(done + len(batch), total)
         with claim.transaction(durable=False):
-            chunk_batches.buffer_vectors(claim, embedder, batch, vectors)
+            chunk_ids = [chunk.chunk_id for chunk in batch]
+            vector_store.buffer_vectors(job.document_id, planned_model(job), chunk_ids, vectors, user_id=job.user_id)
             if done == total:
-                return _advance_embedded(claim, embedder)
-            claim.save_progress(progress={"embeds_done": done}, total_pct=chunk_batches.progress_pct(done / total))
+                return _advance_embedded(claim)
+            claim.save_progress(progress={"embeds_done": done}, total_pct=pending_chunks.progress_pct(done / total))
             if is_first:
-                chunk_batches.log_first_vectors(claim)
+                pending_chunks.log_first_vectors(claim)
             is_first = False
         if claim.should_yield():
             raise Wait(0.0, GAVE_WAY)
-        if not chunk_batches.is_model_wanted(claim):
+        if not pending_chunks.is_model_wanted(claim):
             raise ModelChanged
     return None
 
 
 def rewind_to_plan(claim: Claim) -> Moved:
     """Send the job back to ``chunked``, where its model is chosen again. Call inside ``claim.transaction()``."""
-    planned = _planned_model(claim)
-    vector_store.delete_buffered_vectors(claim.job.document_id, model=planned.model, version=planned.version)
+    planned = planned_model(claim.job)
+    vector_store.delete_buffered_vectors(claim.job.document_id, planned)
     claim.move("rewind", stage=Stage.CHUNKED.value, code="MODEL_CHANGED", event={"embed_model": planned.model})
     return Moved(ended=True)
 
@@ -200,14 +179,14 @@ def commit_vectors(claim: Claim) -> Outcome:
 
     From here on search finds the chunks, and those of other chunkers are gone.
     """
-    job, planned = claim.job, _planned_model(claim)
+    job, planned = claim.job, planned_model(claim.job)
     with claim.transaction():
         lock_document(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
         if not broken:
-            if not active_model.confirm_active_model(job.user_id, model=planned.model, version=planned.version):
+            if not active_model.confirm_active_model(job.user_id, planned):
                 return rewind_to_plan(claim)
-            copied = vector_store.commit_vectors(job.document_id, model=planned.model, version=planned.version)
+            copied = vector_store.commit_vectors(job.document_id, planned)
             chunk_store.replace_other_chunks(job.document_id, chunks_version=job.chunks_version)
             bm25.index_document(job.document_id)
             return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
@@ -217,12 +196,12 @@ def commit_vectors(claim: Claim) -> Outcome:
 
 def commit_shadow_vectors(claim: Claim) -> Outcome:
     """embeddings_buffered of a re-embedding: store the vectors in shadow_vectors, where no search looks yet."""
-    job, planned = claim.job, _planned_model(claim)
+    job, planned = claim.job, planned_model(claim.job)
     with claim.transaction():
         lock_document(job.document_id, "vectors")
         broken = invariants.buffer_covers([job.pk])
         if not broken:
-            copied = shadow_vectors.commit_shadow_vectors(job.document_id, model=planned.model, version=planned.version)
+            copied = vector_store.commit_shadow_vectors(job.document_id, planned)
             return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})
         vector_store.delete_corrupt_vectors(job.document_id)
     raise Retryable(VECTORS_NOT_SOUND, broken[job.pk])
@@ -233,9 +212,7 @@ def finish_document(claim: Claim) -> Outcome:
     seconds = settings.INDEX_PROBE_SECONDS
     try:
         elapsed = probe_index(claim.job.document_id, user_id=claim.job.user_id, seconds=seconds)
-    except OperationalError as error:
-        if not is_statement_timeout(error):
-            raise
+    except TimeoutError:
         with claim.transaction():
             payload = {"probe_seconds": seconds}
             log_event(claim.job, "EMBED_INDEX_TIMEOUT", Event.Type.STAGE_DONE, Event.Severity.WARN, payload)

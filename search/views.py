@@ -9,17 +9,7 @@ from accounts import rate_limit
 from accounts.authentication import caller_id
 from accounts.error_codes import raises
 from accounts.rate_limit import SEARCH_LIMIT_REACHED
-from embeddings.error_codes import (
-    EMPTY_QUERY,
-    INVALID_FILTER,
-    K_OUT_OF_RANGE,
-    MODEL_UNAVAILABLE,
-    QUERY_TOO_LONG,
-    SEARCH_UNAVAILABLE,
-    TEXT_REFUSED,
-    UNKNOWN_FILTER,
-    UNKNOWN_MODE,
-)
+from embeddings.error_codes import SEARCH_ERRORS
 from integrations.error_codes import UNKNOWN_SOURCE
 from search import services
 from search.serializers import SearchRequest, SearchResponse
@@ -31,20 +21,7 @@ class SearchView(APIView):
         operation_id="search",
         request=SearchRequest,
         responses=SearchResponse,
-        extensions=raises(
-            EMPTY_QUERY,
-            QUERY_TOO_LONG,
-            K_OUT_OF_RANGE,
-            UNKNOWN_MODE,
-            UNKNOWN_FILTER,
-            INVALID_FILTER,
-            UNKNOWN_SOURCE,
-            TEXT_REFUSED,
-            SEARCH_LIMIT_REACHED,
-            BUDGET_SPENT,
-            SEARCH_UNAVAILABLE,
-            MODEL_UNAVAILABLE,
-        ),
+        extensions=raises(*SEARCH_ERRORS, UNKNOWN_SOURCE, SEARCH_LIMIT_REACHED, BUDGET_SPENT),
     )
     def post(self, request: Request) -> Response:
         """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""

@@ -22,9 +22,9 @@ from documents.deterministic_ids import chunk_id
 from documents.files import lock_document
 from documents.models import Document
 from embeddings import active_model
-from embeddings.embedders import DIMENSIONS, vector_sha
+from embeddings.embedders import DIMENSIONS, EmbeddingModel, vector_sha
 from embeddings.error_codes import VECTORS_NOT_SOUND
-from embeddings.indexes import bm25
+from embeddings.search import bm25
 from jobs.advisory_locks import session_lock
 from jobs.choices import ACTIVE
 from jobs.models import UploadJob
@@ -184,9 +184,8 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
         lock_document(pk)
     _check_version(manifest)
     header, source = manifest.header, _source_fields(manifest)
-    if not active_model.confirm_active_model(
-        SYSTEM_TENANT_ID, model=header["model"]["name"], version=header["model"]["version"]
-    ):
+    model = EmbeddingModel(header["model"]["name"], header["model"]["version"])
+    if not active_model.confirm_active_model(SYSTEM_TENANT_ID, model):
         raise ManifestRefused(OTHER_MODEL, "The laws here are found with another model than these vectors are of.")
     reader, _, reader_version = header["reader"].partition("@")
     defaults = {"chunks_version": header["chunker"], "filename": header["title"] or manifest.law_id}

@@ -56,7 +56,7 @@ _COVERED = f"""
 def _sound(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     jobs = UploadJob.objects.filter(pk__in=job_ids).values_list("pk", "document_id")
     reason = "A buffered vector does not have its sha."
-    return {job_id: reason for job_id, document_id in jobs if not vector_store.is_buffer_intact(document_id)}
+    return {job_id: reason for job_id, document_id in jobs if any(vector_store.corrupt_buffered_vectors(document_id))}
 
 
 vectors_complete = all_invariants(sql_invariant(_COVERED.format(wanted="j", committed="false")), _sound)

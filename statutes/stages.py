@@ -17,10 +17,11 @@ from documents.files import ParseResult, lock_document
 from documents.models import Document, OcrPage
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
-from embeddings import active_model, chunk_store, vector_reuse, vector_store
+from embeddings import active_model, chunk_store, pending_chunks, vector_store
 from embeddings import stages as embedding_stages
 from embeddings.error_codes import VECTORS_NOT_SOUND
-from embeddings.indexes import bm25
+from embeddings.pending_chunks import planned_model
+from embeddings.search import bm25
 from jobs import failpoints
 from jobs.advisory_locks import holds_session_lock, session_lock
 from jobs.choices import Stage, State
@@ -211,7 +212,7 @@ def embed(claim: Claim) -> Outcome:
             raise
         job, total = claim.job, claim.job.progress["embeds_total"]
         with claim.transaction():
-            vector_reuse.copy_to_duplicates(job.document_id, job.embed_model or "", job.embed_version or "")
+            pending_chunks.copy_to_duplicates(job.document_id, planned_model(job))
             refused = _chunks_without_vector(job.pk)
             if len(refused) < total:
                 LawVersion.objects.filter(pk=job.document_id).update(refused=refused, updated_at=Now())
@@ -292,10 +293,10 @@ def _replace_live_version(claim: Claim, version: LawVersion, manifest_sha256: st
 def _commit_version(claim: Claim, version: LawVersion, manifest_sha256: str, old: Document | None) -> Moved:
     job = claim.job
     lock_document(job.document_id, "vectors")
-    embedder = {"model": job.embed_model or "", "version": job.embed_version or ""}
-    if not active_model.confirm_active_model(job.user_id, **embedder):
+    model = planned_model(job)
+    if not active_model.confirm_active_model(job.user_id, model):
         return embedding_stages.rewind_to_plan(claim)
-    vector_store.commit_vectors(job.document_id, **embedder)
+    vector_store.commit_vectors(job.document_id, model)
     chunk_store.replace_other_chunks(job.document_id, chunks_version=job.chunks_version)
     bm25.index_document(job.document_id)
     status = Law.Status.PARTIAL_FAILED if version.refused else Law.Status.EMBEDDED

@@ -62,7 +62,7 @@ def check_embedding_models(
                 id="accessa.W003",
             )
             for model, version, tenants in models
-            if embedders.find_embedder(model, version) is None
+            if embedders.find_embedder(embedders.EmbeddingModel(model, version)) is None
         ]
     except (ImproperlyConfigured, Permanent, Wait, Retryable):
         says = "EMBEDDER does not answer: it is unknown whether it embeds queries for all tenants."

@@ -16,7 +16,7 @@ from accessa.demo.fake_vendors import FakeAws, run_fake_aws
 from accessa.demo.scenarios import Demo, DemoFailed, Scenario
 from documents.cli_progress import JobStatus
 from embeddings.search.query_parser import TEXT
-from embeddings.search.snippets import strip_marks
+from embeddings.search.results import strip_marks
 from jobs.models import UploadJob
 from statutes import versions
 from statutes.models import Consumer, Law, LawVersion

@@ -27,7 +27,7 @@ def test_there_is_an_example_of_each_thing() -> None:
         "embeddings/invariants.py",
         "accessa/pipelines.py",
         "testing/embedders.py",
-        "embeddings/embedders/peer.py",
+        "embeddings/embedders/remote_accessa.py",
         "documents/parsers/registry.py",
         "embeddings/chunking/__init__.py",
     }

@@ -13,7 +13,7 @@ from django.db.models.sql.where import WhereNode
 
 from documents.models import Document
 from embeddings.models import DocumentChunk
-from embeddings.search import bm25_search
+from embeddings.search import bm25
 from jobs.models import UploadJob
 from testing.factories.records import create_client, create_record, create_source
 from testing.personas import Person, Upload, plan_pdf
@@ -87,7 +87,7 @@ def unscoped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(QuerySet, "filter", forgetful)
     monkeypatch.setattr(
-        bm25_search, "SELECT_POSTINGS", WHOSE.sub("true", bm25_search.SELECT_POSTINGS)
+        bm25, "SELECT_POSTINGS", WHOSE.sub("true", bm25.SELECT_POSTINGS)
     )  # its cursor is none of Django's
     with connection.execute_wrapper(careless):
         yield

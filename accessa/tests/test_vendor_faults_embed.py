@@ -15,7 +15,7 @@ from django.db.models import Sum
 from accessa.tests import fault_matrix
 from accessa.tests.fault_matrix import CANARY, MORE_KINDS, OUTCOMES, PATIENT, QUICK, SLOW
 from embeddings import embedders
-from embeddings.embedders import DIMENSIONS, openai, peer
+from embeddings.embedders import DIMENSIONS, openai, remote_accessa
 from embeddings.models import DocumentChunk
 from testing.embedders import InstantEmbedder
 from testing.factories.pending_documents import create_chunked_job, passage_texts
@@ -223,8 +223,8 @@ def brain(settings: Any) -> Iterator[Brain]:
         embedders.get_embedder.cache_clear()
         yield server
         for seconds in (QUICK, PATIENT):
-            peer._client(seconds, os.getpid()).close()
-        peer._client.cache_clear()
+            remote_accessa._client(seconds, os.getpid()).close()
+        remote_accessa._client.cache_clear()
     embedders.get_embedder.cache_clear()
 
 

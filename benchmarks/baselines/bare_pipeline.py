@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID
 
 import django
-import numpy as np
 
 django.setup()
 
@@ -55,7 +54,7 @@ def _copy(document_id: UUID, user_id: UUID, chunks: Any, embedder: Any, vectors:
     chunker = (chunking.NAME, chunking.VERSION)
     with connection.cursor() as cursor, cursor.copy(COPY) as copy:
         copy.set_types(TYPES)
-        for chunk, vector, vector_sha in zip(chunks, vectors, embedders.vector_shas(np.stack(vectors)), strict=True):
+        for chunk, vector, vector_sha in zip(chunks, vectors, map(embedders.vector_sha, vectors), strict=True):
             sha = hashlib.sha256(chunk.text.encode()).hexdigest()
             id = chunk_id(document_id, *chunker, chunk.ord)
             copy.write_row((

@@ -1,28 +1,42 @@
-"""Embedders: the interface of all embedding models, and the registry of those in this package."""
+"""Embedders: the interface of all embedding models, their registry, and the form of vectors: width, length, sha256."""
 
+from binascii import b2a_base64
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from hashlib import sha256
+from typing import Any, Protocol
 
+import numpy
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
-
-from embeddings.embedders.vector_format import DIMENSIONS, Vectors, vector_sha, vector_shas
-
-__all__ = [
-    "DIMENSIONS", "Embedder", "Vectors", "configured_embedders", "find_embedder", "get_embedder", "vector_sha",
-    "vector_shas",
-]  # fmt: skip
+from numpy.typing import NDArray
 
 EMBEDDERS = {
     "local": "embeddings.embedders.wordllama.WordLlama",
     "minilm": "embeddings.embedders.minilm.MiniLM",
     "openai": "embeddings.embedders.openai.OpenAI",
-    "remote": "embeddings.embedders.peer.PeerEmbedder",
+    "remote": "embeddings.embedders.remote_accessa.RemoteAccessa",
     "titan": "embeddings.embedders.titan.Titan",
 }
+DIMENSIONS = 1536
+
+Vectors = NDArray[numpy.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """A model by name and version. ``shadowed``: some of the tenant's vectors of it are in shadow_vectors."""
+
+    model: str
+    version: str
+    shadowed: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.model}@{self.version}"
 
 
 class Embedder(Protocol):
@@ -73,6 +87,32 @@ def configured_embedders() -> Iterator[Embedder]:
                 yield embedder
 
 
-def find_embedder(model: str, version: str) -> Embedder | None:
+def find_embedder(model: EmbeddingModel) -> Embedder | None:
     """Return the configured embedder of this model, or None."""
-    return next((each for each in configured_embedders() if (each.model, each.version) == (model, version)), None)
+    wanted = model.model, model.version
+    return next((each for each in configured_embedders() if (each.model, each.version) == wanted), None)
+
+
+def unit(rows: NDArray[Any]) -> Vectors:
+    """Return `rows` scaled to length one and zero-padded to 1536, which changes no cosine.
+
+    A row of zeros becomes the first axis: pgvector's cosine with a zero vector is NaN, which would break every
+    ORDER BY that meets it.
+    """
+    count, width = rows.shape
+    lengths = numpy.sqrt(numpy.square(rows, dtype=numpy.float64).sum(axis=1))
+    padded = numpy.zeros((count, DIMENSIONS), dtype=numpy.float32)
+    numpy.divide(rows, lengths[:, None], out=padded[:, :width], where=lengths[:, None] > 0, casting="same_kind")
+    padded[lengths == 0, 0] = 1
+    return padded
+
+
+def vector_sha(vector: Vectors) -> str:
+    """Return the hex sha256 over the base64 of the vector's little-endian float32 bytes (DESIGN §1)."""
+    row = numpy.ascontiguousarray(vector, dtype="<f4")
+    return sha256(b2a_base64(row.data, newline=False)).hexdigest()
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which Rust strings cannot hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy
 
-from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
+from embeddings.embedders import DIMENSIONS, Vectors, unit
 from vendors.call_failures import InvalidResponse
 from vendors.rate_limit import Vendor
 
@@ -62,7 +62,7 @@ class HttpEmbedder(ABC):
         """
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Embed without a bill; ``embeddings.billed_calls`` bills a user or a campaign."""
+        """Embed without a bill; ``embedding_calls`` bills a user or a campaign."""
         return self.call(texts).vectors if texts else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
 
 

@@ -11,8 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from embeddings.embedders.packaged_models import find_model_file, load_tokenizer, replace_surrogates
-from embeddings.embedders.vector_format import Vectors, unit
+from embeddings.embedders import Vectors, replace_surrogates, unit
+from embeddings.embedders.model_files import find_model_file, load_tokenizer
 
 REQUIREMENTS = "requirements/optional.txt"
 WIDTH = 384

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer
+from embeddings.embedders import replace_surrogates
 from embeddings.embedders.http_base import (
     CONNECT_SECONDS,
     NO_SLOT,
@@ -25,7 +26,6 @@ from embeddings.embedders.http_base import (
     read_body,
     validate_vectors,
 )
-from embeddings.embedders.packaged_models import replace_surrogates
 from jobs import telemetry
 from vendors import calls, http_deadline, ledger
 from vendors.call_failures import InvalidResponse

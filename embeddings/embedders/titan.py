@@ -12,9 +12,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer
+from embeddings.embedders import DIMENSIONS, replace_surrogates
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder, parse_json, validate_vectors
-from embeddings.embedders.packaged_models import replace_surrogates
-from embeddings.embedders.vector_format import DIMENSIONS
 from vendors import aws_client, calls
 from vendors.call_failures import InvalidResponse
 from vendors.ledger import CENT_FRACTION

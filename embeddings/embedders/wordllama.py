@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from embeddings.embedders.packaged_models import find_model_file, load_tokenizer, replace_surrogates
-from embeddings.embedders.vector_format import Vectors, unit
+from embeddings.embedders import Vectors, replace_surrogates, unit
+from embeddings.embedders.model_files import find_model_file, load_tokenizer
 
 # No token crosses these borders (a test proves it against the vocabulary), so pieces can be looked up alone.
 PIECE = re.compile(r"▁*[^▁\n0-9]+|[0-9]|▁+|\n")
@@ -23,7 +23,7 @@ BLOCK = 4_096  # tokens gathered at once, 4 MB: a chunk is one block, and a mega
 
 
 class WordLlama:
-    """The mean of the token rows, 256 wide. Text without any token gets the first axis (`vector_format.unit`)."""
+    """The mean of the token rows, 256 wide. Text without any token gets the first axis (`unit`)."""
 
     model = "wordllama-l2-supercat-256-padded"
     version = "1"

@@ -1,23 +1,27 @@
-"""Campaign admin: price before the start, progress, and the actions on a campaign."""
+"""Campaign admin: the start form with its price, progress, and the actions on a campaign."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
+from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
+from unfold import widgets
 
 from accounts.audit import log
-from accounts.audit.admin_base import BoundedAdmin, choice_filter
+from accounts.audit.admin_base import BoundedAdmin, choice_filter, reason_field
 from accounts.error_codes import ApiError
-from embeddings.reindexing import services
-from embeddings.reindexing.forms import MoveForm, StartForm
+from embeddings import chunking, embedders
+from embeddings.reindexing import cost_estimates, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
+from vendors import tenant_argument
 
 SHOWN = 50  # tenants on a campaign's page, those with a reason first
 
@@ -30,6 +34,70 @@ BUTTONS: Mapping[str, tuple[str, Callable[..., Any], frozenset[str]]] = {
     "settle": ("Remove the old vectors now", services.settle_now, frozenset({"running", "paused", "cancelled"})),
 }
 NEEDS_LIVE_TENANT = {"roll-back", "settle"}
+
+
+def target_choices() -> list[tuple[str, str]]:
+    """Return all configured models and chunkers."""
+    models = {f"{each.model}@{each.version}" for each in embedders.configured_embedders()}
+    return [
+        *((f"reembed {label}", f"model {label}") for label in sorted(models)),
+        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.all_chunkers())),
+    ]
+
+
+class StartForm(forms.Form):
+    target = forms.ChoiceField(choices=target_choices, widget=widgets.UnfoldAdminSelectWidget)
+    tenants = forms.CharField(
+        required=False,
+        widget=widgets.UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="Their ids, or laws; empty: all who are not pinned, but not the laws.",
+    )
+    budget_cents = forms.DecimalField(
+        required=False,
+        min_value=0,
+        max_value=cost_estimates.MAX_CENTS,
+        widget=widgets.UnfoldAdminDecimalFieldWidget,
+        help_text="Where the campaign pauses; empty: no limit.",
+    )
+    keep_hours = forms.FloatField(
+        initial=24,
+        min_value=0,
+        widget=widgets.UnfoldAdminTextInputWidget,
+        help_text="How long a cut-over can be rolled back.",
+    )
+    reason = reason_field(required=False)  # the price is shown without one
+
+    def clean_tenants(self) -> list[UUID] | None:
+        try:
+            return [
+                tenant_argument.parse_tenant_id(each) for each in self.cleaned_data["tenants"].replace(",", " ").split()
+            ] or None
+        except ValueError as error:
+            raise ValidationError("One of these is not the id of a tenant.") from error
+
+    @property
+    def target_options(self) -> dict[str, Any]:
+        """The arguments of `cost_estimates.estimate`."""
+        kind, _, label = self.cleaned_data["target"].partition(" ")
+        model, _, version = label.rpartition("@")
+        target = {"chunker": label} if kind == "rechunk" else {"model": model, "version": version}
+        return {"kind": kind, "user_ids": self.cleaned_data["tenants"], **target}
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        return {
+            "budget_cents": self.cleaned_data["budget_cents"],
+            "keep_seconds": self.cleaned_data["keep_hours"] * 3600,
+        }
+
+
+class MoveForm(forms.Form):
+    """Reason of an action. No ids: a page has several such forms."""
+
+    reason = reason_field()
+
+    def __init__(self) -> None:
+        super().__init__(auto_id=False)
 
 
 @admin.register(Campaign)
@@ -81,7 +149,7 @@ class CampaignAdmin(BoundedAdmin):
                     campaign = self._start(request, form)
                     messages.success(request, "The campaign has begun.")
                     return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign.pk]))
-                estimate = services.estimate(**form.target_options)
+                estimate = cost_estimates.estimate(**form.target_options)
             except ApiError as error:
                 form.add_error(None, f"{error.code}: {error.detail}")
         context = {**self.admin_site.each_context(request), "title": "New campaign", "opts": self.opts}

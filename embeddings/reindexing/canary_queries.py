@@ -10,8 +10,8 @@ from django.conf import settings
 
 from accounts.error_codes import ApiError
 from documents.models import Document
-from embeddings import billed_calls, embedders
-from embeddings.active_model import EmbeddingModel
+from embeddings import embedders, embedding_calls
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import DocumentChunk
 from embeddings.reindexing.error_codes import CANARIES_INVALID
 from embeddings.search.vector_search import Scope, nearest_chunks
@@ -111,14 +111,14 @@ def measure_recall(
 
     None when the model is not configured any more. Billed to the campaign; raises what ``embed_texts`` raises.
     """
-    embedder = embedders.find_embedder(model.model, model.version)
+    embedder = embedders.find_embedder(model)
     if embedder is None:
         return None
     hits, scope = 0, Scope(user_id, model)
     for start in range(0, len(canaries), embedder.batch_size):
         batch = canaries[start : start + embedder.batch_size]
         queries = [canary.query for canary in batch]
-        vectors = billed_calls.embed_texts(
+        vectors = embedding_calls.embed_texts(
             embedder, queries, user_id=user_id, stage="canaries", campaign_id=campaign_id
         )
         for canary, vector in zip(batch, vectors, strict=True):

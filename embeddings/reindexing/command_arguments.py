@@ -2,21 +2,21 @@
 
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 
 from accounts.audit import log
 from accounts.error_codes import ApiError
-from embeddings.reindexing.cost_estimates import Estimate
+from embeddings.reindexing import cost_estimates, services
+from embeddings.reindexing.cost_estimates import MAX_CENTS, Estimate
 from embeddings.reindexing.models import Campaign
-from embeddings.reindexing.target_models import MAX_CENTS
 from vendors import tenant_argument
 
 BY_COMMAND = "by command"
@@ -87,22 +87,27 @@ def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
     return canaries
 
 
+def start_campaign(command: BaseCommand, options: Mapping[str, Any], target: Mapping[str, Any], **limits: Any) -> bool:
+    """Start a campaign as ``add_limits`` says, or print its estimate; return whether it was started."""
+    target = {**target, "user_ids": parse_tenants(options["tenant"])}
+    with as_command_errors():
+        if options["dry_run"]:
+            command.stdout.write(format_estimate(cost_estimates.estimate(**target)))
+            return False
+        with transaction.atomic():
+            campaign = services.start(**target, **limits, budget_cents=options["budget"], by="command")
+            record_audit("start", campaign, options["reason"], target=campaign.target)
+    command.stdout.write(
+        f"Campaign {campaign.pk} has begun. The workers do it when they have nothing else to do;"
+        " without any that run, nothing moves.\n"
+        f"How far it is: manage.py campaigns {campaign.pk}"
+    )
+    return True
+
+
 def format_estimate(estimate: Estimate) -> str:
     return (
         f"{estimate.tenants} tenants, {estimate.documents:,} documents, {estimate.passages:,} passages.\n"
         f"{estimate.tokens:,} tokens, of which about {estimate.reused_tokens:,} are known already.\n"
         f"About {estimate.cents:.6f} cents, canaries included, and about {estimate.hours:.2f} hours."
     )
-
-
-def format_started(campaign: Campaign) -> str:
-    return (
-        f"Campaign {campaign.pk} has begun. The workers do it when they have nothing else to do;"
-        " without any that run, nothing moves.\n"
-        f"How far it is: manage.py campaigns {campaign.pk}"
-    )
-
-
-def setting_reminder(setting: str, target: str) -> str:
-    """Tell the operator which setting makes new documents like the reindexed ones."""
-    return f"{setting} is {getattr(settings, setting)!r}: new documents are made with it until it is {target!r}."

@@ -1,24 +1,24 @@
-"""Cost estimates of campaigns: tenants, passages, tokens, cents and hours."""
+"""Cost estimates of campaigns: the target, its tenants, and their passages, tokens, cents and hours."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from accounts.error_codes import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings import embedders, tokenizer
-from embeddings.embedders import Embedder
+from embeddings import chunking, embedders, tokenizer
+from embeddings.embedders import Embedder, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.models import ActiveModel
-from embeddings.reindexing import canary_queries
-from embeddings.reindexing.error_codes import CAMPAIGN_OPEN, LAWS_NOT_RECHUNKED, NOTHING_TO_DO, TENANT_PINNED
-from embeddings.reindexing.models import CampaignTenant
-from embeddings.reindexing.target_models import Target, validate_target
+from embeddings.reindexing import canary_queries, error_codes
+from embeddings.reindexing.models import Campaign, CampaignTenant
 
 # Some chunks were made before the chunker counted tokens.
 TOKENS = "coalesce((c.meta ->> 'tokens')::bigint, length(c.text) / 4 + 1)"
@@ -47,13 +47,49 @@ RECHUNK = f"""
 SAMPLE = "SELECT text FROM document_chunks WHERE user_id = ANY(%s) AND embed_model IS NOT NULL LIMIT 64"
 SAMPLE_SECONDS = 2.0
 MAX_NAMED = 10  # tenants in an error message
+MAX_CENTS = Decimal(10) ** 9  # of a budget
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model (``reembed``) or a chunker as name@version (``rechunk``)."""
+
+    model: EmbeddingModel | None = None
+    chunker: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.model.label if self.model else self.chunker or ""
+
+
+def validate_target(*, kind: str, model: str | None, version: str | None, chunker: str | None) -> Target:
+    """Return the target, or raise ``ApiError``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER"."""
+    if kind == Campaign.Kind.REEMBED:
+        target = EmbeddingModel(model or "", version or "")
+        require_embedder(target)
+        return Target(model=target)
+    if kind == Campaign.Kind.RECHUNK:
+        try:
+            return Target(chunker=chunking.get_chunker(chunker or "").label)
+        except ImproperlyConfigured as error:
+            raise ApiError(error_codes.UNKNOWN_CHUNKER, str(error), field="chunker") from error
+    raise ApiError(error_codes.UNKNOWN_KIND, "A campaign is a reembed or a rechunk.", field="kind")
+
+
+def require_embedder(model: EmbeddingModel) -> None:
+    """Raise ``ApiError("UNKNOWN_MODEL")`` unless an embedder of this model is configured."""
+    if embedders.find_embedder(model) is None:
+        labels = sorted({f"{each.model}@{each.version}" for each in embedders.configured_embedders()})
+        detail = f"This model is not configured here; there are {', '.join(labels)}. A vendor's model needs its key."
+        raise ApiError(error_codes.UNKNOWN_MODEL, detail, field="model")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """One tenant's part of an estimate."""
 
-    live: ActiveModel
+    user_id: UUID
+    active: EmbeddingModel
     documents: int = 0
     passages: int = 0
     tokens: int = 0
@@ -116,7 +152,7 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
     """
     if target.chunker and SYSTEM_TENANT_ID in (user_ids or ()):
         detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
-        raise ApiError(LAWS_NOT_RECHUNKED, detail, field="user_ids")
+        raise ApiError(error_codes.LAWS_NOT_RECHUNKED, detail, field="user_ids")
     if user_ids is None:
         models = ActiveModel.objects.exclude(pk=SYSTEM_TENANT_ID)
     else:
@@ -124,38 +160,41 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
         if unknown := sorted(set(user_ids).difference(models.values_list("pk", flat=True))):
             names = ", ".join(map(str, unknown[:MAX_NAMED]))
             detail = f"{len(unknown)} of the tenants have no searchable passages, or are not there: {names}."
-            raise ApiError(NOTHING_TO_DO, detail, field="user_ids")
+            raise ApiError(error_codes.NOTHING_TO_DO, detail, field="user_ids")
     if target.model:
-        models = models.exclude(embed_model=target.model, embed_version=target.version)
+        models = models.exclude(embed_model=target.model.model, embed_version=target.model.version)
     pinned = list(models.filter(pinned=True).values_list("pk", flat=True))
     if user_ids is not None and pinned:
         raise pinned_error(pinned[0])
-    movable = {live.pk: live for live in models.filter(pinned=False)}
+    movable = {row.pk: EmbeddingModel(row.embed_model, row.embed_version) for row in models.filter(pinned=False)}
     counts = _count_work(target, list(movable))
     if target.chunker:
-        movable = {pk: live for pk, live in movable.items() if pk in counts}
+        movable = {pk: model for pk, model in movable.items() if pk in counts}
     if not movable:
         but = f", but {len(pinned)} that {'is' if len(pinned) == 1 else 'are'} pinned" if pinned else ""
-        raise ApiError(NOTHING_TO_DO, f"No tenant has anything that is not of {target.label} already{but}.")
+        raise ApiError(error_codes.NOTHING_TO_DO, f"No tenant has anything that is not of {target.label} already{but}.")
     if busy := CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first():
         raise open_campaign_error(busy)
-    return [Share(live, *counts.get(pk, ())) for pk, live in sorted(movable.items())]
+    return [Share(pk, model, *counts.get(pk, ())) for pk, model in sorted(movable.items())]
 
 
 def pinned_error(user_id: UUID) -> ApiError:
-    return ApiError(TENANT_PINNED, f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
+    return ApiError(error_codes.TENANT_PINNED, f"Tenant {user_id} is pinned; unpin it first.", field="user_ids")
 
 
 def open_campaign_error(busy: CampaignTenant | None) -> ApiError:
     where = f"Tenant {busy.user_id} is in campaign {busy.campaign_id}" if busy else "A tenant is in another campaign"
-    return ApiError(CAMPAIGN_OPEN, f"{where}: finish, settle or cancel that first.", field="user_ids")
+    return ApiError(error_codes.CAMPAIGN_OPEN, f"{where}: finish, settle or cancel that first.", field="user_ids")
 
 
 def _count_work(target: Target, user_ids: list[UUID]) -> dict[UUID, tuple[int, ...]]:
-    scope = "" if settings.REUSE_ACROSS_TENANTS else "user_id,"
-    params = {"users": user_ids, "model": target.model, "version": target.version, "chunker": target.chunker}
+    params: dict[str, Any] = {"users": user_ids, "chunker": target.chunker}
+    sql = RECHUNK
+    if target.model:
+        sql = REEMBED.format(scope="" if settings.REUSE_ACROSS_TENANTS else "user_id,")
+        params |= {"model": target.model.model, "version": target.model.version}
     with connection.cursor() as cursor:
-        cursor.execute(REEMBED.format(scope=scope) if target.model else RECHUNK, params)
+        cursor.execute(sql, params)
         return {user_id: tuple(map(int, counts)) for user_id, *counts in cursor.fetchall()}
 
 
@@ -168,9 +207,9 @@ def total_cents(target: Target, shares: Sequence[Share]) -> Decimal:
     """Return the price of embedding the tenants' chunks, and each tenant's canaries with both models."""
     cents = Decimal(0)
     for share in shares:
-        active = embedders.find_embedder(share.live.embed_model, share.live.embed_version)
+        active = embedders.find_embedder(share.active)
         # A rechunk's chunks are embedded with the active model.
-        chosen = embedders.find_embedder(target.model, target.version or "") if target.model else active
+        chosen = embedders.find_embedder(target.model) if target.model else active
         cents += price(chosen, share.billed_tokens)
         if target.model:
             tokens = min(share.passages, canary_queries.MAX_DRAWN) * canary_queries.TOKENS
@@ -180,12 +219,10 @@ def total_cents(target: Target, shares: Sequence[Share]) -> Decimal:
 
 def _hours(target: Target, shares: Sequence[Share]) -> float:
     """Return the longest time that any of the models takes: they work in parallel."""
-    by_model: dict[tuple[str, str], list[Share]] = {}
+    by_model: dict[EmbeddingModel, list[Share]] = {}
     for share in shares:
-        live = share.live
-        model = (target.model or live.embed_model, target.version or live.embed_version)
-        by_model.setdefault(model, []).append(share)
-    return max((_model_hours(embedders.find_embedder(*model), part) for model, part in by_model.items()), default=0.0)
+        by_model.setdefault(target.model or share.active, []).append(share)
+    return max((_model_hours(embedders.find_embedder(model), part) for model, part in by_model.items()), default=0.0)
 
 
 def _model_hours(embedder: Embedder | None, shares: Sequence[Share]) -> float:
@@ -193,7 +230,7 @@ def _model_hours(embedder: Embedder | None, shares: Sequence[Share]) -> float:
     if embedder is None or not tokens:
         return 0.0
     if not isinstance(embedder, HttpEmbedder):
-        rate = _tokens_per_second(embedder, [share.live.pk for share in shares]) * int(settings.WORKERS)
+        rate = _tokens_per_second(embedder, [share.user_id for share in shares]) * int(settings.WORKERS)
         return tokens / rate / 3600
     vendor = embedder.vendor
     # A document's chunks go together, in as many calls as it has batches.

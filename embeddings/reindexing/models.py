@@ -6,6 +6,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from embeddings.embedders import EmbeddingModel
+
 
 class Campaign(models.Model):
     class Kind(models.TextChoices):
@@ -61,9 +63,14 @@ class Campaign(models.Model):
         return str(self.campaign_id)
 
     @property
+    def model(self) -> EmbeddingModel:
+        """The model of a re-embedding; without a name for a rechunk."""
+        return EmbeddingModel(self.embed_model or "", self.embed_version or "")
+
+    @property
     def target(self) -> str:
-        """Where it goes: a chunker or a model, as name@version."""
-        return self.chunker or f"{self.embed_model}@{self.embed_version}"
+        """The chunker or the model, as name@version."""
+        return self.chunker or self.model.label
 
 
 class CampaignTenant(models.Model):
@@ -121,3 +128,8 @@ class CampaignTenant(models.Model):
 
     def __str__(self) -> str:
         return f"{self.campaign_id} {self.user_id}"
+
+    @property
+    def former_model(self) -> EmbeddingModel:
+        """The active model before the cut-over."""
+        return EmbeddingModel(self.from_model or "", self.from_version or "")

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -14,9 +13,11 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from accounts.error_codes import ApiError
-from embeddings import active_model, embedders, reindex_jobs
-from embeddings.embedders import Embedder
+from accounts.error_codes import ApiError, not_found
+from documents.models import Document
+from embeddings import active_model, chunking, embedders
+from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
+from embeddings.models import RECHUNK, REEMBED
 from embeddings.reindexing import cost_estimates
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs import services
@@ -76,20 +77,14 @@ TOKENS_TO_BUY = f"""
               WHERE (o.chunk_sha, o.user_id) = (c.chunk_sha, %(user)s)
                 AND (s.chunk_id IS NOT NULL OR (o.embed_model = %(model)s AND o.embed_version = %(version)s)))
     ) bought"""
+SEARCHABLE = """
+    SELECT min(chunker_name || '@' || chunker_version), count(*) FROM document_chunks
+    WHERE document_id = %(document)s AND embed_model IS NOT NULL"""
 # Cents that the active jobs will still cost; their reservations are counted twice until they are settled.
 PLANNED_CENTS = """
     SELECT coalesce(sum(greatest(0, coalesce(payload ->> 'planned_cents', payload ->> 'price_cents', '0')::numeric
                                     - cost_cents)), 0)
     FROM upload_jobs WHERE campaign_id = %s AND state IN ('queued', 'working', 'retryable')"""
-
-
-@dataclass(frozen=True, slots=True)
-class NextDocument:
-    """A document to reindex, and its tokens."""
-
-    document_id: UUID
-    created_at: datetime
-    tokens: int
 
 
 def enqueue_documents(campaign_id: UUID, *, steps: int = MAX_STEPS) -> bool:
@@ -123,63 +118,103 @@ def _run_step(campaign_id: UUID) -> bool:
 
 def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
     """Enqueue one document, or pass over as many as a step reads; False when the budget does not allow it."""
-    document = next_document(campaign, tenant)
-    if document is None:
-        _pass_over(campaign, tenant)
-        return True
-    tokens = document.tokens
-    if campaign.chunker is None:  # a rechunk's new chunks are not known: all their tokens may be bought
-        with connection.cursor() as cursor:
-            params = {**_query_params(campaign, tenant), "document": document.document_id}
-            cursor.execute(TOKENS_TO_BUY, params)
-            tokens = int(cursor.fetchone()[0])
-    cents = cost_estimates.price(tenant_embedder(campaign, tenant), tokens)
+    params = _query_params(campaign, tenant)
+    with connection.cursor() as cursor:
+        cursor.execute(NEXT_TO_RECHUNK if campaign.chunker else NEXT_TO_REEMBED, params)
+        row = cursor.fetchone()
+        if row is None:
+            _pass_over(tenant, params)
+            return True
+        document_id, created_at, tokens, _ = row
+        if campaign.chunker is None:  # a rechunk's new chunks are not known: all their tokens may be bought
+            cursor.execute(TOKENS_TO_BUY, {**params, "document": document_id})
+            (tokens,) = cursor.fetchone()
+    cents = cost_estimates.price(tenant_embedder(campaign, tenant), int(tokens))
     if tenant.state == CampaignTenant.State.WORKING and not fits_budget(campaign, cents):
         return False
     reason = None
     try:
         with transaction.atomic():
-            job = _enqueue_job(campaign, tenant, document.document_id)
+            job = _enqueue_job(campaign, tenant, document_id)
             payload = {**job.payload, "price_cents": float(cents)}
             UploadJob.objects.filter(pk=job.pk).update(payload=payload)
     except ApiError as error:  # busy, or deleted: met again in the next pass, if it is still there
         reason = error.code
-    _move_cursor(tenant, document.created_at, document.document_id, reason)
+    _move_cursor(tenant, created_at, document_id, reason)
     return True
 
 
-def next_document(campaign: Campaign, tenant: CampaignTenant) -> NextDocument | None:
-    """Return the first of the step's documents that is left to do."""
-    with connection.cursor() as cursor:
-        cursor.execute(NEXT_TO_RECHUNK if campaign.chunker else NEXT_TO_REEMBED, _query_params(campaign, tenant))
-        row = cursor.fetchone()
-    return NextDocument(row[0], row[1], int(row[2])) if row else None
-
-
 def _query_params(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
-    model, version = target_model(campaign, tenant)
+    model = target_model(campaign, tenant)
     return {
         "campaign": campaign.pk,
         "user": tenant.user_id,
         "created": tenant.after_created,
         "document": tenant.after_document,
         "most": DOCUMENTS_PER_STEP,
-        "model": model,
-        "version": version,
+        "model": model.model,
+        "version": model.version,
         "chunker": campaign.chunker,
     }
 
 
 def _enqueue_job(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
     if campaign.chunker:
-        return reindex_jobs.enqueue_rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
-    model, version = target_model(campaign, tenant)
-    return reindex_jobs.enqueue_reembed(document_id=document_id, campaign_id=campaign.pk, model=model, version=version)
+        return enqueue_rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
+    model = target_model(campaign, tenant)
+    return enqueue_reembed(document_id=document_id, campaign_id=campaign.pk, model=model)
 
 
-def _pass_over(campaign: Campaign, tenant: CampaignTenant) -> None:
+def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: EmbeddingModel) -> UploadJob:
+    """Enqueue the embedding of a document's searchable chunks with another model, whose vectors no search looks at.
+
+    Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" without searchable chunks.
+    """
+    document = Document.objects.filter(pk=document_id).first()
     with connection.cursor() as cursor:
-        cursor.execute(LAST_OF_STEP, _query_params(campaign, tenant))
+        cursor.execute(SEARCHABLE, {"document": document_id})
+        chunks_version, total = cursor.fetchone()
+    if document is None or not total:
+        raise not_found()
+    return _enqueue(
+        document,
+        pipeline=REEMBED,
+        campaign_id=campaign_id,
+        chunks_version=document.chunks_version or chunks_version,
+        embed_model=model.model,
+        embed_version=model.version,
+        payload={"vector_dim": DIMENSIONS},
+        progress={"chunks_total": total, "chunks_done": total},
+    )
+
+
+def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> UploadJob:
+    """Enqueue the splitting of a document's stored parse by another ``chunker`` (name@version); nothing is parsed.
+
+    Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
+    """
+    label, document = chunking.get_chunker(chunker).label, Document.objects.filter(pk=document_id).first()
+    if document is None or document.parsed_path is None:
+        raise not_found()
+    payload = {"chunker": label}
+    return _enqueue(document, pipeline=RECHUNK, campaign_id=campaign_id, chunks_version=label, payload=payload)
+
+
+def _enqueue(document: Document, **fields: Any) -> UploadJob:
+    """Enqueue the document's only active job: it is claimed when nothing else is due, and billed to the campaign."""
+    return services.enqueue(
+        user_id=document.user_id,
+        document_id=document.pk,
+        raw_path=document.raw_path,
+        parsed_path=document.parsed_path,
+        parsed_sha256=document.parsed_sha256,
+        **fields,
+    )
+
+
+def _pass_over(tenant: CampaignTenant, params: dict[str, Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(LAST_OF_STEP, params)
         row = cursor.fetchone()
     if row:
         _move_cursor(tenant, row[1], row[0], tenant.reason)
@@ -193,19 +228,17 @@ def _move_cursor(tenant: CampaignTenant, created: datetime, document_id: UUID, r
     )
 
 
-def target_model(campaign: Campaign, tenant: CampaignTenant) -> tuple[str, str]:
+def target_model(campaign: Campaign, tenant: CampaignTenant) -> EmbeddingModel:
     """Return the model that this tenant's documents are embedded with: the old one during a rollback."""
-    if tenant.state == CampaignTenant.State.REVERTING:
-        return tenant.from_model or "", tenant.from_version or ""
-    return campaign.embed_model or "", campaign.embed_version or ""
+    return tenant.former_model if tenant.state == CampaignTenant.State.REVERTING else campaign.model
 
 
 def tenant_embedder(campaign: Campaign, tenant: CampaignTenant) -> Embedder | None:
     """Return the embedder of the tenant's documents, for a rechunk the active model's. None: it is not configured."""
-    if campaign.chunker:
-        model = active_model.active_model(tenant.user_id)
-        return embedders.find_embedder(model.model, model.version)
-    return embedders.find_embedder(*target_model(campaign, tenant))
+    is_rechunk = campaign.chunker is not None
+    return embedders.find_embedder(
+        active_model.active_model(tenant.user_id) if is_rechunk else target_model(campaign, tenant)
+    )
 
 
 def hold_tenant(tenant: CampaignTenant) -> None:

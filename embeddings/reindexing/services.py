@@ -2,36 +2,37 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.db.models import Count, Q, Sum
 from django.db.models.functions import Now
 
 from accounts.error_codes import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings import shadow_vectors
+from embeddings import vector_store
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel
-from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler, tenant_workflow
-from embeddings.reindexing.cost_estimates import Estimate, Share, estimate
+from embeddings.reindexing import canary_queries, cost_estimates, scheduler, tenant_workflow
+from embeddings.reindexing.cost_estimates import MAX_CENTS, Share, require_embedder
 from embeddings.reindexing.error_codes import (
     BUDGET_OUT_OF_RANGE,
+    CAMPAIGN_STATE,
     KEEP_OUT_OF_RANGE,
     TOLERANCE_OUT_OF_RANGE,
     VECTORS_MISSING,
-)  # fmt: skip
+)
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.progress import Progress, campaign_progress
-from embeddings.reindexing.target_models import MAX_CENTS, require_embedder, state_error, validate_target
+from jobs.choices import ACTIVE, CANCELLED_CODES
+from jobs.choices import State as JobState
+from jobs.models import UploadJob
 from vendors import ledger
 from vendors.error_codes import BUDGET_TOO_SMALL
-
-__all__ = [
-    "Estimate", "Progress", "accept", "campaign_progress", "cancel", "estimate", "pause", "pin", "resume", "roll_back",
-    "settle_now", "start", "unpin",
-]  # fmt: skip
+from vendors.models import Purchase
 
 log = logging.getLogger("accessa.campaigns")
 
@@ -64,7 +65,7 @@ def start(
     "BUDGET_OUT_OF_RANGE", and "BUDGET_TOO_SMALL" for one that does not even buy an average document.
     ``tolerance`` is how much of the canaries' recall a cut-over may cost. ``by`` is the id of the person.
     """
-    target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
+    target = cost_estimates.validate_target(kind=kind, model=model, version=version, chunker=chunker)
     if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
         raise ApiError(KEEP_OUT_OF_RANGE, "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
     if not 0 <= tolerance <= 1:
@@ -78,10 +79,8 @@ def start(
     limits = {"budget_cents": budget_cents, "keep_seconds": keep_seconds, "tolerance": tolerance}
     try:
         with transaction.atomic():
-            campaign = Campaign.objects.create(
-                kind=kind, embed_model=target.model, embed_version=target.version, chunker=target.chunker,
-                canaries=valid_canaries, created_by=by, **limits,
-            )  # fmt: skip
+            names = {"embed_model": model, "embed_version": version} if target.model else {"chunker": target.chunker}
+            campaign = Campaign.objects.create(kind=kind, canaries=valid_canaries, created_by=by, **names, **limits)
             _enlist_tenants(campaign, shares, with_pinned=user_ids is None)
     except IntegrityError as error:
         if "uq_campaign_tenant_open" not in str(error):
@@ -96,18 +95,18 @@ def _enlist_tenants(campaign: Campaign, shares: Sequence[Share], *, with_pinned:
     rows = [
         CampaignTenant(
             campaign=campaign,
-            user_id=share.live.pk,
+            user_id=share.user_id,
             documents=share.documents,
             passages=share.passages,
             tokens=share.tokens,
-            from_model=share.live.embed_model,
-            from_version=share.live.embed_version,
+            from_model=share.active.model,
+            from_version=share.active.version,
         )
         for share in shares
     ]
     if with_pinned:
         pinned = ActiveModel.objects.filter(pinned=True).exclude(pk=SYSTEM_TENANT_ID)
-        skipped = {"state": TenantState.SKIPPED, "reason": cutover.PINNED, "ended_at": Now()}
+        skipped = {"state": TenantState.SKIPPED, "reason": tenant_workflow.PINNED, "ended_at": Now()}
         rows += [CampaignTenant(campaign=campaign, user_id=live.pk, **skipped) for live in pinned]
     CampaignTenant.objects.bulk_create(rows, batch_size=1000)
 
@@ -171,12 +170,12 @@ def accept(campaign: Campaign, user_id: UUID | str, *, by: str) -> CampaignTenan
     """
     tenant = _tenant(campaign, user_id)
     if tenant.reason == tenant_workflow.JOBS_FAILED:
-        raise state_error(f"{tenant.failed} documents of this tenant are dead letters: retry or delete them.")
+        raise _state_error(f"{tenant.failed} documents of this tenant are dead letters: retry or delete them.")
     if tenant.reason == scheduler.UNAVAILABLE:
-        raise state_error("The model that this tenant needs is not configured here.")
+        raise _state_error("The model that this tenant needs is not configured here.")
     held = CampaignTenant.objects.filter(pk=tenant.pk, state=TenantState.HELD)
     if not held.update(state=TenantState.WORKING, reason=None, accepted_by=by, updated_at=Now()):
-        raise state_error("This tenant is not held.")
+        raise _state_error("This tenant is not held.")
     log.info("Tenant %s of campaign %s was accepted by %s.", tenant.user_id, campaign.pk, by)
     return _tenant(campaign, user_id)
 
@@ -192,12 +191,12 @@ def roll_back(campaign: Campaign, *, by: str, user_id: UUID | None = None) -> in
     when an old model is not configured any more: "UNKNOWN_MODEL".
     """
     if campaign.kind == Campaign.Kind.RECHUNK:
-        raise state_error("A rechunk replaces each document's passages: go back by a rechunk to the old chunker.")
+        raise _state_error("A rechunk replaces each document's passages: go back by a rechunk to the old chunker.")
     tenants = _revertible_tenants(campaign, user_id)
     if user_id is None:
         _end(campaign, [State.RUNNING, State.PAUSED, State.CANCELLED], State.ROLLED_BACK, ROLLED_BACK, by=by)
     for tenant in tenants:
-        if not cutover.roll_back(tenant):
+        if not tenant_workflow.roll_back(tenant):
             live = CampaignTenant.objects.filter(pk=tenant.pk, state=TenantState.LIVE)
             live.update(state=TenantState.REVERTING, updated_at=Now(), **scheduler.NEW_PASS)
     scheduler.enqueue_documents(campaign.pk)
@@ -208,21 +207,21 @@ def _revertible_tenants(campaign: Campaign, user_id: UUID | None) -> list[Campai
     live = campaign.tenants.filter(state=TenantState.LIVE)
     tenants = list(live.filter(user_id=_tenant(campaign, user_id).user_id) if user_id else live)
     if not tenants:
-        raise state_error("There is no tenant that is cut over and still has its old vectors.")
+        raise _state_error("There is no tenant that is cut over and still has its old vectors.")
     pinned = ActiveModel.objects.filter(pinned=True, pk__in=[tenant.user_id for tenant in tenants])
     pinned_ids = set(pinned.values_list("pk", flat=True))
     revertible = [tenant for tenant in tenants if tenant.user_id not in pinned_ids]
     if not revertible:
         raise cost_estimates.pinned_error(tenants[0].user_id)
-    for model, version in {(tenant.from_model or "", tenant.from_version or "") for tenant in revertible}:
-        require_embedder(model, version)
+    for model in {tenant.former_model for tenant in revertible}:
+        require_embedder(model)
     return revertible
 
 
 def settle_now(campaign: Campaign, *, by: str) -> Campaign:
     """Let the periodic task remove the old vectors of all live tenants now; then nothing can be rolled back."""
     if not campaign.tenants.filter(state=TenantState.LIVE).exists():
-        raise state_error("There is no tenant that is cut over and still has its old vectors.")
+        raise _state_error("There is no tenant that is cut over and still has its old vectors.")
     Campaign.objects.filter(pk=campaign.pk).update(keep_seconds=0.0, updated_at=Now())
     log.info("Campaign %s is settled by %s.", campaign.pk, by)
     return _reload(campaign)
@@ -243,7 +242,7 @@ def _move(
 ) -> Campaign:
     row = Campaign.objects.filter(pk=campaign.pk, state__in=sources)
     if not row.update(state=to, reason=reason, updated_at=Now(), **columns):
-        raise state_error(f"This campaign is {_reload(campaign).state}; it would have to be {' or '.join(sources)}.")
+        raise _state_error(f"This campaign is {_reload(campaign).state}; it would have to be {' or '.join(sources)}.")
     log.info("Campaign %s is %s by %s.", campaign.pk, to, by)
     return _reload(campaign)
 
@@ -258,7 +257,8 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
     Any other than the active model needs all its vectors, as between a cut-over and the settling: "VECTORS_MISSING".
     Raises ``ApiError("UNKNOWN_MODEL")`` too.
     """
-    require_embedder(model, version)
+    target = EmbeddingModel(model, version)
+    require_embedder(target)
     with transaction.atomic():
         # The tenant's row of its open campaign is locked before the active model, as a cut-over does.
         tenant = (
@@ -267,21 +267,22 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
             .filter(user_id=user_id, ended_at=None, campaign__kind=Campaign.Kind.REEMBED)
             .first()
         )
-        ActiveModel.objects.get_or_create(pk=user_id, defaults={"embed_model": model, "embed_version": version})
-        live = cutover.lock_active_model(user_id)
+        defaults = {"embed_model": model, "embed_version": version}
+        ActiveModel.objects.get_or_create(pk=user_id, defaults=defaults)
+        live = tenant_workflow.lock_active_model(user_id)
         if live is None:  # never: the row is not deleted
             raise not_found()
         if (live.embed_model, live.embed_version) != (model, version):
-            missing = len(shadow_vectors.uncovered_documents(user_id, model=model, version=version, most=MAX_COUNTED))
+            missing = len(vector_store.uncovered_documents(user_id, target, most=MAX_COUNTED))
             if missing or (tenant is not None and tenant.state in CLEARING):
                 number = f"{missing} or more" if missing == MAX_COUNTED else str(missing)
                 detail = f"{number} documents of this tenant have no vectors of this model: re-embed them first."
                 raise ApiError(VECTORS_MISSING, detail, field="model")
-            cutover.set_active_model(live, model, version)
+            tenant_workflow.set_active_model(live, target)
         if tenant:
-            _update_pinned_tenant(tenant, model, version)
+            _update_pinned_tenant(tenant, target)
         ActiveModel.objects.filter(pk=user_id).update(pinned=True)
-    log.info("Tenant %s is pinned to %s@%s by %s.", user_id, model, version, by)
+    log.info("Tenant %s is pinned to %s by %s.", user_id, target.label, by)
 
 
 def unpin(user_id: UUID, *, by: str) -> None:
@@ -291,8 +292,8 @@ def unpin(user_id: UUID, *, by: str) -> None:
     log.info("Tenant %s is unpinned by %s.", user_id, by)
 
 
-def _update_pinned_tenant(tenant: CampaignTenant, model: str, version: str) -> None:
-    is_target = (model, version) == (tenant.campaign.embed_model, tenant.campaign.embed_version)
+def _update_pinned_tenant(tenant: CampaignTenant, model: EmbeddingModel) -> None:
+    is_target = model == tenant.campaign.model
     waiting = (TenantState.WORKING, TenantState.HELD)
     columns: dict[str, Any] = {}
     if is_target and tenant.state in (*waiting, TenantState.REVERTING):
@@ -303,4 +304,48 @@ def _update_pinned_tenant(tenant: CampaignTenant, model: str, version: str) -> N
         columns = {"state": TenantState.SKIPPED}
     if columns:
         own = CampaignTenant.objects.filter(pk=tenant.pk)
-        own.update(reason=cutover.PINNED, updated_at=Now(), **columns)
+        own.update(reason=tenant_workflow.PINNED, updated_at=Now(), **columns)
+
+
+def _state_error(detail: str) -> ApiError:
+    return ApiError(CAMPAIGN_STATE, detail)
+
+
+_COUNTS = {
+    "done": Count("document_id", distinct=True, filter=Q(state=JobState.DONE)),
+    "active": Count("pk", filter=Q(state__in=ACTIVE)),
+    "failed": Count(
+        "document_id", distinct=True, filter=Q(state=JobState.DEADLETTER) & ~Q(last_error__code__in=CANCELLED_CODES)
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``documents`` at the start; ``done`` may be more: documents uploaded since are reindexed too."""
+
+    documents: int
+    done: int
+    active: int
+    failed: int
+    cents: Decimal
+
+
+def campaign_progress(campaign: Campaign) -> Progress:
+    """Return a campaign's progress. Reads all of its jobs and purchases, by their indexes."""
+    documents = campaign.tenants.aggregate(total=Sum("documents"))["total"] or 0
+    jobs = UploadJob.objects.filter(campaign_id=campaign.pk).aggregate(**_COUNTS)
+    return Progress(documents, jobs["done"], jobs["active"], jobs["failed"], ledger.spent_by_campaign(campaign.pk))
+
+
+def progress_by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
+    """Return the progress of each tenant of the campaign."""
+    jobs = UploadJob.objects.filter(campaign_id=campaign.pk).values("user_id").annotate(**_COUNTS)
+    counted = {row.pop("user_id"): row for row in jobs}
+    purchases = Purchase.objects.filter(campaign_id=campaign.pk).values_list("user_id").annotate(Sum("cents"))
+    cents = dict(purchases)
+    nothing = dict.fromkeys(_COUNTS, 0)
+    return {
+        user_id: Progress(documents=documents, cents=cents.get(user_id, Decimal(0)), **counted.get(user_id, nothing))
+        for user_id, documents in campaign.tenants.values_list("user_id", "documents")
+    }

@@ -1,26 +1,30 @@
-"""Campaign workflow of one tenant: canaries, cut-over, settling, rollback, cleanup.
+"""Campaign workflow of one tenant: canaries, cut-over to the new model, settling, rollback, cleanup.
 
 Each step is a state of the tenant's row; a step that was killed is repeated.
 """
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from embeddings import active_model, embedders, reindex_jobs, shadow_vectors
-from embeddings.active_model import EmbeddingModel
-from embeddings.indexes import hnsw
+from documents.files import lock_document
+from documents.models import Document
+from embeddings import active_model, chunk_store, embedders, hnsw_indexes, vector_store
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, VectorIndex
-from embeddings.reindexing import canary_queries, cost_estimates, cutover, scheduler
+from embeddings.reindexing import canary_queries, cost_estimates, scheduler
 from embeddings.reindexing.models import Campaign, CampaignTenant
+from jobs import failpoints
 from jobs.advisory_locks import session_lock
+from jobs.choices import ACTIVE
 from jobs.choices import State as JobState
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Retryable, Wait
@@ -29,6 +33,7 @@ log = logging.getLogger("accessa.campaigns")
 
 State = CampaignTenant.State
 JOBS_FAILED, CANARIES_WORSE, CANARIES_FAILED = "JOBS_FAILED", "CANARIES_WORSE", "CANARIES_FAILED"
+PINNED = "PINNED"
 HELD_UNTIL_RESOLVED = (JOBS_FAILED, scheduler.UNAVAILABLE)  # the tenant continues by itself
 
 # Whether a document with vectors is not yet rechunked; read once a pass.
@@ -68,7 +73,7 @@ def advance_tenant(tenant: CampaignTenant) -> None:
             _STEPS[State(due.state)](due)
 
 
-def _cut_over(tenant: CampaignTenant) -> None:
+def _prepare_cut_over(tenant: CampaignTenant) -> None:
     """working: when a pass left no documents, run the canaries and cut over."""
     campaign = tenant.campaign
     if scheduler.count_active_jobs(campaign.pk, tenant.user_id):
@@ -83,15 +88,15 @@ def _cut_over(tenant: CampaignTenant) -> None:
         _update(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
     elif _passes_canaries(tenant):
         _build_index(tenant, VectorIndex.Table.SHADOW)
-        if not cutover.cut_over(tenant):
+        if not cut_over(tenant):
             _update(tenant, State.WORKING, **scheduler.NEW_PASS)
 
 
 def _has_documents_left(tenant: CampaignTenant) -> bool:
     campaign = tenant.campaign
     if not campaign.chunker:
-        model, version = scheduler.target_model(campaign, tenant)
-        return bool(shadow_vectors.uncovered_documents(tenant.user_id, model=model, version=version))
+        model = scheduler.target_model(campaign, tenant)
+        return bool(vector_store.uncovered_documents(tenant.user_id, model))
     with connection.cursor() as cursor:
         cursor.execute(NOT_RECHUNKED, [tenant.user_id, campaign.chunker])
         return bool(cursor.fetchone()[0])
@@ -138,12 +143,12 @@ def _measure_recall(tenant: CampaignTenant, canaries: list[canary_queries.Canary
     A figure is missing when the budget does not pay for it.
     """
     recall: dict[str, Any] = tenant.recall or {"queries": len(canaries)}
-    target = EmbeddingModel(*scheduler.target_model(tenant.campaign, tenant), shadowed=True)
+    target = replace(scheduler.target_model(tenant.campaign, tenant), shadowed=True)
     models = {"after": target, "before": active_model.active_model(tenant.user_id)}
     left = {name: model for name, model in models.items() if name not in recall}
-    embedders_left = (embedders.find_embedder(model.model, model.version) for model in left.values())
     tokens = len(canaries) * canary_queries.TOKENS
-    cents = sum((cost_estimates.price(embedder, tokens) for embedder in embedders_left), Decimal(0))
+    prices = (cost_estimates.price(embedders.find_embedder(model), tokens) for model in left.values())
+    cents = sum(prices, Decimal(0))
     if scheduler.fits_budget(tenant.campaign, cents):
         for name, model in left.items():
             share = canary_queries.measure_recall(
@@ -157,34 +162,36 @@ def _measure_recall(tenant: CampaignTenant, canaries: list[canary_queries.Canary
 def _build_index(tenant: CampaignTenant, table: VectorIndex.Table) -> None:
     """Build a large tenant's index before search needs it. A small tenant does not wait for the build lock."""
     most = settings.SEARCH_EXACT_PASSAGES
-    model, version = scheduler.target_model(tenant.campaign, tenant)
+    model = scheduler.target_model(tenant.campaign, tenant)
     with connection.cursor() as cursor:
-        cursor.execute(HAS_MANY_VECTORS.format(table=table), [most, tenant.user_id, model, version, most])
+        params = [most, tenant.user_id, model.model, model.version, most]
+        cursor.execute(HAS_MANY_VECTORS.format(table=table), params)
         (has_many,) = cursor.fetchone()
     if has_many:
-        hnsw.build_index(tenant.user_id, model, version, table=table)
+        hnsw_indexes.build_index(tenant.user_id, model.model, model.version, table=table)
 
 
 def _settle(tenant: CampaignTenant) -> None:
     """Move live -> settled, which cannot be rolled back: the new vectors replace the old in the chunks."""
     if tenant.state == State.LIVE and not _update(tenant, State.LIVE, state=State.SETTLED):
         return  # rolled back just now
-    model, version = scheduler.target_model(tenant.campaign, tenant)
-    if _settle_vectors(tenant.user_id, model, version):
+    model = scheduler.target_model(tenant.campaign, tenant)
+    if _settle_vectors(tenant.user_id, model):
         _build_index(tenant, VectorIndex.Table.LIVE)
-        _drop_indexes(tenant.user_id, (model, version), VectorIndex.Table.SHADOW)
-        _drop_indexes(tenant.user_id, (tenant.from_model, tenant.from_version), VectorIndex.Table.LIVE)
+        _drop_indexes(tenant.user_id, model, VectorIndex.Table.SHADOW)
+        _drop_indexes(tenant.user_id, tenant.former_model, VectorIndex.Table.LIVE)
         _update(tenant, State.SETTLED, ended_at=Now())
 
 
-def _settle_vectors(user_id: UUID, model: str, version: str) -> bool:
+def _settle_vectors(user_id: UUID, model: EmbeddingModel) -> bool:
     """Move all of the active model's vectors to their chunks; False when another model is active."""
-    while shadow_vectors.settle_shadow_vectors(user_id, model=model, version=version):
+    while vector_store.settle_shadow_vectors(user_id, model):
         pass
-    return cutover.mark_settled(user_id, model, version)
+    row = ActiveModel.objects.filter(pk=user_id, embed_model=model.model, embed_version=model.version)
+    return bool(row.update(shadowed=False, previous_model=None, previous_version=None))
 
 
-def _roll_back(tenant: CampaignTenant) -> None:
+def _revert(tenant: CampaignTenant) -> None:
     """reverting: go back to the old model once documents uploaded since the cut-over have its vectors too."""
     if scheduler.count_active_jobs(tenant.campaign_id, tenant.user_id):
         return
@@ -192,7 +199,7 @@ def _roll_back(tenant: CampaignTenant) -> None:
         scheduler.hold_tenant(tenant)
     elif number := scheduler.count_failed_documents(tenant.campaign, tenant):
         _update(tenant, State.REVERTING, reason=JOBS_FAILED, failed=number)
-    elif not cutover.roll_back(tenant):
+    elif not roll_back(tenant):
         _update(tenant, State.REVERTING, **scheduler.NEW_PASS)
 
 
@@ -203,26 +210,101 @@ def _clean_up(tenant: CampaignTenant) -> None:
     if campaign.chunker:
         dead = UploadJob.objects.filter(campaign_id=campaign.pk, user_id=user_id, state=JobState.DEADLETTER)
         document_ids = set(dead.values_list("document_id", flat=True))
-        abandoned = [reindex_jobs.abandon_rechunk(document_id) for document_id in document_ids]
+        abandoned = [abandon_rechunk(document_id) for document_id in document_ids]
         if not all(abandoned):
             return  # one of them has an active job
     else:
         row = ActiveModel.objects.filter(pk=user_id).first()
-        target = campaign.embed_model or "", campaign.embed_version or ""
         if row and row.shadowed:
-            _settle_vectors(user_id, row.embed_model, row.embed_version)
-        while shadow_vectors.drop_shadow_vectors(user_id, model=target[0], version=target[1]):
+            _settle_vectors(user_id, EmbeddingModel(row.embed_model, row.embed_version))
+        while vector_store.drop_shadow_vectors(user_id, campaign.model):
             pass
-        for model in (target, (tenant.from_model, tenant.from_version)):
+        for model in (campaign.model, tenant.former_model):
             _drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
     _update(tenant, tenant.state, ended_at=Now())
 
 
-def _drop_indexes(user_id: UUID, model: tuple[str | None, str | None], table: VectorIndex.Table) -> None:
-    name, version = model
-    indexes = VectorIndex.objects.filter(user_id=user_id, embed_model=name, embed_version=version, table_name=table)
-    if name and version and indexes.exists():
-        hnsw.drop_indexes(user_id, name, version, table=table)
+def abandon_rechunk(document_id: UUID) -> bool:
+    """Remove the chunks and vectors of an abandoned rechunk; False while the document has an active job."""
+    with transaction.atomic():
+        jobs = UploadJob.objects.select_for_update().filter(document_id=document_id)
+        document = Document.objects.filter(pk=document_id).first()
+        if any(job.state in ACTIVE for job in jobs):
+            return False
+        if document is not None and document.chunks_version is not None:
+            lock_document(document_id, "vectors")
+            chunk_store.replace_other_chunks(document_id, chunks_version=document.chunks_version)
+            vector_store.empty_buffers(document_id)
+        return True
+
+
+def _drop_indexes(user_id: UUID, model: EmbeddingModel, table: VectorIndex.Table) -> None:
+    own = {"user_id": user_id, "embed_model": model.model, "embed_version": model.version, "table_name": table}
+    if VectorIndex.objects.filter(**own).exists():
+        hnsw_indexes.drop_indexes(user_id, model.model, model.version, table=table)
+
+
+def lock_active_model(user_id: UUID) -> ActiveModel | None:
+    """Lock the tenant's active model until the transaction ends: no vectors are committed meanwhile."""
+    return ActiveModel.objects.select_for_update().filter(pk=user_id).first()
+
+
+def cut_over(tenant: CampaignTenant) -> bool:
+    """Move working -> live in one transaction; False when a chunk has no vector of the target, or while paused.
+
+    From the commit on, search reads the new model. A commit with the old model just before is seen here; one just after
+    is refused, and its job planned again.
+    """
+    with transaction.atomic():
+        campaign = Campaign.objects.select_for_update(of=("self",)).get(pk=tenant.campaign_id)
+        row = CampaignTenant.objects.select_for_update().filter(pk=tenant.pk, state=State.WORKING).first()
+        live = lock_active_model(tenant.user_id)
+        if campaign.state != Campaign.State.RUNNING or row is None or live is None:
+            return False
+        if live.pinned:
+            _update(row, row.state, state=State.SKIPPED, reason=PINNED)
+            return True
+        if vector_store.uncovered_documents(tenant.user_id, campaign.model):
+            return False
+        set_active_model(live, campaign.model)
+        _update(row, row.state, state=State.LIVE, reason=None, cut_over_at=Now())
+        failpoints.failpoint("cut-over:before-commit")
+    log.info("Tenant %s uses %s: campaign %s.", tenant.user_id, campaign.target, campaign.pk)
+    return True
+
+
+def roll_back(tenant: CampaignTenant) -> bool:
+    """Move live or reverting -> rolled back in one transaction; False when a chunk has no vector of the old model.
+
+    A pinned tenant keeps its model.
+    """
+    with transaction.atomic():
+        states = (State.LIVE, State.REVERTING)
+        row = CampaignTenant.objects.select_for_update().filter(pk=tenant.pk, state__in=states).first()
+        live = lock_active_model(tenant.user_id)
+        if row is None or live is None:
+            return False
+        if live.pinned:
+            _update(row, row.state, state=State.LIVE, reason=PINNED)
+            return True
+        if vector_store.uncovered_documents(tenant.user_id, row.former_model):
+            return False
+        set_active_model(live, row.former_model)
+        _update(row, row.state, state=State.ROLLED_BACK, reason=None)
+    log.info("Tenant %s uses %s again: campaign %s.", tenant.user_id, row.former_model.label, tenant.campaign_id)
+    return True
+
+
+def set_active_model(live: ActiveModel, model: EmbeddingModel) -> None:
+    """Write the active model, whose row is locked. From now on its vectors may be in both tables."""
+    ActiveModel.objects.filter(pk=live.pk).update(
+        embed_model=model.model,
+        embed_version=model.version,
+        previous_model=live.embed_model,
+        previous_version=live.embed_version,
+        shadowed=True,
+        changed_at=Now(),
+    )
 
 
 def _update(tenant: CampaignTenant, state: str, /, **columns: Any) -> bool:
@@ -231,11 +313,11 @@ def _update(tenant: CampaignTenant, state: str, /, **columns: Any) -> bool:
 
 
 _STEPS = {
-    State.WORKING: _cut_over,
+    State.WORKING: _prepare_cut_over,
     State.HELD: _release,
     State.LIVE: _settle,
     State.SETTLED: _settle,
-    State.REVERTING: _roll_back,
+    State.REVERTING: _revert,
     State.ROLLED_BACK: _clean_up,
     State.SKIPPED: _clean_up,
 }

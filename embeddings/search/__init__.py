@@ -1,26 +1,41 @@
-"""Search of a tenant's document chunks: vector search and BM25, fused, with snippets."""
+"""Search of a tenant's document chunks: vector search and BM25, fused, from one snapshot of the database."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+import psycopg
+from django.db import connection, transaction
+from django.db.utils import OperationalError
 
-from embeddings.active_model import EmbeddingModel, active_model
-from embeddings.indexes import text_search_config
-from embeddings.search import bm25_search
-from embeddings.search.filters import parse_filters
+from accounts.error_codes import ApiError
+from accounts.rls import SET_TENANT_ROLE, as_tenant, tenant_role_params
+from embeddings.active_model import active_model
+from embeddings.embedders import EmbeddingModel
+from embeddings.error_codes import SEARCH_UNAVAILABLE
+from embeddings.models import DocumentChunk, ShadowVector
+from embeddings.search import bm25, query_parser
 from embeddings.search.fusion import fuse
-from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding, parse_query, validate_options
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.results import Passage, fetch_chunks, make_passages
-from embeddings.search.snapshot import search_snapshot
 from embeddings.search.vector_search import Scope, nearest_chunks
 
-__all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "search"]
+__all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe_index", "search", "search_snapshot"]
 
 MIN_CANDIDATES = 50  # of each retriever: what one of them ranks low may be the other's first
 MAX_TRIES = 3  # while the tenant's active model changes during the search
+
+SECONDS = 10  # for each statement of a search
+RETRY_SECONDS = 5
+# In one round trip, since a search's statements take less time than the way to the database and back.
+BEGIN = f"""
+    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+    SELECT set_config('statement_timeout', %s, true);
+    {SET_TENANT_ROLE}"""
+SET_TIMEOUT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 
 
 def search(
@@ -43,27 +58,24 @@ def search(
     unless ``mode`` is text, while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``,
     ``MODEL_UNAVAILABLE``.
     """
-    parsed_query = parse_query(query)
-    validate_options(k, mode)
-    parsed_filters = parse_filters(filters)
+    parsed_query = query_parser.parse_query(query)
+    query_parser.validate_options(k, mode)
+    parsed_filters = query_parser.parse_filters(filters)
     query_embedding = query_embedding or QueryEmbedding(user_id)
-    conditions = (*parsed_filters.conditions, *parsed_query.conditions(text_search_config.configs_of_tenant(user_id)))
+    conditions = (*parsed_filters.conditions, *parsed_query.conditions(query_parser.configs_of_tenant(user_id)))
     scope = Scope(user_id, model or active_model(user_id), conditions=conditions)
-
-    def narrowed() -> Scope:
-        return replace(scope, document_ids=parsed_filters.document_ids(user_id, document_ids))
-
     passages: list[Passage] = []
     for _ in range(MAX_TRIES):
         vector = None
         if mode != TEXT:
             with search_snapshot(user_id):
-                has_vectors = _has_vectors(narrowed())
+                has_vectors = _has_vectors(parsed_filters.narrow(scope, document_ids))
             vector = query_embedding.vector(scope.live, parsed_query) if has_vectors else None
         passages = []
         if vector or mode == TEXT:
             with search_snapshot(user_id):  # filtered again: documents come and go
-                passages = _retrieve(narrowed(), parsed_query, vector, k, mode=mode, merge=merge)
+                narrowed = parsed_filters.narrow(scope, document_ids)
+                passages = _retrieve(narrowed, parsed_query, vector, k, mode=mode, merge=merge)
         current = model or active_model(user_id)
         if current == scope.live:
             break
@@ -75,9 +87,9 @@ def _retrieve(
     scope: Scope, query: Query, vector: list[float] | None, k: int, *, mode: str, merge: bool
 ) -> list[Passage]:
     n = max(MIN_CANDIDATES, 4 * k)
-    lexemes = bm25_search.query_lexemes(query.text, text_search_config.configs_of_tenant(scope.user_id))
+    lexemes = query_parser.query_lexemes(query.text, query_parser.configs_of_tenant(scope.user_id))
     vector_hits = nearest_chunks(scope, vector, n) if vector else []
-    text_hits = bm25_search.search_bm25(scope, lexemes, n) if mode != VECTOR else []
+    text_hits = bm25.search_bm25(scope, lexemes, n) if mode != VECTOR else []
     chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, k))
     return make_passages(chunks, lexemes, merge=merge)
 
@@ -98,3 +110,60 @@ def _has_vectors(scope: Scope) -> bool:
             if cursor.fetchone()[0]:
                 return True
     return False
+
+
+@contextmanager
+def search_snapshot(user_id: UUID) -> Iterator[None]:
+    """Read as ``user_id``, all statements from one snapshot.
+
+    Inside a caller's transaction the isolation is the caller's. Raises ``ApiError("SEARCH_UNAVAILABLE")`` when a
+    statement takes too long.
+    """
+    try:
+        if connection.get_autocommit():
+            # The transaction's end resets isolation, time limit, role and claims.
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(BEGIN, [f"{SECONDS}s", *tenant_role_params(user_id)])
+                yield
+        else:
+            with as_tenant(user_id), connection.cursor() as cursor:
+                cursor.execute(SET_TIMEOUT, [f"{SECONDS}s"])
+                (before, _) = cursor.fetchone()
+                yield
+                # SET LOCAL outlasts a savepoint that is released; one that is rolled back resets it.
+                cursor.execute(SET_TIMEOUT, [before])
+    except OperationalError as error:
+        if not _is_timeout(error):
+            raise
+        detail = "The search took too long; try again shortly."
+        raise ApiError(SEARCH_UNAVAILABLE, detail, retry_after=RETRY_SECONDS) from error
+
+
+def _is_timeout(error: OperationalError) -> bool:
+    return isinstance(error.__cause__, psycopg.errors.QueryCanceled)
+
+
+def probe_index(document_id: UUID, *, user_id: UUID, seconds: float) -> float | None:
+    """Search as the tenant for the document's first chunk; return the seconds it took, None without a chunk.
+
+    Raises ``TimeoutError`` after ``seconds``.
+    """
+    model = active_model(user_id)
+    rows: dict[str, Any] = {"document_id": document_id, "embed_model": model.model, "embed_version": model.version}
+    try:
+        with as_tenant(user_id), connection.cursor() as cursor:
+            cursor.execute(SET_TIMEOUT, [str(max(1, int(seconds * 1000)))])
+            chunks = DocumentChunk.objects.filter(**rows).order_by("chunk_ord")
+            vector = chunks.values_list("embedding", flat=True).first()
+            if vector is None and model.shadowed:
+                shadows = ShadowVector.objects.filter(**rows).order_by("chunk__chunk_ord")
+                vector = shadows.values_list("embedding", flat=True).first()
+            if vector is None:
+                return None
+            began = time.monotonic()
+            nearest_chunks(Scope(user_id, model), vector, 1)
+            return time.monotonic() - began
+    except OperationalError as error:
+        if not _is_timeout(error):
+            raise
+        raise TimeoutError from error

@@ -6,7 +6,7 @@ from heapq import nsmallest
 from uuid import UUID
 
 from embeddings.embedders.wordllama import WordLlama
-from embeddings.search.bm25_search import TextHit
+from embeddings.search.bm25 import TextHit
 from embeddings.search.vector_search import VectorHit
 
 # Measured on the dev questions of docs/retrieval.md. With the usual 60, a chunk that both retrievers rank thirtieth

@@ -1,5 +1,6 @@
-"""Search results: ranked chunks from the database, merged neighbours, and passages with their citation."""
+"""Search results: ranked chunks, merged neighbours, passages with their citation, and snippets as HTML."""
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +10,8 @@ from uuid import UUID
 
 from django.db import connection
 
-from embeddings.indexes.text_search_config import config_of_chunk
 from embeddings.search.fusion import RankedChunk, ScoreParts
-from embeddings.search.snippets import render_snippets
+from embeddings.search.query_parser import ENGLISH, config_of_chunk
 
 # LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
 SELECT_CHUNKS = """
@@ -56,23 +56,9 @@ class RetrievedChunk:
     ord: int
     text: str
     meta: Mapping[str, Any]
-
-    @property
-    def start(self) -> int:
-        return int(self.meta.get("start", 0))
-
-    @property
-    def end(self) -> int:
-        return int(self.meta.get("end", 0))
-
-    @property
-    def headings(self) -> list[str]:
-        return self.meta.get("headings", [])  # type: ignore[no-any-return]
-
-    @property
-    def body(self) -> str:
-        """Its text without a repeated table header."""
-        return self.text[-(self.end - self.start) :] if self.end > self.start else self.text
+    start: int
+    end: int
+    headings: list[str]
 
 
 def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[RetrievedChunk]:
@@ -85,7 +71,8 @@ def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[Retrieve
         if row := rows.get(ranked.chunk_id):
             document_id, filename, name, version, ordinal, text, meta = row
             meta = json.loads(meta) if meta else {}
-            chunks.append(RetrievedChunk(ranked, document_id, filename, (name, version), ordinal, text, meta))
+            place = int(meta.get("start", 0)), int(meta.get("end", 0)), meta.get("headings", [])
+            chunks.append(RetrievedChunk(ranked, document_id, filename, (name, version), ordinal, text, meta, *place))
     return chunks
 
 
@@ -96,27 +83,27 @@ def make_passages(chunks: Sequence[RetrievedChunk], lexemes: list[str], *, merge
     groups = group_neighbours(chunks) if merge else [[chunk] for chunk in chunks]
     texts = [join_text(group) for group in groups]
     snippets = render_snippets(texts, lexemes, [config_of_chunk(group[0].meta) for group in groups])
-    return [_passage(*parts) for parts in zip(groups, texts, snippets, strict=True)]
-
-
-def _passage(group: Sequence[RetrievedChunk], text: str, snippet: str) -> Passage:
-    best = min(group, key=lambda chunk: (-chunk.ranked.score, chunk.ranked.chunk_id))
-    pages = [chunk.meta.get("pages", []) for chunk in group]
-    return Passage(
-        chunk_id=best.ranked.chunk_id,
-        chunk_ids=[chunk.ranked.chunk_id for chunk in group],
-        document_id=best.document_id,
-        filename=best.filename,
-        text=text,
-        snippet=snippet,
-        score=best.ranked.score,
-        parts=best.ranked.parts,
-        pages=[min(each[0] for each in pages), max(each[-1] for each in pages)] if best.meta.get("pages") else [],
-        headings=best.headings,
-        start=min(chunk.start for chunk in group),
-        end=max(chunk.end for chunk in group),
-        meta=best.meta,
-    )
+    passages = []
+    for group, text, snippet in zip(groups, texts, snippets, strict=True):
+        best = min(group, key=lambda chunk: (-chunk.ranked.score, chunk.ranked.chunk_id))
+        pages = [chunk.meta.get("pages", []) for chunk in group]
+        passage = Passage(
+            chunk_id=best.ranked.chunk_id,
+            chunk_ids=[chunk.ranked.chunk_id for chunk in group],
+            document_id=best.document_id,
+            filename=best.filename,
+            text=text,
+            snippet=snippet,
+            score=best.ranked.score,
+            parts=best.ranked.parts,
+            pages=[min(each[0] for each in pages), max(each[-1] for each in pages)] if best.meta.get("pages") else [],
+            headings=best.headings,
+            start=min(chunk.start for chunk in group),
+            end=max(chunk.end for chunk in group),
+            meta=best.meta,
+        )
+        passages.append(passage)
+    return passages
 
 
 def group_neighbours(chunks: Sequence[RetrievedChunk]) -> list[list[RetrievedChunk]]:
@@ -136,8 +123,45 @@ def join_text(group: Sequence[RetrievedChunk]) -> str:
     """Return the group's text with overlaps and a table's header once."""
     text, end = group[0].text, group[0].end
     for chunk in group[1:]:
-        body = chunk.body
+        # A repeated table header is left out.
+        body = chunk.text[-(chunk.end - chunk.start) :] if chunk.end > chunk.start else chunk.text
         # Between two chunks stands only white space, of which one line's end or an empty line is kept.
         text += body[end - chunk.start :] if chunk.start < end else "\n" * min(chunk.start - end, 2) + body
         end = chunk.end
     return text
+
+
+# Control characters mark the words until everything else is escaped: no text of a document has them.
+MARK_START, MARK_STOP = "\x02", "\x03"
+HEADLINE_OPTIONS = f"StartSel={MARK_START}, StopSel={MARK_STOP}, MaxWords=40, MinWords=25, ShortWord=0"
+HEADLINES = """
+    SELECT ts_headline(t.configuration, translate(t.text, %(marks)s, ''), %(words)s::tsquery, %(options)s)
+    FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
+        WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
+
+
+def render_snippets(texts: Sequence[str], words: Sequence[str], configurations: Sequence[str] = ()) -> list[str]:
+    """Return about 40 words of each text, ``words`` (lexemes) between <mark> and </mark>, all else escaped.
+
+    ``configurations`` are the texts' text search configurations, English by default.
+    """
+    params: dict[str, Any] = {
+        "marks": MARK_START + MARK_STOP,
+        "words": " | ".join(map(quote_lexeme, words)),
+        "options": HEADLINE_OPTIONS,
+        "texts": list(texts),
+        "configurations": list(configurations) or [ENGLISH] * len(texts),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(HEADLINES, params)
+        headlines = [html.escape(" ".join(headline.split())) for (headline,) in cursor.fetchall()]
+    return [text.replace(MARK_START, "<mark>").replace(MARK_STOP, "</mark>") for text in headlines]
+
+
+def strip_marks(snippet: str) -> str:
+    """Return a snippet as plain text."""
+    return html.unescape(snippet.replace("<mark>", "").replace("</mark>", ""))
+
+
+def quote_lexeme(word: str) -> str:
+    return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"

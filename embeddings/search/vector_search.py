@@ -12,10 +12,10 @@ import psycopg
 from django.db import connection, transaction
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from embeddings.active_model import EmbeddingModel
-from embeddings.embedders import Vectors
+from embeddings.embedders import EmbeddingModel, Vectors
 from embeddings.models import VectorIndex
 
+Condition = tuple[str, dict[str, Any]]  # SQL on a chunk ``c``, with its parameters
 LIVE, SHADOW = VectorIndex.Table.LIVE, VectorIndex.Table.SHADOW
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)  # of a tenant's first index: no vector is older
 
@@ -41,24 +41,17 @@ HAS_FEW_CHUNKS = """
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The rows that a search covers: a tenant's, of one model, in some documents.
-
-    ``conditions`` are SQL on the chunk ``c``, each with its parameters.
-    """
+    """The rows that a search covers: a tenant's, of one model, in some documents."""
 
     user_id: UUID
     live: EmbeddingModel
     document_ids: tuple[UUID, ...] | None = None
-    conditions: tuple[tuple[str, dict[str, Any]], ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def params(self) -> dict[str, Any]:
-        return {
-            "user": self.user_id,
-            "model": self.live.model,
-            "version": self.live.version,
-            "documents": list(self.document_ids or ()),
-        }
+        model = {"model": self.live.model, "version": self.live.version}
+        return {"user": self.user_id, **model, "documents": list(self.document_ids or ())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +163,24 @@ def compose_sql(
 ) -> Composable:
     """Return the statement: rows of segment, chunk, distance; ``candidates`` of an indexed segment, ``n`` of others."""
     connection.ensure_connection()
-    composed = [
-        _segment_sql(scope, at, segment, candidates if segment.indexed else n) for at, segment in enumerate(segments)
-    ]
+    composed = []
+    for at, segment in enumerate(segments):
+        is_shadow = segment.table == SHADOW
+        table = Identifier("s" if is_shadow else "c")
+        source = "shadow_vectors s" if is_shadow else "document_chunks c"
+        if is_shadow and scope.conditions:
+            source += " JOIN document_chunks c ON c.chunk_id = s.chunk_id"
+        sql = SQL(SEGMENT).format(
+            at=Literal(at),
+            t=table,
+            source=SQL(source),
+            conditions=SQL(" AND ").join(_conditions(scope, segment, table)),
+            order=SQL(BY_INDEX if segment.indexed else BY_DISTANCE).format(t=table),
+            most=Literal(candidates if segment.indexed else n),
+        )
+        composed.append(sql)
     digits = "[" + ",".join([f"{number:.9g}" for number in map(float, vector)]) + "]"
     return SQL(STATEMENT).format(vector=Literal(digits), segments=SQL(" UNION ALL ").join(composed))
-
-
-def _segment_sql(scope: Scope, at: int, segment: IndexSegment, limit: int) -> Composable:
-    is_shadow = segment.table == SHADOW
-    table = Identifier("s" if is_shadow else "c")
-    source = "shadow_vectors s" if is_shadow else "document_chunks c"
-    if is_shadow and scope.conditions:
-        source += " JOIN document_chunks c ON c.chunk_id = s.chunk_id"
-    return SQL(SEGMENT).format(
-        at=Literal(at),
-        t=table,
-        source=SQL(source),
-        conditions=SQL(" AND ").join(_conditions(scope, segment, table)),
-        order=SQL(BY_INDEX if segment.indexed else BY_DISTANCE).format(t=table),
-        most=Literal(limit),
-    )
 
 
 def _conditions(scope: Scope, segment: IndexSegment, table: Identifier) -> Iterator[Composable]:

@@ -7,9 +7,10 @@ import pytest
 from django.db import connection
 
 from accessa.integrity import find_violations
-from embeddings import embedders, reindex_jobs
-from embeddings.active_model import EmbeddingModel
+from embeddings import embedders
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import DocumentChunk, DocumentTerm
+from embeddings.reindexing import scheduler
 from jobs import failpoints, worker
 from jobs.models import UploadJob
 from testing.personas import FailingEmbedder, Upload, plan_pdf
@@ -25,13 +26,11 @@ class Died(BaseException):
 
 
 def reembed(uploaded: Upload, to: EmbeddingModel = TARGET) -> UploadJob:
-    return reindex_jobs.enqueue_reembed(
-        document_id=uploaded.document_id, campaign_id=uuid4(), model=to.model, version=to.version
-    )
+    return scheduler.enqueue_reembed(document_id=uploaded.document_id, campaign_id=uuid4(), model=to)
 
 
 def rechunk(uploaded: Upload) -> UploadJob:
-    return reindex_jobs.enqueue_rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
+    return scheduler.enqueue_rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
 
 
 def reload_job(job: UploadJob) -> UploadJob:

@@ -4,13 +4,14 @@ import logging
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from django.db import connection
 
 from embeddings import active_model, embedders, periodic
-from embeddings.active_model import EmbeddingModel
-from embeddings.indexes import bm25
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, VectorBuffer
+from embeddings.search import bm25
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, failpoints, worker
 from jobs.claims import Claim
@@ -53,7 +54,7 @@ def sent_back_from(job: UploadJob) -> list[str]:
 def counted(uploaded: Upload) -> list[int]:
     """Return the passages that full text search knows."""
     every = DocumentTerm.objects.get(document=uploaded.document_id, term="")
-    return list(bm25.read_postings(every.postings)["ord"])
+    return list(np.frombuffer(every.postings, bm25.POSTING)["ord"])
 
 
 def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Person, settings: Any) -> None:

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from math import log
 from uuid import UUID
 
+import numpy as np
 import pytest
 from django.db import connection
 
 from accounts.rls import as_tenant
 from embeddings import active_model
-from embeddings.indexes import bm25 as terms
 from embeddings.models import DocumentChunk, DocumentTerm
-from embeddings.search import bm25_search
+from embeddings.search import bm25
+from embeddings.search.query_parser import query_lexemes
 from embeddings.search.vector_search import Scope
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
@@ -29,7 +30,7 @@ TEXTS = [
 ]
 
 
-def bm25(texts: Sequence[str], query: str) -> list[float]:
+def expected_scores(texts: Sequence[str], query: str) -> list[float]:
     """By the book, with the product's frozen average."""
     split = [text.split() for text in texts]
     scores = [0.0] * len(texts)
@@ -40,14 +41,14 @@ def bm25(texts: Sequence[str], query: str) -> list[float]:
             tf = passage.count(word)
             # tsvector remembers 255 places of a word
             size = sum(min(255, passage.count(other)) for other in set(passage))
-            scores[at] += idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * size / terms.AVERAGE_LENGTH))
+            scores[at] += idf * tf * 2.5 / (tf + 1.5 * (0.25 + 0.75 * size / bm25.AVERAGE_LENGTH))
     return scores
 
 
 def bm25_scores(user_id: UUID, query: str, n: int = 50) -> list[tuple[str, float]]:
     scope = Scope(user_id, active_model.active_model(user_id))
     with as_tenant(user_id):
-        matches = bm25_search.search_bm25(scope, bm25_search.query_lexemes(query), n)
+        matches = bm25.search_bm25(scope, query_lexemes(query), n)
     texts = dict(DocumentChunk.objects.values_list("pk", "text"))
     return [(texts[match.chunk_id], match.bm25) for match in matches]
 
@@ -57,7 +58,7 @@ def test_scores_are_those_of_the_formula(ana: Person) -> None:
     create_searchable_document(ana.id, TEXTS[2:])
 
     for query in ("zebra", "wig mango", "kiwi lemon zebra fig", "fig fig"):
-        expected = {text: score for text, score in zip(TEXTS, bm25(TEXTS, query), strict=True) if score}
+        expected = {text: score for text, score in zip(TEXTS, expected_scores(TEXTS, query), strict=True) if score}
 
         assert dict(bm25_scores(ana.id, query)) == pytest.approx(expected, abs=0.005), query
 
@@ -67,7 +68,7 @@ def test_the_best_is_first_and_n_is_kept_to(ana: Person) -> None:
 
     ranked = [text for text, _ in bm25_scores(ana.id, "zebra kiwi")]
 
-    assert ranked == sorted(ranked, key=lambda text: -bm25(TEXTS, "zebra kiwi")[TEXTS.index(text)])
+    assert ranked == sorted(ranked, key=lambda text: -expected_scores(TEXTS, "zebra kiwi")[TEXTS.index(text)])
     assert [text for text, _ in bm25_scores(ana.id, "zebra kiwi", n=2)] == ranked[:2]
 
 
@@ -80,9 +81,7 @@ def test_another_tenants_documents_change_nothing(ana: Person, ben: Person) -> N
 
     assert bm25_scores(ana.id, "zebra wig") == before
     # And as the application's role, for which no policy hides Ben's rows.
-    assert [match.bm25 for match in bm25_search.search_bm25(scope, ["zebra", "wig"], 50)] == [
-        score for _, score in before
-    ]
+    assert [match.bm25 for match in bm25.search_bm25(scope, ["zebra", "wig"], 50)] == [score for _, score in before]
 
 
 def test_a_word_of_the_heading_counts_twice(ana: Person) -> None:
@@ -102,7 +101,7 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
         create_searchable_document(ana.id, texts[start : start + 30])
 
     for query in [" ".join(chance.sample(vocabulary, 4)) for _ in range(15)] + ["qz0x qz39x", "qz0x qz1x", "qz0x"]:
-        expected = {text: score for text, score in zip(texts, bm25(texts, query), strict=True) if score}
+        expected = {text: score for text, score in zip(texts, expected_scores(texts, query), strict=True) if score}
         ranked = bm25_scores(ana.id, query, n=120)
 
         assert dict(ranked) == pytest.approx(expected, abs=0.005), query
@@ -114,7 +113,7 @@ def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(an
         create_searchable_document(ana.id, ["zebra"] * 30)
     scope = Scope(ana.id, active_model.active_model(ana.id))
 
-    few, every = ([match.chunk_id for match in bm25_search.search_bm25(scope, ["zebra"], n)] for n in (5, 100))
+    few, every = ([match.chunk_id for match in bm25.search_bm25(scope, ["zebra"], n)] for n in (5, 100))
 
     assert every == list(DocumentChunk.objects.order_by("document_id", "chunk_ord").values_list("pk", flat=True))
     assert few == every[:5]
@@ -124,7 +123,7 @@ def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_searchable_document(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
-    monkeypatch.setattr(bm25_search, "MAX_POSTINGS", 9)
+    monkeypatch.setattr(bm25, "MAX_POSTINGS", 9)
 
     few = bm25_scores(ana.id, "zebra wig")
 
@@ -137,7 +136,7 @@ def test_what_a_filter_leaves_is_found_however_far_down_it_ranks(ana: Person) ->
     scope = Scope(ana.id, active_model.active_model(ana.id), conditions=(("c.chunk_ord = %(wanted)s", {"wanted": 6}),))
 
     with as_tenant(ana.id):
-        matches = bm25_search.search_bm25(scope, ["zebra"], 3)
+        matches = bm25.search_bm25(scope, ["zebra"], 3)
 
     assert len(matches) == 1
 
@@ -151,20 +150,20 @@ def test_what_is_counted_and_cannot_be_found_takes_no_place(ana: Person) -> None
 
 def rows() -> list[tuple[str, list[int], list[int]]]:
     stored = DocumentTerm.objects.order_by("document_id", "term").values_list("term", "postings")
-    read = [(term, terms.read_postings(postings)) for term, postings in stored]
+    read = [(term, np.frombuffer(postings, bm25.POSTING)) for term, postings in stored]
     return [(term, places["ord"].tolist(), places["impact"].tolist()) for term, places in read]
 
 
 def test_writing_again_replaces_what_was_there(ana: Person) -> None:
     document_id = create_searchable_document(ana.id, ["zebra wig", "wig"])
     before = rows()
-    terms.index_document(document_id)
+    bm25.index_document(document_id)
     assert rows() == before
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE document_chunks SET text = 'mango' WHERE chunk_ord = 1")
         cursor.execute("DELETE FROM document_chunks WHERE chunk_ord = 0")
-    terms.index_document(document_id)
+    bm25.index_document(document_id)
 
     assert [(term, ords) for term, ords, _ in rows()] == [("", [1]), ("mango", [1])]
 
@@ -173,7 +172,7 @@ def test_passages_without_a_vector_are_not_counted(ana: Person) -> None:
     document_id = create_searchable_document(ana.id, ["zebra wig", "wig"])
     bare(ord=1)
 
-    terms.index_document(document_id)
+    bm25.index_document(document_id)
 
     assert [(term, ords) for term, ords, _ in rows()] == [("", [0]), ("wig", [0]), ("zebra", [0])]
 
@@ -201,7 +200,7 @@ def test_impacts_stay_small_whatever_stands_in_a_passage(ana: Person) -> None:
         headings=[["zebra"] * 500, [], [], [], []],
     )
 
-    assert max(max(impacts) for _, _, impacts in rows()) <= (terms.K1 + 1) * terms.SCALE
+    assert max(max(impacts) for _, _, impacts in rows()) <= (bm25.K1 + 1) * bm25.SCALE
     assert ("", [0, 1, 2, 3, 4], [0] * 5) in rows()
 
 

@@ -8,7 +8,7 @@ from django.db import connection
 
 from accessa.integrity import find_violations
 from embeddings import periodic
-from embeddings.active_model import EmbeddingModel
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.search import search
 from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, recording_embedder, reembed, reload_job

@@ -15,9 +15,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from tokenizers import Tokenizer
 
-from embeddings.embedders import DIMENSIONS, Embedder, get_embedder, vector_sha, vector_shas
-from embeddings.embedders.packaged_models import find_model_file
-from embeddings.embedders.vector_format import unit
+from embeddings.embedders import DIMENSIONS, Embedder, get_embedder, unit, vector_sha
+from embeddings.embedders.model_files import find_model_file
 from embeddings.embedders.wordllama import PIECE, WordLlama
 
 INSTANT = "testing.embedders.InstantEmbedder"
@@ -64,11 +63,11 @@ def test_a_text_has_the_same_bytes_alone_and_in_any_company(embedder: Embedder) 
 
 def test_another_process_makes_the_same_bytes(embedder: Embedder) -> None:
     name = f"{type(embedder).__module__}.{type(embedder).__name__}"
-    script = "name, texts = json.load(sys.stdin); print(json.dumps(vector_shas(get_embedder(name).embed(texts))))"
+    script = "name, texts = json.load(sys.stdin); print(json.dumps(vector_sha(get_embedder(name).embed(texts))))"
 
     there = _another_process(script, json.dumps([name, TEXTS]))
 
-    assert json.loads(there) == vector_shas(embedder.embed(TEXTS))
+    assert json.loads(there) == vector_sha(embedder.embed(TEXTS))
 
 
 def test_threads_may_share_an_embedder(embedder: Embedder) -> None:
@@ -167,7 +166,6 @@ def test_vector_sha_is_over_base64_of_little_endian_float32() -> None:
     vectors = get_embedder(INSTANT).embed(TEXTS)
 
     assert vector_sha(vectors[0]) == sha256(b64encode(vectors[0].astype("<f4").tobytes())).hexdigest()
-    assert vector_shas(vectors) == [vector_sha(vector) for vector in vectors]
     assert vector_sha(vectors[0].astype(">f4")) == vector_sha(vectors[0])
 
 
@@ -179,6 +177,6 @@ def _another_process(script: str, stdin: str = "") -> str:
     command = [
         sys.executable,
         "-c",
-        f"import json, sys; from embeddings.embedders import get_embedder, vector_shas; {script}",
+        f"import json, sys; from embeddings.embedders import get_embedder, vector_sha; {script}",
     ]
     return subprocess.run(command, input=stdin, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
-from embeddings.indexes import hnsw, hnsw_ddl
+from embeddings import hnsw_indexes
 from embeddings.models import DocumentChunk, VectorIndex
 from embeddings.search.vector_search import Scope, nearest_chunks, nearest_chunks_exact
 from testing.concurrency import run_concurrently
@@ -27,8 +27,8 @@ ROWS = vectors.generate_vectors(400)
 def lowered(settings: Any) -> Iterator[None]:
     settings.SEARCH_EXACT_PASSAGES = 50
     yield
-    for name in hnsw_ddl._validity():
-        hnsw_ddl.drop_index(name)
+    for name in hnsw_indexes._validity():
+        hnsw_indexes.drop_index(name)
 
 
 @pytest.fixture
@@ -37,13 +37,13 @@ def large() -> StoredVectors:
 
 
 def seal(user_id: UUID) -> None:
-    hnsw.build_index(user_id, *MODEL)
+    hnsw_indexes.build_index(user_id, *MODEL)
 
 
 def names() -> list[str]:
     """Return the indexes in use; the database has these and no others, all of them valid."""
     used = list(VectorIndex.objects.filter(built_at__isnull=False).order_by("upto").values_list("name", flat=True))
-    assert hnsw_ddl._validity() == dict.fromkeys(used, True)
+    assert hnsw_indexes._validity() == dict.fromkeys(used, True)
     assert VectorIndex.objects.count() == len(used)
     return used
 
@@ -128,11 +128,11 @@ def test_growing_builds_nothing_more_than_some_times() -> None:
     held: list[VectorIndex] = []
     built = 0
     for _ in range(1000):
-        replaced = hnsw.segments_to_merge(held, 1)
+        replaced = hnsw_indexes.segments_to_merge(held, 1)
         together = 1 + sum(index.passages for index in replaced)
         held = [*held[: len(held) - len(replaced)], VectorIndex(passages=together)]
         built += together
-        assert len(held) <= hnsw.MAX_SEGMENTS
+        assert len(held) <= hnsw_indexes.MAX_SEGMENTS
 
     assert sum(index.passages for index in held) == 1000
     assert built / 1000 < 10  # 100 and more, if each time all were built into one
@@ -143,10 +143,10 @@ def test_a_build_that_was_killed_is_done_again(large: StoredVectors) -> None:
         pid = building_backend()
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
-    left = hnsw_ddl._validity()
+    left = hnsw_indexes._validity()
     found_meanwhile = finds_everything(large.user_id)
 
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
 
     assert isinstance(raised[0], OperationalError)
     assert list(left.values()) == [False]
@@ -161,20 +161,20 @@ def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large:
     seal(large.user_id)
     first, second = names()
     VectorIndex.objects.filter(pk=first).delete()
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
     assert names() == [second]
     assert finds_everything(large.user_id)
 
-    hnsw_ddl.drop_index(second)
+    hnsw_indexes.drop_index(second)
     assert finds_everything(large.user_id)
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
 
     assert VectorIndex.objects.get(pk=names()[0]).passages == 120
     assert finds_everything(large.user_id)
 
 
 def test_two_processes_that_seal_at_once_build_one_index(large: StoredVectors) -> None:
-    run_concurrently(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw.maintain_indexes)
+    run_concurrently(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw_indexes.maintain_indexes)
 
     assert len(names()) == 1
 
@@ -195,11 +195,11 @@ def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: S
 def test_what_has_become_small_loses_its_index(large: StoredVectors) -> None:
     seal(large.user_id)
     DocumentChunk.objects.filter(pk__in=large.chunk_ids[:30]).delete()
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
     assert len(names()) == 1  # 30 are more than half of what needs none: it neither comes nor goes
 
     DocumentChunk.objects.all().delete()
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
 
     assert names() == []
 
@@ -209,22 +209,22 @@ def test_dropping_takes_one_model_of_one_tenant(large: StoredVectors) -> None:
     seal(large.user_id)
     seal(other.user_id)
 
-    hnsw.drop_indexes(large.user_id, *MODEL)
+    hnsw_indexes.drop_indexes(large.user_id, *MODEL)
 
     assert [other.user_id.hex in name for name in names()] == [True]
     assert finds_everything(large.user_id)
 
 
 def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hnsw, "TENANTS", 2)
-    monkeypatch.setattr(hnsw, "_round", hnsw.Round())
+    monkeypatch.setattr(hnsw_indexes, "TENANTS", 2)
+    monkeypatch.setattr(hnsw_indexes, "_round", hnsw_indexes.Round())
     owners = [store_vectors(uuid4(), ROWS[:60]).user_id for _ in range(3)]
     store_vectors(uuid4(), ROWS[:10])
 
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
     half = len(names())
-    hnsw.maintain_indexes()
-    hnsw.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
+    hnsw_indexes.maintain_indexes()
 
     assert half <= 2
     assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
@@ -235,11 +235,11 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: StoredVect
     built: list[int] = []
 
     def wait_and_count() -> None:
-        with hnsw_ddl.index_build_lock():
+        with hnsw_indexes.index_build_lock():
             built.append(VectorIndex.objects.filter(built_at__isnull=False).count())
 
     with ExitStack() as stack, a_writer():
-        stack.enter_context(meanwhile(hnsw.maintain_indexes))
+        stack.enter_context(meanwhile(hnsw_indexes.maintain_indexes))
         building_backend()
         stack.enter_context(meanwhile(wait_and_count))
 
@@ -250,11 +250,11 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: StoredVect
 def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: StoredVectors) -> None:
     with a_writer():
         began = time.monotonic()
-        hnsw.start_maintenance()
-        hnsw.start_maintenance()
+        hnsw_indexes.start_maintenance()
+        hnsw_indexes.start_maintenance()
         took = time.monotonic() - began
         building_backend()
-        (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw.THREAD_NAME]
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw_indexes.THREAD_NAME]
     thread.join(30)
 
     assert took < 1

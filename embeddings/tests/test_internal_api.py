@@ -11,8 +11,8 @@ from django.test import Client
 
 from accounts.authentication import NO_TENANT_ID
 from embeddings import embedders
-from embeddings.embedders import DIMENSIONS, peer
-from embeddings.embedders.peer import PeerEmbedder
+from embeddings.embedders import DIMENSIONS, remote_accessa
+from embeddings.embedders.remote_accessa import RemoteAccessa
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
@@ -58,11 +58,7 @@ def test_texts_become_vectors_with_their_model_and_width(shared: Client) -> None
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"authorization": f"Bearer {SECRET}"},
-        {"authorization": f"bearer  {SECRET} "},
-        {"x-brain-api-secret": SECRET},
-    ],
+    [{"authorization": f"Bearer {SECRET}"}, {"authorization": f"bearer  {SECRET} "}, {"x-brain-api-secret": SECRET}],
 )
 def test_the_secret_may_come_in_either_header(headers: dict[str, str], shared: Client) -> None:
     assert ask(Client(), {"texts": ["copay"]}, **headers).status_code == 200
@@ -207,8 +203,8 @@ def brain(settings: Any, db: None) -> Any:
         settings.BRAIN_API_SECRET = SECRET
         settings.VENDOR_TIMEOUT_SECONDS = 5.0
         yield server
-    peer._client(5.0, os.getpid()).close()
-    peer._client.cache_clear()
+    remote_accessa._client(5.0, os.getpid()).close()
+    remote_accessa._client.cache_clear()
     embedders.get_embedder.cache_clear()
 
 
@@ -228,8 +224,8 @@ def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) ->
 
 
 def test_the_answer_is_what_the_other_deployments_model_makes(brain: Brain) -> None:
-    assert PeerEmbedder().embed(["copay", "x"]) == pytest.approx(InstantEmbedder().embed(["copay", "x"]))
-    assert PeerEmbedder().embed([]).shape == (0, DIMENSIONS)
+    assert RemoteAccessa().embed(["copay", "x"]) == pytest.approx(InstantEmbedder().embed(["copay", "x"]))
+    assert RemoteAccessa().embed([]).shape == (0, DIMENSIONS)
 
 
 SPOILT = [
@@ -256,11 +252,11 @@ def test_an_answer_that_is_wrong_in_anything_is_no_answer(
     monkeypatch.setattr(brain, "spoilt", lambda body: body | spoilt)
 
     with pytest.raises(InvalidResponse):
-        PeerEmbedder().call(["copay"])
+        RemoteAccessa().call(["copay"])
 
 
 def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: Brain) -> None:
-    embedder = PeerEmbedder()
+    embedder = RemoteAccessa()
     assert embedder.model == "instant"
     brain.model = "another"
 
@@ -271,7 +267,7 @@ def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: B
 
 
 def test_the_model_is_asked_for_once(brain: Brain) -> None:
-    embedder = PeerEmbedder()
+    embedder = RemoteAccessa()
 
     assert [embedder.model, embedder.model] == ["instant"] * 2
     assert brain.sizes == [1]
@@ -295,14 +291,14 @@ def test_another_secret_there_is_a_wait(brain: Brain, settings: Any) -> None:
     settings.BRAIN_API_SECRET = "another"
 
     with pytest.raises(Wait, match="VENDOR_REFUSES_KEY"):
-        _ = PeerEmbedder().model
+        _ = RemoteAccessa().model
 
 
 def test_a_deployment_that_is_gone_is_a_fault_not_a_crash(brain: Brain) -> None:
     brain.close()
 
     with pytest.raises(Retryable, match="VENDOR_UNREACHABLE"):
-        _ = PeerEmbedder().model
+        _ = RemoteAccessa().model
 
 
 @pytest.mark.parametrize("name", ["BOOTS_BRAIN_URL", "BRAIN_API_SECRET"])
@@ -310,4 +306,4 @@ def test_a_missing_setting_is_named(name: str, brain: Brain, settings: Any) -> N
     setattr(settings, name, "")
 
     with pytest.raises(ImproperlyConfigured, match=name):
-        _ = PeerEmbedder().model
+        _ = RemoteAccessa().model

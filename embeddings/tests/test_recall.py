@@ -9,8 +9,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from embeddings.active_model import EmbeddingModel
-from embeddings.indexes import hnsw, hnsw_ddl
+from embeddings import hnsw_indexes
+from embeddings.embedders import EmbeddingModel
 from embeddings.management.commands import recall
 from embeddings.models import ActiveModel
 from testing.factories import vectors
@@ -91,13 +91,13 @@ def test_bad_input_has_a_sentence(args: list[str], sentence: str) -> None:
 
 def test_an_index_that_misses_passages_is_found_out(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     settings.SEARCH_EXACT_PASSAGES = 100
-    poor = hnsw_ddl.CREATE.replace("CONCURRENTLY", "").replace("WHERE", "WITH (m = 2, ef_construction = 4) WHERE")
-    monkeypatch.setattr(hnsw_ddl, "CREATE", poor)
+    poor = hnsw_indexes.CREATE.replace("CONCURRENTLY", "").replace("WHERE", "WITH (m = 2, ef_construction = 4) WHERE")
+    monkeypatch.setattr(hnsw_indexes, "CREATE", poor)
     owner = uuid4()
     vectors.store_vectors(owner, vectors.normalize_vectors(np.random.default_rng(1).normal(size=(500, 1536))))
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-    hnsw._build_if_needed(owner, vectors.MODEL, vectors.VERSION, "document_chunks")
+    hnsw_indexes._build_if_needed(owner, vectors.MODEL, vectors.VERSION, "document_chunks")
     out = StringIO()
 
     with pytest.raises(SystemExit):

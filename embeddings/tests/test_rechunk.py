@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from documents.models import Document
-from embeddings import periodic, reindex_jobs
+from embeddings import periodic
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
+from embeddings.reindexing.tenant_workflow import abandon_rechunk
 from embeddings.tests.campaign_helpers import (
     ANOTHER_CUT,
     PDF,
@@ -115,10 +116,10 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
 def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -> None:
     before, job = live_rows(), rechunk(uploaded)
     claim_at_stage("embeddings_buffered")
-    assert not reindex_jobs.abandon_rechunk(uploaded.document_id)
+    assert not abandon_rechunk(uploaded.document_id)
     services.cancel(reload_job(job), by="test")
 
-    assert reindex_jobs.abandon_rechunk(uploaded.document_id)
+    assert abandon_rechunk(uploaded.document_id)
 
     assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
     assert violations() == []

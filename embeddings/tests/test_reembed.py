@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from accounts.error_codes import ApiError
-from embeddings import periodic, shadow_vectors
-from embeddings.active_model import EmbeddingModel
+from embeddings import periodic, vector_store
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.tests.campaign_helpers import (
     LOCAL,
@@ -55,9 +55,7 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
 ) -> None:
     before, question = live_rows(), {"query": "hospital deductible"}
     response = ana.post("/search", question).json()
-    assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == [
-        uploaded.document_id
-    ]
+    assert vector_store.uncovered_documents(ana.id, TARGET) == [uploaded.document_id]
 
     job = reembed(uploaded)
     worker.drain()
@@ -70,7 +68,7 @@ def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of
         each.chunk.text for each in ShadowVector.objects.order_by("chunk__chunk_ord").select_related("chunk")
     ] == texts
     assert Counter(target.seen) == Counter(set(texts))
-    assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == []
+    assert vector_store.uncovered_documents(ana.id, TARGET) == []
     assert (VectorBuffer.objects.count(), violations()) == (0, [])
 
 
@@ -132,7 +130,7 @@ def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
     late = ana.ingest(plan_pdf("eyes"))
 
     assert late.job.embed_model == LOCAL.model
-    assert shadow_vectors.uncovered_documents(ana.id, model=TARGET.model, version=TARGET.version) == [late.document_id]
+    assert vector_store.uncovered_documents(ana.id, TARGET) == [late.document_id]
 
 
 def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
@@ -141,15 +139,13 @@ def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
     reembed(uploaded)
     worker.drain()
     vectors = dict(ShadowVector.objects.values_list("chunk_id", "vector_sha"))
-    assert shadow_vectors.settle_shadow_vectors(ana.id, model=TARGET.model, version=TARGET.version) == 0, (
-        "another model is live"
-    )
+    assert vector_store.settle_shadow_vectors(ana.id, TARGET) == 0, "another model is live"
     point(ana, TARGET)
     ShadowVector.objects.bulk_create(
         [ShadowVector(**{**row, "embed_model": "older"}) for row in ShadowVector.objects.values(*COLUMNS)]
     )
     moved = []
-    while done := shadow_vectors.settle_shadow_vectors(ana.id, model=TARGET.model, version=TARGET.version, most=2):
+    while done := vector_store.settle_shadow_vectors(ana.id, TARGET, most=2):
         moved.append(done)
 
     assert sum(moved) == 2 * len(vectors)

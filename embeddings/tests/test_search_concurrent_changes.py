@@ -11,9 +11,9 @@ from django.conf import settings
 from django.db import connection
 
 from embeddings import active_model, embedders
-from embeddings.embedders import Vectors
+from embeddings.embedders import EmbeddingModel, Vectors
 from embeddings.models import ActiveModel, DocumentChunk
-from embeddings.search import search, snapshot
+from embeddings.search import search
 from embeddings.search.results import SELECT_CHUNKS
 from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
@@ -100,7 +100,7 @@ def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
     create_searchable_document(ana.id, ["wig care"])
 
     with before_each(POINTER, lambda: None) as reads:
-        search(user_id=ana.id, query="wig", model=active_model.EmbeddingModel("another", "1"))
+        search(user_id=ana.id, query="wig", model=EmbeddingModel("another", "1"))
 
     assert reads == []
 
@@ -141,7 +141,7 @@ def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_sear
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_searchable_document(ana.id, ["wig care"])
-    monkeypatch.setattr(snapshot, "SECONDS", 0.1)
+    monkeypatch.setattr("embeddings.search.SECONDS", 0.1)
 
     with before_each(FETCH, lambda: None, instead="SELECT pg_sleep(20)"):
         answer = ana.post("/search", {"query": "wig"})
@@ -179,7 +179,7 @@ def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_n
 @pytest.mark.django_db(transaction=True)
 def test_words_that_cannot_be_read_in_time_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
-    monkeypatch.setattr(snapshot, "SECONDS", 0.1)
+    monkeypatch.setattr("embeddings.search.SECONDS", 0.1)
     other = connection.copy()
 
     try:

@@ -14,7 +14,7 @@ from documents.models import Document
 from embeddings import active_model, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk
-from embeddings.search import bm25_search, fusion
+from embeddings.search import bm25, fusion
 from embeddings.search.vector_search import Scope, nearest_chunks
 from embeddings.tests.conftest import RecordingOpenAIServer
 from testing.factories.searchable_documents import create_searchable_document
@@ -225,7 +225,7 @@ def scopes(ana: Person, ben: Person) -> dict[str, Scope]:
 
 def both(scope: Scope) -> list[int]:
     vector = embedders.get_embedder(settings.EMBEDDER).embed(["wig"])[0].tolist()
-    return [len(bm25_search.search_bm25(scope, ["wig"], 5)), len(nearest_chunks(scope, vector, 5))]
+    return [len(bm25.search_bm25(scope, ["wig"], 5)), len(nearest_chunks(scope, vector, 5))]
 
 
 def test_the_policies_alone_hide_another_tenants_passages(scopes: dict[str, Scope], ana: Person, ben: Person) -> None:

@@ -13,12 +13,11 @@ from benchmarks.corpus import SAMPLES
 from documents import parsers, services
 from documents.markdown.normalization import normalize, normalize_pages
 from documents.models import Document
-from embeddings import chunking, embedders, tokenizer, vector_reuse
-from embeddings.chunk_batches import query_params
+from embeddings import chunking, embedders, pending_chunks, tokenizer
 from embeddings.chunking import Chunk
 from embeddings.models import DocumentChunk, VectorBuffer
+from embeddings.pending_chunks import Reused, query_params
 from embeddings.tests.conftest import RecordingOpenAIServer
-from embeddings.vector_reuse import Reused
 from jobs import worker
 from jobs.models import Event, UploadJob
 from testing import planner_statistics
@@ -52,7 +51,7 @@ def reuse_vectors_for(passages: Sequence[str], person: Person) -> Reused:
     create_chunked_job(passages, user_id=person.id)
     claim = claim_at_stage("chunked")
     with claim.transaction():
-        return vector_reuse.reuse_vectors(claim, embedders.get_embedder("openai"))
+        return pending_chunks.reuse_vectors(claim, embedders.get_embedder("openai"))
 
 
 def execute(sql: str) -> None:
@@ -145,9 +144,9 @@ def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, ve
     row = {"user_id": ana.id, "document_id": job.document_id, "embed_model": "m", "embed_version": "1"}
     VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=text_vector("twice"), **row)
 
-    vector_reuse.copy_to_duplicates(job.document_id, "m", "2")
-    vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
-    vector_reuse.copy_to_duplicates(job.document_id, "m", "1")
+    pending_chunks.copy_to_duplicates(job.document_id, embedders.EmbeddingModel("m", "2"))
+    pending_chunks.copy_to_duplicates(job.document_id, embedders.EmbeddingModel("m", "1"))
+    pending_chunks.copy_to_duplicates(job.document_id, embedders.EmbeddingModel("m", "1"))
 
     rows = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
     assert list(rows) == [(0, "x"), (1, "x")]
@@ -246,16 +245,16 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
     claim, embedder = claim_at_stage("chunked"), embedders.get_embedder("openai")
 
     with claim.transaction():
-        first = vector_reuse.reuse_vectors(claim, embedder)
+        first = pending_chunks.reuse_vectors(claim, embedder)
         made_with = {"embed_model": embedder.model, "embed_version": embedder.version}
         claim.job.payload |= made_with | {"reused": first.passages, "tokens_saved": first.tokens}
-        second = vector_reuse.reuse_vectors(claim, embedder)
+        second = pending_chunks.reuse_vectors(claim, embedder)
 
     assert first.passages == 10
     assert second == first
 
 
-@pytest.mark.parametrize("statement", [vector_reuse.COPY_FROM_TENANT, vector_reuse.COPY_FROM_ALL])
+@pytest.mark.parametrize("statement", [pending_chunks.COPY_FROM_TENANT, pending_chunks.COPY_FROM_ALL])
 @pytest.mark.parametrize(("pages", "rows"), [(0, -1), (1, 0), (500, 0)], ids=["never seen", "seen empty", "emptied"])
 def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
     statement: str, pages: int, rows: int, ana: Person, vendor: RecordingOpenAIServer

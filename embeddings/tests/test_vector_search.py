@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 from psycopg.sql import SQL, Composable
 
 from accounts.rls import as_tenant
-from embeddings.active_model import EmbeddingModel
-from embeddings.indexes import hnsw, hnsw_ddl
+from embeddings import hnsw_indexes
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
-from embeddings.search.index_probe import probe_index
+from embeddings.search import probe_index
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 from testing import planner_statistics
 from testing.factories import vectors
@@ -39,13 +39,13 @@ def inside_a_transaction(db: None, monkeypatch: pytest.MonkeyPatch, settings: An
     for table in ("document_chunks", "shadow_vectors"):
         planner_statistics.set_table_statistics(table, pages=2000, rows=100_000)
     settings.SEARCH_EXACT_PASSAGES = 100
-    monkeypatch.setattr(hnsw_ddl, "CREATE", hnsw_ddl.CREATE.replace("CONCURRENTLY", ""))
+    monkeypatch.setattr(hnsw_indexes, "CREATE", hnsw_indexes.CREATE.replace("CONCURRENTLY", ""))
 
 
 def sealed(user_id: UUID, live: EmbeddingModel = LIVE_MODEL, table: str = "document_chunks") -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        hnsw._build_if_needed(user_id, live.model, live.version, table)
+        hnsw_indexes._build_if_needed(user_id, live.model, live.version, table)
         cursor.execute("SET CONSTRAINTS ALL DEFERRED")
 
 

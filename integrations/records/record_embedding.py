@@ -8,10 +8,9 @@ from django.conf import settings
 
 from accounts.error_codes import ApiError
 from embeddings import active_model, embedders, tokenizer
-from embeddings.billed_calls import Reservation, reserve_call
 from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
-from embeddings.embedding_loop import MISCONFIGURED_SECONDS, EmbeddingTask, Settle, embed_texts
+from embeddings.embedding_calls import MISCONFIGURED_SECONDS, EmbeddingTask, Reservation, Settle, reserve_call, run_task
 from integrations.records.changes import Draft
 from integrations.records.sql import BinaryVector, binary_vectors, execute
 from integrations.records.text import RecordText, truncate_for_embedding
@@ -70,12 +69,12 @@ class Vectors(EmbeddingTask[TruncatedText]):
         return list(new.values())
 
     def buy(self, texts: Sequence[RecordText]) -> None:
-        """Embed the missing texts. Call outside of transactions; raises what ``embed_texts`` raises.
+        """Embed the missing texts. Call outside of transactions; raises what ``run_task`` raises.
 
         Vectors that were bought before an error stay in ``found``.
         """
         self._batches = _batches(self.missing(texts), self.batch_size)
-        embed_texts(self)
+        run_task(self)
 
     def next_batch(self) -> Sequence[TruncatedText]:
         return next(self._batches, [])

@@ -9,11 +9,19 @@ from uuid import UUID
 from django.db.models.functions import Left
 
 from embeddings import active_model
-from embeddings.active_model import EmbeddingModel
-from embeddings.search import MIN_CANDIDATES, bm25_search, snippets
+from embeddings.embedders import EmbeddingModel
+from embeddings.search import MIN_CANDIDATES, search_snapshot
 from embeddings.search.fusion import RankedChunk, ScoreParts, fuse
-from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, QueryEmbedding, parse_query, validate_options
-from embeddings.search.snapshot import search_snapshot
+from embeddings.search.query_parser import (
+    HYBRID,
+    TEXT,
+    VECTOR,
+    QueryEmbedding,
+    parse_query,
+    query_lexemes,
+    validate_options,
+)
+from embeddings.search.results import render_snippets
 from integrations.models import ClientIntelligence, SourceDocument
 from integrations.search.queries import (
     CLIENTS,
@@ -76,7 +84,7 @@ def search_records(
         return []
     vector = (bought or QueryEmbedding(user_id)).vector(model, parsed) if needs_vector else None
     with search_snapshot(user_id):
-        n, lexemes = max(MIN_CANDIDATES, 4 * k), bm25_search.query_lexemes(parsed.text)
+        n, lexemes = max(MIN_CANDIDATES, 4 * k), query_lexemes(parsed.text)
         ranking = fuse(
             model.model,
             nearest_records(scope, vector, n) if vector else [],
@@ -91,7 +99,7 @@ def fetch_records(scope: SearchScope, ranking: Sequence[RankedChunk], lexemes: S
     ids = [ranked.chunk_id for ranked in ranking]
     rows = _documents(scope, ids) | _clients(scope, ids)
     shown = [(ranked, rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]
-    excerpts = snippets.render_snippets([row["beginning"] for _, row in shown], lexemes)
+    excerpts = render_snippets([row["beginning"] for _, row in shown], lexemes)
     return [
         RecordResult(
             record_id=row["id"],

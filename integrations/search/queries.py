@@ -7,8 +7,8 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from embeddings.active_model import EmbeddingModel
-from embeddings.search.bm25_search import TextHit
+from embeddings.embedders import EmbeddingModel
+from embeddings.search.bm25 import TextHit
 from embeddings.search.query_parser import Query
 from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
 from integrations.models import ConnectedSource, Provider

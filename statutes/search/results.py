@@ -11,10 +11,10 @@ from django.db import connection
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.markdown.normalization import page_at
 from documents.models import Document
-from embeddings.indexes import text_search_config
-from embeddings.search import Passage, bm25_search, query_parser
+from embeddings.search import Passage
 from embeddings.search.fusion import ScoreParts
-from embeddings.search.snippets import quote_lexeme
+from embeddings.search.query_parser import config_of_chunk, configs_of_tenant, parse_query, query_lexemes
+from embeddings.search.results import quote_lexeme
 from statutes.chunking.sections import MAX_TITLE_CHARS
 from statutes.models import Law, LawVersion
 from statutes.structure import article_ids
@@ -58,7 +58,7 @@ def article_spans(passage: Passage) -> list[ArticleSpan]:
     spans = []
     for article_id, (headings, (start, end)) in zip(ids, places, strict=True):
         label = headings[-1].partition(article_ids.LABEL_SEPARATOR)[0].strip() if headings else ""
-        configuration = text_search_config.config_of_chunk(passage.meta)
+        configuration = config_of_chunk(passage.meta)
         text, path = passage.text[start:end], list(filter(None, headings))
         spans.append(ArticleSpan(article_id, label or article_id, path, start, end, text, configuration))
     return spans
@@ -101,8 +101,8 @@ def _fold(text: str) -> str:
 def _rank(spans: Sequence[ArticleSpan], query: str) -> list[float]:
     if not spans:
         return []
-    configurations = text_search_config.configs_of_tenant(SYSTEM_TENANT_ID)
-    lexemes = bm25_search.query_lexemes(query_parser.parse_query(query).text, configurations)
+    configurations = configs_of_tenant(SYSTEM_TENANT_ID)
+    lexemes = query_lexemes(parse_query(query).text, configurations)
     if not lexemes:
         return [0.0] * len(spans)
     params: dict[str, Any] = {

@@ -102,12 +102,11 @@ def create_chunks(document_id: Any, texts: Sequence[str], refused: Sequence[int]
     vector_store.empty_buffers(document_id)
     embedded = [at for at in range(len(texts)) if at not in refused]
     vector_store.buffer_vectors(
+        document_id,
+        embedders.EmbeddingModel(model.model, model.version),
+        [chunk_id(document_id, "legal-articles", "1", at) for at in embedded],
+        model.embed([texts[at] for at in embedded]),
         user_id=SYSTEM_TENANT_ID,
-        document_id=document_id,
-        model=model.model,
-        version=model.version,
-        chunk_ids=[chunk_id(document_id, "legal-articles", "1", at) for at in embedded],
-        vectors=model.embed([texts[at] for at in embedded]),
     )
 
 

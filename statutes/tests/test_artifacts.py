@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 from embeddings import embedders, vector_store
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import DocumentChunk
 from statutes.models import LawVersion
 from statutes.s3 import artifacts, keys
@@ -68,7 +69,7 @@ def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
     artifacts.upload_artifacts(version)
     before = stored_objects()
 
-    vector_store.commit_vectors(version.pk, model="instant", version="1")
+    vector_store.commit_vectors(version.pk, EmbeddingModel("instant", "1"))
     artifacts.upload_artifacts(version)
 
     assert stored_objects() == before

@@ -19,9 +19,9 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.models import Document
 from embeddings import active_model, vector_store
-from embeddings.indexes import bm25
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import DocumentChunk
-from embeddings.search import search
+from embeddings.search import bm25, search
 from jobs.models import UploadJob
 from statutes import artifact_import, versions
 from statutes.models import Law, LawVersion
@@ -45,8 +45,8 @@ def published_folder(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
     artifacts.upload_artifacts(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
-    active_model.confirm_active_model(SYSTEM_TENANT_ID, model="instant", version="1")
-    vector_store.commit_vectors(version.pk, model="instant", version="1")
+    active_model.confirm_active_model(SYSTEM_TENANT_ID, EmbeddingModel("instant", "1"))
+    vector_store.commit_vectors(version.pk, EmbeddingModel("instant", "1"))
     Document.objects.filter(pk=version.pk).update(chunks_version=CHUNKER)
     bm25.index_document(version.pk)
 
@@ -140,12 +140,11 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
 
 def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
     other = create_version("OTHER")
-    active_model.confirm_active_model(SYSTEM_TENANT_ID, model="wordllama", version="1")
-    vector_store.buffer_vectors(
-        user_id=SYSTEM_TENANT_ID, document_id=other.pk, model="wordllama", version="1",
-        chunk_ids=[DocumentChunk.objects.filter(chunk_ord=0).get().pk], vectors=numpy.eye(1, 1536, dtype="f4"),
-    )  # fmt: skip
-    vector_store.commit_vectors(other.pk, model="wordllama", version="1")
+    model, chunk = EmbeddingModel("wordllama", "1"), DocumentChunk.objects.filter(chunk_ord=0).get()
+    active_model.confirm_active_model(SYSTEM_TENANT_ID, model)
+    one = numpy.eye(1, 1536, dtype="f4")
+    vector_store.buffer_vectors(other.pk, model, [chunk.pk], one, user_id=SYSTEM_TENANT_ID)
+    vector_store.commit_vectors(other.pk, model)
 
     assert refusal_code(folder) == "OTHER_MODEL"
     assert not Law.objects.exists()

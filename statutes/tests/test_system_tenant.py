@@ -21,7 +21,7 @@ from embeddings import active_model
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.reindexing import periodic
 from embeddings.reindexing import services as campaigns
-from embeddings.reindexing.forms import StartForm
+from embeddings.reindexing.admin import StartForm
 from embeddings.reindexing.models import CampaignTenant
 from embeddings.tests.campaign_helpers import kill_worker_at
 from jobs import worker

@@ -9,9 +9,9 @@ from django.db.models.functions import Now
 
 from embeddings import chunk_store, embedders
 from embeddings.chunking import Chunk
-from embeddings.embedders import DIMENSIONS, Vectors, vector_shas
-from embeddings.indexes import bm25
+from embeddings.embedders import DIMENSIONS, Vectors, vector_sha
 from embeddings.models import DocumentChunk
+from embeddings.search import bm25
 from testing.factories import DocumentFactory
 
 
@@ -36,7 +36,7 @@ def create_searchable_document(
     chunk_store.commit_chunks(document_id)
     embedder = embedders.get_embedder(settings.EMBEDDER)
     rows = embedder.embed(texts) if vectors is None else vectors
-    for at, (row, sha) in enumerate(zip(rows, vector_shas(rows), strict=True)):
+    for at, (row, sha) in enumerate(zip(rows, map(vector_sha, rows), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
             embedding=row,
             embed_model=embedder.model,

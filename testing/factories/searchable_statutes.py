@@ -7,9 +7,9 @@ from django.db.models.functions import Now
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import active_model, chunk_store
-from embeddings.embedders import DIMENSIONS, vector_shas
-from embeddings.indexes import bm25
+from embeddings.embedders import DIMENSIONS, vector_sha
 from embeddings.models import DocumentChunk
+from embeddings.search import bm25
 from statutes import versions
 from statutes.chunking import articles
 from statutes.models import Law, LawVersion
@@ -65,7 +65,7 @@ def _read(text: str) -> Canonical:
 def _embed(document_id: UUID, texts: Sequence[str]) -> None:
     embedder = active_model.require_embedder(active_model.active_model(SYSTEM_TENANT_ID))
     vectors = embedder.embed(texts)
-    for at, (row, sha) in enumerate(zip(vectors, vector_shas(vectors), strict=True)):
+    for at, (row, sha) in enumerate(zip(vectors, map(vector_sha, vectors), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
             embedding=row,
             embed_model=embedder.model,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from embeddings import tokenizer
-from embeddings.embedders.vector_format import DIMENSIONS, Vectors, unit
+from embeddings.embedders import DIMENSIONS, Vectors, unit
 from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
 from testing.fakes.server import Server, sleep
 

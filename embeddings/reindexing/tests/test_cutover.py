@@ -8,9 +8,10 @@ import pytest
 from django.db import transaction
 
 from accounts.error_codes import ApiError
-from embeddings import active_model, shadow_vectors
+from embeddings import active_model, vector_store
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
-from embeddings.reindexing import cutover, periodic, scheduler, services, tenant_workflow
+from embeddings.reindexing import periodic, scheduler, services, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
 from embeddings.search import search
@@ -112,7 +113,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
 
     def commit() -> bool:
         with transaction.atomic():
-            assert active_model.confirm_active_model(ana, **OLD_MODEL)
+            assert active_model.confirm_active_model(ana, EmbeddingModel(**OLD_MODEL))
             committing.set()
             wait_until(has_lock_waiter, seconds=10)
             ShadowVector.objects.filter(chunk__chunk_ord=0).delete()  # as if it had just been committed
@@ -120,7 +121,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
 
     def cut_over() -> bool:
         committing.wait(10)
-        return cutover.cut_over(tenant_of(campaign, ana))
+        return tenant_workflow.cut_over(tenant_of(campaign, ana))
 
     assert run_concurrently(commit, cut_over) == [False, False]
     assert active_model.active_model(ana).model == OLD
@@ -210,7 +211,7 @@ def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(fill_ten
     campaign = start_campaign()
     run_campaigns(1)
     campaign.tenants.update(state="settled")
-    shadow_vectors.settle_shadow_vectors(ana, **MODEL, most=2)
+    vector_store.settle_shadow_vectors(ana, EmbeddingModel(**MODEL), most=2)
     between = models(ana), is_found(ana)
     with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.roll_back(campaign, by="sam")

@@ -9,9 +9,10 @@ from django.db import transaction
 
 from accounts.error_codes import ApiError
 from documents.models import Document
-from embeddings import active_model, shadow_vectors
+from embeddings import active_model, vector_store
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, ShadowVector, VectorBuffer, VectorIndex
-from embeddings.reindexing import cutover, periodic, scheduler, services
+from embeddings.reindexing import periodic, scheduler, services, tenant_workflow
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
 from embeddings.search import search
@@ -45,16 +46,16 @@ def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(fill_t
 
     def pin() -> int:
         with transaction.atomic():
-            held = cutover.lock_active_model(ana)
+            held = tenant_workflow.lock_active_model(ana)
             assert held
-            cutover.set_active_model(held, **MODEL)
+            tenant_workflow.set_active_model(held, EmbeddingModel(**MODEL))
             pointed.set()
             wait_until(has_lock_waiter, seconds=10)
         return 0
 
     def clear() -> int:
         pointed.wait(10)
-        return shadow_vectors.drop_shadow_vectors(ana, **MODEL)
+        return vector_store.drop_shadow_vectors(ana, EmbeddingModel(**MODEL))
 
     assert run_concurrently(pin, clear) == [0, 0]
     assert ShadowVector.objects.filter(user_id=ana).count() == 3
@@ -117,7 +118,7 @@ def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(fill_tena
     with pytest.raises(ApiError, match="TENANT_PINNED"):
         services.roll_back(campaign, by="sam", user_id=ana)
     number = services.roll_back(campaign, by="sam")
-    late = cutover.roll_back(campaign.tenants.get(user_id=ana))  # pinned after it was chosen
+    late = tenant_workflow.roll_back(campaign.tenants.get(user_id=ana))  # pinned after it was chosen
 
     assert (number, late, active_model.active_model(ana).model, active_model.active_model(ben).model) == (
         1,

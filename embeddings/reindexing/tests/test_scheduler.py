@@ -142,8 +142,8 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
 ) -> None:
     settings.CAMPAIGN_JOBS, settings.TENANT_DAILY_CENTS = 2, 0.000001
     ana = fill_tenant(4, 2)
-    price = services.estimate(kind="reembed", **HOSTED)
-    each = cost_estimates.price(embedders.find_embedder(**HOSTED), price.tokens // 4)
+    price = cost_estimates.estimate(kind="reembed", **HOSTED)
+    each = cost_estimates.price(embedders.find_embedder(embedders.EmbeddingModel(**HOSTED)), price.tokens // 4)
 
     budget = each * 2 + each / 2
     campaign = start_campaign(HOSTED, budget_cents=budget, canaries=unrelated_canary(ana))
@@ -171,7 +171,7 @@ def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendo
     for _ in range(4):
         create_chunked_job(passage_texts(3, words=1_500), user_id=ana)  # next to which the canaries cost little
     drain()
-    price = services.estimate(kind="reembed", **HOSTED)
+    price = cost_estimates.estimate(kind="reembed", **HOSTED)
 
     campaign = start_campaign(HOSTED, budget_cents=price.cents, canaries=unrelated_canary(ana))
     run_campaigns()

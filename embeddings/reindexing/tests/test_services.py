@@ -10,7 +10,7 @@ from accounts.error_codes import ApiError
 from documents.models import Document
 from embeddings import active_model
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector
-from embeddings.reindexing import services
+from embeddings.reindexing import cost_estimates, services
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, OLD_MODEL, Fill, run_campaigns
 from jobs import worker
@@ -47,7 +47,7 @@ def test_an_estimate_counts_each_text_once_and_writes_nothing(fill_tenant: Fill,
     assert same
     assert same.meta
 
-    estimate = services.estimate(kind="reembed", **HOSTED)
+    estimate = cost_estimates.estimate(kind="reembed", **HOSTED)
 
     assert (estimate.tenants, estimate.documents, estimate.passages, estimate.tokens) == (1, 3, 8, counted)
     assert estimate.reused_tokens == same.meta["tokens"]
@@ -62,10 +62,10 @@ def test_hours_are_the_vendors_budget_a_minute_or_a_measured_rate(
 ) -> None:
     fill_tenant(2, 3)
     settings.OPENAI_TOKENS_PER_MINUTE, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 0
-    by_tokens = services.estimate(kind="reembed", **HOSTED)
+    by_tokens = cost_estimates.estimate(kind="reembed", **HOSTED)
     settings.OPENAI_TOKENS_PER_MINUTE, settings.OPENAI_REQUESTS_PER_MINUTE = 0, 1
-    by_calls = services.estimate(kind="reembed", **HOSTED)
-    here = services.estimate(**REEMBED)
+    by_calls = cost_estimates.estimate(kind="reembed", **HOSTED)
+    here = cost_estimates.estimate(**REEMBED)
 
     assert by_tokens.hours == pytest.approx(by_tokens.tokens / 10 / 60)
     assert by_calls.hours == pytest.approx(2 / 60)
@@ -76,7 +76,7 @@ def test_hours_are_the_vendors_budget_a_minute_or_a_measured_rate(
 def test_a_rechunk_is_priced_by_the_text_that_is_there(ana: Person) -> None:
     ana.ingest(plan_pdf("hospital care"))
 
-    estimate = services.estimate(**CHUNKER)
+    estimate = cost_estimates.estimate(**CHUNKER)
 
     assert (estimate.tenants, estimate.documents) == (1, 1)
     assert estimate.tokens == tokens()
@@ -125,12 +125,12 @@ def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(fill_ten
         services.start(**REEMBED, by="sam")
     nobody = uuid.uuid4()
     with pytest.raises(ApiError, match=str(nobody)):  # never a part of those who were named
-        services.estimate(**REEMBED, user_ids=[fill_tenant(1, 1), nobody])
+        cost_estimates.estimate(**REEMBED, user_ids=[fill_tenant(1, 1), nobody])
 
 
 def test_a_budget_must_buy_a_document(fill_tenant: Fill, vendor: OpenAIServer) -> None:
     fill_tenant(2, 1)
-    cents = services.estimate(kind="reembed", **HOSTED).cents / 2
+    cents = cost_estimates.estimate(kind="reembed", **HOSTED).cents / 2
 
     assert refusal(services.start, kind="reembed", **HOSTED, budget_cents=cents / 2, by="sam") == "BUDGET_TOO_SMALL"
     assert services.start(kind="reembed", **HOSTED, budget_cents=cents, by="sam").state == "running"
@@ -140,7 +140,7 @@ def test_a_tenant_is_in_one_open_campaign_at_a_time(fill_tenant: Fill) -> None:
     fill_tenant(1, 1)
     campaign = services.start(**REEMBED, by="sam")
 
-    assert refusal(services.estimate, **REEMBED) == "CAMPAIGN_OPEN"
+    assert refusal(cost_estimates.estimate, **REEMBED) == "CAMPAIGN_OPEN"
     assert refusal(services.start, kind="rechunk", chunker="markdown-simple@2", by="sam") in (
         "CAMPAIGN_OPEN", "NOTHING_TO_DO",
     )  # fmt: skip

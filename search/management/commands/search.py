@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.error_codes import ApiError
 from documents.management.commands.ingest import find_user
-from embeddings.search.snippets import strip_marks
+from embeddings.search.results import strip_marks
 from search.services import SOURCES, UPLOADS, search
 
 

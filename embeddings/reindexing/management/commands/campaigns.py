@@ -11,7 +11,6 @@ from rich.table import Table
 
 from embeddings.reindexing import command_arguments, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
-from embeddings.reindexing.progress import progress_by_tenant
 from vendors import tenant_argument
 
 LATEST = 50
@@ -99,7 +98,7 @@ def _campaign_table() -> Table:
 
 def _tenant_table(campaign: Campaign) -> Table:
     table = Table("tenant", "state", "documents", "cents", "recall", "reason")
-    by_tenant = progress_by_tenant(campaign)
+    by_tenant = services.progress_by_tenant(campaign)
     for tenant in campaign.tenants.order_by("state", "user_id").iterator():
         progress = by_tenant[tenant.user_id]
         done = f"{progress.done} of {progress.documents}"

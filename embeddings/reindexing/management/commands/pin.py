@@ -34,6 +34,6 @@ class Command(BaseCommand):
                 by=None, action=f"tenants.{'unpin' if options['unpin'] else 'pin'}", reason=options["reason"],
                 object_type="tenant", object_id=user_id, tenant_id=user_id, model=options["model"] or "",
             )  # fmt: skip
-        now = active_model.active_model(user_id)
+        model_now = active_model.active_model(user_id).label
         held = "free to be moved from" if options["unpin"] else "pinned to"
-        self.stdout.write(f"{user_id} is {held} {now.model}@{now.version}.")
+        self.stdout.write(f"{user_id} is {held} {model_now}.")

@@ -4,9 +4,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import transaction
 
-from embeddings.reindexing import command_arguments, services
+from embeddings.reindexing import command_arguments
 from embeddings.reindexing.models import Campaign
 
 
@@ -21,18 +20,7 @@ class Command(BaseCommand):
         command_arguments.add_limits(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        target = {
-            "kind": Campaign.Kind.RECHUNK,
-            "chunker": options["chunker"],
-            "user_ids": command_arguments.parse_tenants(options["tenant"]),
-        }
-        with command_arguments.as_command_errors():
-            if options["dry_run"]:
-                self.stdout.write(command_arguments.format_estimate(services.estimate(**target)))
-                return
-            with transaction.atomic():
-                campaign = services.start(**target, budget_cents=options["budget"], by="command")
-                command_arguments.record_audit("start", campaign, options["reason"], target=campaign.target)
-        self.stdout.write(command_arguments.format_started(campaign))
-        if options["chunker"] != settings.CHUNKER:
-            self.stdout.write(command_arguments.setting_reminder("CHUNKER", options["chunker"]))
+        label = options["chunker"]
+        target = {"kind": Campaign.Kind.RECHUNK, "chunker": label}
+        if command_arguments.start_campaign(self, options, target) and label != settings.CHUNKER:
+            self.stdout.write(f"CHUNKER is {settings.CHUNKER!r}: new documents are made with it until it is {label!r}.")

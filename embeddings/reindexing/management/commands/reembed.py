@@ -4,7 +4,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import transaction
 
 from embeddings import embedders
 from embeddings.reindexing import command_arguments, services
@@ -33,28 +32,14 @@ class Command(BaseCommand):
         parser.add_argument("--tolerance", type=float, default=services.TOLERANCE, metavar="SHARE", help=share)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        target = {
-            "kind": Campaign.Kind.REEMBED,
-            "model": options["model"],
-            "version": options["model_version"],
-            "user_ids": command_arguments.parse_tenants(options["tenant"]),
-        }
+        name, version = options["model"], options["model_version"]
+        target = {"kind": Campaign.Kind.REEMBED, "model": name, "version": version}
         canaries = command_arguments.read_canaries(options["canaries"])
-        with command_arguments.as_command_errors():
-            if options["dry_run"]:
-                self.stdout.write(command_arguments.format_estimate(services.estimate(**target)))
-                return
-            with transaction.atomic():
-                campaign = services.start(
-                    **target,
-                    budget_cents=options["budget"],
-                    canaries=canaries,
-                    keep_seconds=options["keep"] * HOUR,
-                    tolerance=options["tolerance"],
-                    by="command",
-                )
-                command_arguments.record_audit("start", campaign, options["reason"], target=campaign.target)
-        self.stdout.write(command_arguments.format_started(campaign))
+        keep_seconds, tolerance = options["keep"] * HOUR, options["tolerance"]
+        if not command_arguments.start_campaign(
+            self, options, target, canaries=canaries, keep_seconds=keep_seconds, tolerance=tolerance
+        ):
+            return
         chosen = embedders.get_embedder(settings.EMBEDDER)
-        if (chosen.model, chosen.version) != (options["model"], options["model_version"]):
+        if (chosen.model, chosen.version) != (name, version):
             self.stdout.write(f"EMBEDDER is {settings.EMBEDDER!r}: tenants without passages start with {chosen.model}.")

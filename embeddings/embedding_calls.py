@@ -1,30 +1,119 @@
-"""Embedding loop: concurrent vendor calls, each response saved on arrival, refused texts isolated by bisection."""
+"""Calls of embedders: billed in the ledger, several at once, each response saved on arrival, failures as outcomes."""
 
 import contextvars
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from http import HTTPStatus
+from math import ceil
 from threading import BoundedSemaphore
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
-from accounts.error_codes import ErrorCode
-from embeddings import billed_calls
-from embeddings.billed_calls import Reservation
+from accounts.error_codes import ApiError, ErrorCode
+from embeddings import tokenizer
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
+from embeddings.error_codes import TEXT_REFUSED
 from jobs.claims import ClaimLost
-from jobs.outcomes import Permanent, Wait
-from vendors import calls, ledger
+from jobs.outcomes import Permanent, Retryable, Wait
+from vendors import call_failures, calls, ledger
 from vendors.error_codes import VENDOR_MISCONFIGURED
 
 log = logging.getLogger("accessa.embeddings")
 
+# Statuses by which a vendor refuses the content of a request.
+TEXT_ERROR_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+RETRY_SECONDS = 5
+BUDGET_SPENT_DETAIL = "The price of this request exceeds what is left of the day's budget."
 MAX_REFUSED = 20  # texts refused one by one and none accepted: then it is not the texts
 MISCONFIGURED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Ledger entry of a call that is about to be made. ``purchase_id`` is None where nothing is charged."""
+
+    tokens: int
+    purchase_id: UUID | None = None
+
+
+def reserve_call(embedder: HttpEmbedder, tokens: int, **purchase: Any) -> Reservation:
+    """Reserve the price of a call of ``tokens``; ``purchase`` are further arguments of ``ledger.reserve``.
+
+    Raises what ``ledger.reserve`` raises. A call that is not ``limited`` is on a campaign's bill, not on the tenant's.
+    """
+    if not embedder.is_billed:
+        return Reservation(tokens)
+    purchase |= {"vendor": embedder.vendor.name, "model": embedder.model, "cents": embedder.cents(tokens)}
+    return Reservation(tokens, ledger.reserve(unit="tokens", quantity=tokens, **purchase))
+
+
+def settle_call(embedder: HttpEmbedder, reservation: Reservation, response: EmbedResponse) -> Decimal:
+    """Enter the charge of a call in the ledger, in the caller's transaction; return the cents."""
+    if reservation.purchase_id is None:
+        return Decimal(0)
+    charged = reservation.tokens if response.tokens is None else response.tokens
+    cents = embedder.cents(charged)
+    ledger.settle(reservation.purchase_id, quantity=charged, cents=cents)
+    return cents
+
+
+def record_failure(embedder: HttpEmbedder, reservation: Reservation | None, error: Exception) -> Exception:
+    """Report a failed call and return the outcome to raise. A call that the vendor cannot have charged is voided."""
+    if reservation and reservation.purchase_id and not call_failures.may_have_charged(error):
+        ledger.void(reservation.purchase_id)
+    return calls.record_failure(embedder.vendor, error)
+
+
+def embed_texts(
+    embedder: Embedder, texts: Sequence[str], *, user_id: UUID, stage: str, campaign_id: UUID | None = None
+) -> Vectors:
+    """Embed a few texts in one call, billed to the user or the campaign. Raises what guard and ledger raise."""
+    if not isinstance(embedder, HttpEmbedder):
+        return embedder.embed(texts)
+    tokens = sum(tokenizer.count_many(texts))
+    calls.acquire(embedder.vendor, tokens=tokens)
+    reservation = None
+    try:
+        reservation = reserve_call(embedder, tokens, user_id=user_id, stage=stage, campaign_id=campaign_id)
+        response = embedder.call(texts)
+    except Exception as error:
+        outcome = record_failure(embedder, reservation, error)
+        if outcome is error:
+            raise
+        raise outcome from error
+    calls.record_success(embedder.vendor, response.headers)
+    settle_call(embedder, reservation, response)
+    return response.vectors
+
+
+@contextmanager
+def as_api_errors(code: ErrorCode, detail: str, *, field: str) -> Iterator[None]:
+    """Turn a failed or postponed call into an ``ApiError``: 503 with ``code`` where a later try may succeed."""
+    try:
+        yield
+    except Wait as postponed:
+        seconds = max(1, ceil(postponed.seconds))
+        if postponed.reason == ledger.BUDGET_SPENT:
+            raise ApiError(ledger.BUDGET_SPENT, BUDGET_SPENT_DETAIL, retry_after=seconds) from postponed
+        raise ApiError(code, detail, retry_after=seconds) from postponed
+    except Retryable as failure:
+        seconds = max(RETRY_SECONDS, ceil(failure.retry_after))
+        raise ApiError(code, detail, retry_after=seconds) from failure
+    except calls.VendorRefused as refused:
+        if refused.status not in TEXT_ERROR_STATUSES:
+            raise ApiError(code, detail, retry_after=RETRY_SECONDS) from refused
+        raise ApiError(TEXT_REFUSED, "The embedding service refuses this text.", field=field) from refused
+    except Permanent as failure:
+        if failure.code != ledger.BUDGET_TOO_SMALL:
+            raise
+        raise ApiError(ledger.BUDGET_SPENT, BUDGET_SPENT_DETAIL) from failure
 
 
 class ModelChanged(Exception):
@@ -76,7 +165,7 @@ class EmbeddingTask(ABC, Generic[T]):
         return None
 
 
-def embed_texts(task: EmbeddingTask[T]) -> None:
+def run_task(task: EmbeddingTask[T]) -> None:
     """Embed all texts of a task. Calls in flight are awaited and saved, whatever ends the loop.
 
     Raises what ends it: an outcome of the ledger or the vendor, ``Wait`` with the task's stop reason,
@@ -109,10 +198,6 @@ class _Batches(Generic[T]):
     def put_back(self, batch: Sequence[T]) -> None:
         self._queue += [batch] if batch else []
 
-    def read_ahead(self) -> None:
-        if not self._queue:
-            self.put_back(self._task.next_batch())
-
     def bisect(self, batch: Sequence[T]) -> bool:
         """Queue the halves of a batch; False for a single text."""
         half = len(batch) // 2
@@ -121,7 +206,7 @@ class _Batches(Generic[T]):
 
     def refuse(self, batch: Sequence[T], refused: calls.VendorRefused) -> None:
         """Bisect a refused batch down to the text that is not accepted. Raises where it is not the text's fault."""
-        if refused.status not in billed_calls.TEXT_ERROR_STATUSES:  # a wrong address or model
+        if refused.status not in TEXT_ERROR_STATUSES:  # a wrong address or model
             log.error("Embeddings with %s are refused with status %d.", self._task.embedder.model, refused.status)
             raise Wait(MISCONFIGURED_SECONDS, VENDOR_MISCONFIGURED) from refused
         if not self.bisect(batch):
@@ -131,15 +216,10 @@ class _Batches(Generic[T]):
                 raise refused
 
 
-class _InFlight(NamedTuple, Generic[T]):
-    batch: Sequence[T]
-    reservation: Reservation
-
-
 class _ConcurrentCalls(Generic[T]):
     def __init__(self, task: EmbeddingTask[T], embedder: HttpEmbedder) -> None:
         self._task, self._embedder, self._batches = task, embedder, _Batches(task)
-        self._in_flight: dict[Future[EmbedResponse], _InFlight[T]] = {}
+        self._in_flight: dict[Future[EmbedResponse], tuple[Sequence[T], Reservation]] = {}
         self._slots = BoundedSemaphore(max(1, task.max_in_flight))
         self._max_calls = task.max_in_flight + 1  # one response is read while the others are in flight
         self._failure: BaseException | None = None
@@ -151,7 +231,7 @@ class _ConcurrentCalls(Generic[T]):
                 if not self._in_flight:
                     break
                 if self._failure is None:
-                    self._batches.read_ahead()  # at hand when a call returns
+                    self._batches.put_back(self._batches.pop())  # read ahead: at hand when a call returns
                 self._collect()
         if self._failure:
             raise self._failure
@@ -179,7 +259,7 @@ class _ConcurrentCalls(Generic[T]):
             call = contextvars.copy_context().run  # log lines and traces of the call carry the caller's context
             texts = [each.text for each in batch]
             future = self._pool.submit(call, partial(self._embedder.call, texts, slot=self._slots))
-            self._in_flight[future] = _InFlight(batch, reservation)
+            self._in_flight[future] = batch, reservation
             is_idle = False
 
     def _reserve(self, tokens: int, *, is_idle: bool) -> Reservation:
@@ -205,9 +285,12 @@ class _ConcurrentCalls(Generic[T]):
                 # Another call goes out first: a crash costs this response, the one being read, and those in flight.
                 if self._task.max_in_flight:
                     self._launch(is_saving=True)
-                self._save(batch, reservation, future.result())
+                response = future.result()
+                calls.record_success(self._embedder.vendor, response.headers)
+                self._task.saved_count += len(batch)
+                self._task.save(batch, response.vectors, partial(settle_call, self._embedder, reservation, response))
             elif isinstance(error, Exception):
-                outcome = billed_calls.record_failure(self._embedder, reservation, error)
+                outcome = record_failure(self._embedder, reservation, error)
                 if isinstance(outcome, calls.VendorRefused):
                     try:
                         self._batches.refuse(batch, outcome)
@@ -217,10 +300,3 @@ class _ConcurrentCalls(Generic[T]):
                     self._failure = outcome
             else:
                 self._failure = error
-
-    def _save(self, batch: Sequence[T], reservation: Reservation, response: EmbedResponse) -> None:
-        calls.record_success(self._embedder.vendor, response.headers)
-        self._task.saved_count += len(batch)
-        self._task.save(
-            batch, response.vectors, lambda: billed_calls.settle_call(self._embedder, reservation, response)
-        )

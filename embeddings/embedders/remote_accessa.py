@@ -14,6 +14,7 @@ import httpx
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from embeddings.embedders import DIMENSIONS, replace_surrogates
 from embeddings.embedders.http_base import (
     CONNECT_SECONDS,
     NO_SLOT,
@@ -23,8 +24,6 @@ from embeddings.embedders.http_base import (
     read_body,
     validate_vectors,
 )
-from embeddings.embedders.packaged_models import replace_surrogates
-from embeddings.embedders.vector_format import DIMENSIONS
 from jobs import telemetry
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
@@ -33,7 +32,7 @@ from vendors.rate_limit import Vendor
 PROBE = "model"  # the text sent to learn the model's name
 
 
-class PeerEmbedder(HttpEmbedder):
+class RemoteAccessa(HttpEmbedder):
     """Costs nothing here: the other deployment pays its vendor, if it has one."""
 
     is_billed = False

@@ -27,8 +27,3 @@ def load_tokenizer(file: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which Rust strings cannot hold."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
