@@ -99,7 +99,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    jobs, rounds = (2_000, 2) if options.quick else (options.jobs, options.rounds)
+    jobs, rounds = (200, 1) if options.quick else (options.jobs, options.rounds)
     seconds = {"seed": _time(lambda: seed(jobs)), "catch_up": _time(catch_up)}
     sweep = max(_time(periodic.collect_metrics) for _ in range(3))
     print_progress("seeded and measured", seconds, "a sweep", sweep)

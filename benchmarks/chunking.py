@@ -25,9 +25,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    texts = _texts(6 if options.quick else None)
+    texts = _texts(2 if options.quick else None)
     size = sum(len(text.text.encode()) for text in texts) / 1e6
-    times = max(1, round((1.0 if options.quick else MEGABYTES) / size))
+    times = max(1, round((0.1 if options.quick else MEGABYTES) / size))
     ours, packer = [], []
     for _ in range(options.rounds):
         ours.append(

@@ -39,7 +39,7 @@ class ChunkedDocument:
 
 
 def measure(options: Namespace) -> Result:
-    count = 500 if options.quick else options.vectors
+    count = 100 if options.quick else options.vectors
     rows = stored.generate_vectors(PASSAGES)
     ours, words = _rates(_create_chunked(count), rows)
     print_progress(f"{ours:.0f} vectors a second, {words:.0f} with their words")

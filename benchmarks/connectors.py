@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    records, bare_records = (400, 200) if options.quick else (options.records, options.bare)
+    records, bare_records = (100, 50) if options.quick else (options.records, options.bare)
     before = _run_bare_loop(bare_records)
     first = _sync(records)
     bare = (

@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    documents, seconds = (5, 5.0) if options.quick else (options.documents, options.seconds)
+    documents, seconds = (2, 1.0) if options.quick else (options.documents, options.seconds)
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE vendor_rate_limits, vendor_breakers, purchases")
     with running_fakes() as vendors:

@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     rates = _rates(options) if options.only in (None, "throughput") else {}
-    idle = _idle(30 if options.quick else 200) if options.only in (None, "pickup") else []
+    idle = _idle(5 if options.quick else 200) if options.only in (None, "pickup") else []
     crowds = _fairness(options.quick) if options.only in (None, "crowd") else {}
     rate = {name: median(seconds) for name, seconds in rates.items()}
     ratio, hold_ratio = _ratio(rates, "noop"), _ratio(rates, "hold")
@@ -67,7 +67,7 @@ def _rates(options: Namespace) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {contestant.name: [] for contestant in CONTESTANTS}
     for number in range(1 if options.quick else options.rounds):
         for contestant in CONTESTANTS:
-            count = contestant.count // 8 if options.quick else contestant.count
+            count = contestant.count // 40 if options.quick else contestant.count
             rates[contestant.name].append(contestant.round(count))
             print_progress(f"round {number + 1}: {contestant.name} {rates[contestant.name][-1]:.0f} jobs/s")
     return rates
@@ -90,5 +90,5 @@ def _idle(samples: int) -> list[float]:
 
 
 def _fairness(quick: bool) -> dict[str, Any]:
-    sizes = [(20_000, 30)] if quick else [(100_000, 100), (1_000_000, 100)]
+    sizes = [(2_000, 10)] if quick else [(100_000, 100), (1_000_000, 100)]
     return {str(rows): fairness.measure(rows, samples=samples) for rows, samples in sizes}

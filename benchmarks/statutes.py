@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    articles, rounds, laws = (20, 1, 6) if options.quick else (options.articles, options.rounds, options.laws)
+    articles, rounds, laws = (5, 1, 5) if options.quick else (options.articles, options.rounds, options.laws)
     with moto_server.running_aws() as here:
         before = _run_bare_script(StatuteQueue(here, here.create_queue(), articles), rounds)
         ours, memory = _run_worker(StatuteQueue(here, here.create_queue(), articles), rounds, laws)

@@ -3,75 +3,55 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
-import boto3
-import requests
-from botocore.config import Config
 from django.db import connection
-from moto.server import ThreadedMotoServer
 
 from jobs.cluster import shared_state
 from statutes.consumer.consumer import Consumer
+from testing.fakes.s3 import S3Server
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 REGION = "us-east-1"
 
 
-class SqsServer:
-    """``endpoint`` is where moto answers. Queues are made with dead letters of their own."""
+class SqsServer(S3Server):
+    """Answers for S3, too. Queues are made with dead letters of their own."""
 
-    def __enter__(self) -> Self:
-        logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request otherwise
-        self.start()
-        self.endpoint = "http://{}:{}".format(*self._moto.get_host_and_port())
-        self.client = boto3.client(
-            "sqs", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id="test",
-            aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 1}),
-        )  # fmt: skip
-        self.s3 = boto3.client(
-            "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id="test",
-            aws_secret_access_key="test", config=Config(s3={"addressing_style": "path"}),
-        )  # fmt: skip
-        return self
+    name = "aws"
 
-    def __exit__(self, *_: object) -> None:
-        self.client.close()
-        self.s3.close()
-        requests.post(f"{self.endpoint}/moto-api/reset", timeout=10)
-        self.stop()
+    def __init__(self) -> None:
+        super().__init__(buckets=())
 
-    def start(self, port: int = 0) -> None:
-        """Answer; what lies in queues and buckets is as it was before ``shut``."""
-        self._moto = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
-        self._moto.start()
+    @property
+    def sqs(self) -> Any:
+        return self.client("sqs")
 
-    def stop(self) -> None:
-        self._moto.stop()
+    @property
+    def s3(self) -> Any:
+        return self.client("s3")
 
     @contextmanager
     def outage(self) -> Iterator[None]:
-        """Refuse connections until the end of the block."""
-        _, port = self._moto.get_host_and_port()
-        self.stop()
+        """Refuse connections until the end of the block; queues and buckets stay as they are."""
+        self.refuse_connections()
         try:
             yield
         finally:
-            self.start(port)
+            self.open()
 
     def create_queue(self, *, most: int | None = 3) -> Queue:
         """Return a new queue that moves a message to its dead letters after ``most`` deliveries, if ever."""
-        dead = self.client.create_queue(QueueName=f"dead-{uuid4().hex}")["QueueUrl"]
-        queue_attributes = self.client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+        dead = self.sqs.create_queue(QueueName=f"dead-{uuid4().hex}")["QueueUrl"]
+        queue_attributes = self.sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
         policy = {"deadLetterTargetArn": queue_attributes["QueueArn"], "maxReceiveCount": most}
         attributes = {"RedrivePolicy": json.dumps(policy)} if most else {}
-        url = self.client.create_queue(QueueName=f"laws-{uuid4().hex}", Attributes=attributes)["QueueUrl"]
-        return Queue(self.client, url, dead)
+        url = self.sqs.create_queue(QueueName=f"laws-{uuid4().hex}", Attributes=attributes)["QueueUrl"]
+        return Queue(self.sqs, url, dead)
 
     def create_bucket(self, name: str, objects: dict[str, bytes]) -> Callable[[], list[str]]:
         """Make a bucket with ``objects`` in it; return what lists its keys."""

@@ -236,7 +236,7 @@ def test_the_rest_of_a_law_is_not_asked_for_at_once(
 
     outcome = settle_message(statute_message(), sample_laws.job_of(statute_message()))
 
-    event = queues.client.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
+    event = queues.sqs.get_queue_attributes(QueueUrl=queue.url, AttributeNames=["All"])["Attributes"]
     seen = sqs.receive_messages(queue.url, most=1, wait=0)
 
     assert (outcome, event["ApproximateNumberOfMessagesDelayed"], seen) == ("delete", "1", [])

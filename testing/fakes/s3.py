@@ -1,7 +1,6 @@
-"""Fake S3: moto behind a fault-injecting proxy, or ministack, which checks signatures and lengths."""
+"""Fake S3 with fault injection: moto in this process, or ministack, which checks signatures and lengths."""
 
 import http.client
-import logging
 import os
 import signal
 import socket
@@ -11,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import BytesIO
 from typing import Any, Self
 from xml.sax.saxutils import escape
 
 import boto3
-import requests
 from botocore.config import Config
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from testing.fakes.http_messages import ErrorResponse, Request, Response
 from testing.fakes.server import Server, sleep
@@ -29,6 +29,9 @@ BUCKETS = ("raw", "parsed")
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "date", "server"}
 CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
 Stop = Callable[[], object]
+Headers = list[tuple[str, str]]
+# What moto holds belongs to the process, so all servers here have the same application.
+MOTO = DomainDispatcherApplication(create_backend_app)
 
 
 class S3Server(Server):
@@ -43,37 +46,47 @@ class S3Server(Server):
         super().__init__(**server)
         self.strict, self.buckets = strict, buckets
         self.access_key, self.secret_key, self.region = ACCESS_KEY, SECRET_KEY, REGION
-        self._behind = ("127.0.0.1", 0)
+        self._ministack_port = 0
         self._stop: Stop | None = None
+        self._clients: dict[str, Any] = {}
 
     @property
     def endpoint(self) -> str:
         return self.url
 
-    def client(self) -> Any:
-        """Return a boto3 client of this server that retries nothing."""
+    def client(self, service: str = "s3") -> Any:
+        """Return a boto3 client of this server that retries nothing: shared, since boto3 takes 30 ms."""
+        if service not in self._clients:
+            self._clients[service] = self._new_client(service)
+        return self._clients[service]
+
+    def _new_client(self, service: str) -> Any:
         plain = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
         config = Config(
             signature_version="s3v4", s3={"addressing_style": "path"}, retries={"total_max_attempts": 1},
             connect_timeout=5, read_timeout=30, **plain,
         )  # fmt: skip
         return boto3.client(
-            "s3", endpoint_url=self.url, aws_access_key_id=self.access_key, aws_secret_access_key=self.secret_key,
+            service, endpoint_url=self.url, aws_access_key_id=self.access_key, aws_secret_access_key=self.secret_key,
             region_name=self.region, config=config,
         )  # fmt: skip
 
     def open(self) -> Self:
         super().open()
         if self._stop is None:
-            self._behind, self._stop = _ministack() if self.strict else _moto()
-            client = self.client()
+            if self.strict:
+                self._ministack_port, self._stop = _start_ministack()
+            else:
+                self._stop = _reset_moto
             for bucket in self.buckets:
-                client.create_bucket(Bucket=bucket)
-            client.close()
+                self.client().create_bucket(Bucket=bucket)
             self.ledger.clear()
         return self
 
     def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
         super().close()
         if self._stop:
             self._stop()
@@ -83,24 +96,26 @@ class S3Server(Server):
         sleep(self.delay)
         if self.strict and _is_strangers(request):  # ministack gives everything to everybody
             raise ErrorResponse(self.error_response(403))
-        connection = http.client.HTTPConnection(*self._behind, timeout=60)
+        status, headers, body = self._ask_ministack(request) if self.strict else _ask_moto(request)
+        dropped = HOP_BY_HOP if request.method == "HEAD" else HOP_BY_HOP | {"content-length"}
+        kept = {name: value for name, value in headers if name.lower() not in dropped}
+        if request.method in ("PUT", "DELETE") and status < 300:
+            self.ledger.sell([request.route])
+        return Response(status, body, kept)
+
+    def _ask_ministack(self, request: Request) -> tuple[int, Headers, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._ministack_port, timeout=60)
         try:
             connection.putrequest(request.method, request.target, skip_host=True, skip_accept_encoding=True)
-            for name, value in request.headers.items():
-                if name.lower() not in HOP_BY_HOP | {"content-length", "expect"}:
-                    connection.putheader(name, value)
+            for name, value in _end_to_end_headers(request):
+                connection.putheader(name, value)
             if request.body or request.method in ("PUT", "POST"):
                 connection.putheader("Content-Length", str(len(request.body)))
             connection.endheaders(request.body or None)
             upstream = connection.getresponse()
-            ours = HOP_BY_HOP if request.method == "HEAD" else HOP_BY_HOP | {"content-length"}
-            headers = {name: value for name, value in upstream.getheaders() if name.lower() not in ours}
-            answer = Response(upstream.status, upstream.read(), headers)
+            return upstream.status, upstream.getheaders(), upstream.read()
         finally:
             connection.close()
-        if request.method in ("PUT", "DELETE") and answer.status < 300:
-            self.ledger.sell([request.route])
-        return answer
 
     def error_response(self, status: int, code: str | None = None) -> Response:
         code = code or CODES.get(status, "StandIn")
@@ -113,21 +128,31 @@ def _is_strangers(request: Request) -> bool:
     return request.method != "OPTIONS" and not signed
 
 
-def _moto() -> tuple[tuple[str, int], Stop]:
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request otherwise
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-
-    def stop() -> None:
-        # What moto holds belongs to the process: the next server would begin with it.
-        requests.post(f"http://{host}:{port}/moto-api/reset", timeout=10)
-        moto.stop()
-
-    return (host, port), stop
+def _end_to_end_headers(request: Request) -> Headers:
+    dropped = HOP_BY_HOP | {"content-length", "expect"}
+    return [(name, value) for name, value in request.headers.items() if name.lower() not in dropped]
 
 
-def _ministack() -> tuple[tuple[str, int], Stop]:
+def _ask_moto(request: Request) -> tuple[int, Headers, bytes]:
+    environ: dict[str, Any] = {
+        f"HTTP_{name.upper().replace('-', '_')}": value for name, value in _end_to_end_headers(request)
+    }
+    environ |= {
+        "REQUEST_METHOD": request.method, "SCRIPT_NAME": "", "PATH_INFO": request.path.encode().decode("latin-1"),
+        "QUERY_STRING": request.query, "RAW_URI": request.target, "SERVER_NAME": "127.0.0.1", "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1", "CONTENT_LENGTH": str(len(request.body)),
+        "CONTENT_TYPE": request.headers.get("Content-Type", ""), "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(request.body), "wsgi.errors": sys.stderr, "wsgi.multithread": True,
+    }  # fmt: skip
+    body, status, headers = run_wsgi_app(MOTO, environ)
+    return int(status.split()[0]), list(headers), b"".join(body)
+
+
+def _reset_moto() -> None:
+    run_wsgi_app(MOTO, EnvironBuilder(path="/moto-api/reset", method="POST").get_environ())
+
+
+def _start_ministack() -> tuple[int, Stop]:
     port = free_port()
     folder = tempfile.TemporaryDirectory(prefix="ministack-")
     process = subprocess.Popen(
@@ -147,7 +172,7 @@ def _ministack() -> tuple[tuple[str, int], Stop]:
         folder.cleanup()
 
     _await(port, process, stop)
-    return ("127.0.0.1", port), stop
+    return port, stop
 
 
 def _await(port: int, process: subprocess.Popen[bytes], stop: Stop) -> None:
