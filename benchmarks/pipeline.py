@@ -27,10 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     files = corpus.readable_pdfs(options.path)
-    if options.quick:
-        files = sorted(files, key=lambda path: path.stat().st_size)[:3]
-    else:
-        files = files * (1 + 20 // len(files))  # at least 20 users, so that the cap on one binds nobody
+    by_size = sorted(files, key=lambda path: path.stat().st_size)
+    # At least 20 users, so that the cap on one binds nobody.
+    files = by_size[:3] if options.quick else files * (1 + 20 // len(files))
     ours, two, instant = [], [], []
     stages: dict[str, float] = {}
     for number in range(1 if options.quick else options.rounds):

@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from accessa.embedded_postgres.server import EmbeddedServer
 from testing.cluster import MANAGE, create_jobs, database_url, running_cluster, wait_until
+from testing.pytest_postgres import SCRATCH
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ RESTARTS, CUTS = 3, 20
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    folder = Path(tempfile.mkdtemp(prefix="accessa-away-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="away-", dir=SCRATCH))
     postgres = EmbeddedServer(folder / "postgres")
     postgres.ensure_running()
     url = database_url(postgres.params())
