@@ -23,7 +23,7 @@ from embeddings.error_codes import TEXT_REFUSED
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import call_failures, calls, ledger
-from vendors.error_codes import VENDOR_MISCONFIGURED
+from vendors.error_codes import BUDGET_SPENT, BUDGET_TOO_SMALL, VENDOR_MISCONFIGURED
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -100,8 +100,8 @@ def as_api_errors(code: ErrorCode, detail: str, *, field: str) -> Iterator[None]
         yield
     except Wait as postponed:
         seconds = max(1, ceil(postponed.seconds))
-        if postponed.reason == ledger.BUDGET_SPENT:
-            raise ApiError(ledger.BUDGET_SPENT, BUDGET_SPENT_DETAIL, retry_after=seconds) from postponed
+        if postponed.reason == BUDGET_SPENT:
+            raise ApiError(BUDGET_SPENT, BUDGET_SPENT_DETAIL, retry_after=seconds) from postponed
         raise ApiError(code, detail, retry_after=seconds) from postponed
     except Retryable as failure:
         seconds = max(RETRY_SECONDS, ceil(failure.retry_after))
@@ -111,9 +111,9 @@ def as_api_errors(code: ErrorCode, detail: str, *, field: str) -> Iterator[None]
             raise ApiError(code, detail, retry_after=RETRY_SECONDS) from refused
         raise ApiError(TEXT_REFUSED, "The embedding service refuses this text.", field=field) from refused
     except Permanent as failure:
-        if failure.code != ledger.BUDGET_TOO_SMALL:
+        if failure.code != BUDGET_TOO_SMALL:
             raise
-        raise ApiError(ledger.BUDGET_SPENT, BUDGET_SPENT_DETAIL) from failure
+        raise ApiError(BUDGET_SPENT, BUDGET_SPENT_DETAIL) from failure
 
 
 class ModelChanged(Exception):
@@ -251,7 +251,7 @@ class _ConcurrentCalls(Generic[T]):
                     self._failure = postponed
                 return
             except (Permanent, ModelChanged) as error:
-                is_over_budget = isinstance(error, Permanent) and error.code == ledger.BUDGET_TOO_SMALL
+                is_over_budget = isinstance(error, Permanent) and error.code == BUDGET_TOO_SMALL
                 if is_over_budget and self._task.splits_over_budget and self._batches.bisect(batch):
                     continue
                 self._failure = error

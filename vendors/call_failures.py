@@ -30,52 +30,39 @@ class ErrorResponse(NamedTuple):
     vendor_code: str | None
 
 
-_UNREACHABLE = {
-    "openai.APIConnectionError",
-    "llama_cloud.APIConnectionError",
-    "httpx.TransportError",
-    "httpcore.NetworkError",
-    "httpcore.TimeoutException",
-    "requests.ConnectionError",
-    "requests.Timeout",
-    "urllib.URLError",
-    "urllib3.HTTPError",
-    "botocore.HTTPClientError",
-    "botocore.ConnectionError",
-    "botocore.CredentialRetrievalError",
-    "botocore.MetadataRetrievalError",
-}
-_INVALID = {
-    "openai.APIResponseValidationError",
-    "llama_cloud.APIResponseValidationError",
-    "httpx.DecodingError",
-    "httpx.TooManyRedirects",
-    "requests.ContentDecodingError",
-    "requests.ChunkedEncodingError",
-    "requests.TooManyRedirects",
-    "requests.JSONDecodeError",
-    "json.JSONDecodeError",
-    "pydantic_core.ValidationError",
-    "botocore.ResponseParserError",
-    "botocore.ResponseStreamingError",
-    "botocore.IncompleteReadError",
-    "builtins.UnicodeDecodeError",
-}
+def _errors(**names: str) -> set[str]:
+    return {f"{package}.{name}" for package, listed in names.items() for name in listed.split()}
+
+
+_UNREACHABLE = _errors(
+    openai="APIConnectionError",
+    llama_cloud="APIConnectionError",
+    httpx="TransportError",
+    httpcore="NetworkError TimeoutException",
+    requests="ConnectionError Timeout",
+    urllib="URLError",
+    urllib3="HTTPError",
+    botocore="HTTPClientError ConnectionError CredentialRetrievalError MetadataRetrievalError",
+)
+_INVALID = _errors(
+    openai="APIResponseValidationError",
+    llama_cloud="APIResponseValidationError",
+    httpx="DecodingError TooManyRedirects",
+    requests="ContentDecodingError ChunkedEncodingError TooManyRedirects JSONDecodeError",
+    json="JSONDecodeError",
+    pydantic_core="ValidationError",
+    botocore="ResponseParserError ResponseStreamingError IncompleteReadError",
+    builtins="UnicodeDecodeError",
+)
 # The connection was never made, so nothing was sent.
-_NEVER_SENT = {
-    "httpx.ConnectError",
-    "httpx.ConnectTimeout",
-    "httpx.PoolTimeout",
-    "requests.ConnectTimeout",
-    "urllib3.NewConnectionError",
-    "urllib3.ConnectTimeoutError",
-    "botocore.EndpointConnectionError",
-    "botocore.ConnectTimeoutError",
-    "botocore.CredentialRetrievalError",
-    "botocore.MetadataRetrievalError",
-    "builtins.ConnectionRefusedError",
-    "socket.gaierror",
-}
+_NEVER_SENT = _errors(
+    httpx="ConnectError ConnectTimeout PoolTimeout",
+    requests="ConnectTimeout",
+    urllib3="NewConnectionError ConnectTimeoutError",
+    botocore="EndpointConnectionError ConnectTimeoutError CredentialRetrievalError MetadataRetrievalError",
+    builtins="ConnectionRefusedError",
+    socket="gaierror",
+)
 _CLIENTS = {"openai", "llama_cloud", "httpx", "requests"}
 # Raised inside a client that reads a response of another shape: a str where an object was expected, bad base64.
 _BAD_SHAPE = (ValueError, AttributeError, TypeError, LookupError)
@@ -91,13 +78,9 @@ _AWS_STATUS = {
     "UnrecognizedClientException": 403,
     "InvalidSignatureException": 403,
 }
-_NO_CREDENTIALS = {
-    "botocore.NoCredentialsError",
-    "botocore.PartialCredentialsError",
-    "botocore.ProfileNotFound",
-    "botocore.UnauthorizedSSOTokenError",
-    "botocore.SSOTokenLoadError",
-}
+_NO_CREDENTIALS = _errors(
+    botocore="NoCredentialsError PartialCredentialsError ProfileNotFound UnauthorizedSSOTokenError SSOTokenLoadError"
+)
 # A ValidationException is about the text, except these (Bedrock has no other code for them).
 _MISCONFIGURED = re.compile(r"model identifier|on-demand throughput|inference profile|Operation not allowed|EndOfLife")
 

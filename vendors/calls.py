@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
@@ -14,15 +14,7 @@ from accounts.error_codes import ErrorCode, find_error_code
 from jobs import telemetry
 from jobs.outcomes import Permanent, Retryable, Wait
 from jobs.safe_errors import safe_error_name
-from vendors import call_failures, circuit_breaker, rate_limit
-from vendors.error_codes import (
-    VENDOR_AWAY,
-    VENDOR_QUOTA_EXHAUSTED,
-    VENDOR_RATE_LIMITED,
-    VENDOR_REFUSED,
-    VENDOR_REFUSES_KEY,
-    VENDOR_UNAVAILABLE,
-)
+from vendors import call_failures, circuit_breaker, error_codes, rate_limit
 from vendors.models import Breaker, RateLimit
 from vendors.rate_limit import Vendor
 
@@ -63,7 +55,7 @@ class VendorRefused(Permanent):
     """The vendor is well and will never do this. ``vendor_code`` is its own name for the reason, if it gave one."""
 
     def __init__(self, status: int, vendor_code: str | None) -> None:
-        super().__init__(VENDOR_REFUSED, f"The vendor refused the request with status {status}.")
+        super().__init__(error_codes.VENDOR_REFUSED, f"The vendor refused the request with status {status}.")
         self.status = status
         self.vendor_code = vendor_code
 
@@ -82,41 +74,38 @@ def acquire(vendor: Vendor, *, tokens: int = 0) -> None:
             return
         except Wait as wait:
             seconds = wait.seconds
-            may_sleep = wait.reason != VENDOR_AWAY and time.monotonic() + seconds <= until
+            may_sleep = wait.reason != error_codes.VENDOR_AWAY and time.monotonic() + seconds <= until
             if connection.in_atomic_block or not may_sleep:
                 raise
         time.sleep(seconds)
 
 
 def _acquire(vendor: Vendor, tokens: int) -> None:
-    rows = _lock_rows(vendor)
-    if len(rows) < len(rate_limit.row_keys(vendor)):  # the first call ever
-        rate_limit.create_rows(vendor)
-        rows = _lock_rows(vendor)
+    keys = rate_limit.row_keys(vendor)
+    with connection.cursor() as cursor:
+        params: dict[str, Any] = {"keys": keys, "key": vendor.circuit, **circuit_breaker.params()}
+        cursor.execute(LOCK, params)
+        if cursor.rowcount < len(keys):  # the first call ever
+            cursor.execute(rate_limit.CREATE, [keys])
+            cursor.execute(LOCK, params)
+        rows = {row[0]: LockedRow(*row) for row in cursor.fetchall()}
     row = rows[vendor.key]
     if row.breaker_seconds is not None and row.breaker_seconds > 0:
-        raise Wait(row.breaker_seconds, VENDOR_AWAY)
+        raise Wait(row.breaker_seconds, error_codes.VENDOR_AWAY)
     if row.pause_seconds is not None and row.pause_seconds > 0:
-        raise Wait(row.pause_seconds, find_error_code(row.pause_reason) or VENDOR_RATE_LIMITED)
+        raise Wait(row.pause_seconds, find_error_code(row.pause_reason) or error_codes.VENDOR_RATE_LIMITED)
     rate_limit.spend(vendor, {key: each.arrival for key, each in rows.items()}, tokens=tokens, now=row.now)
     if row.breaker_seconds is None:
         circuit_breaker.discard_probe(vendor)
     elif not circuit_breaker.start_probe(vendor):
-        raise Wait(circuit_breaker.params()["breaker_seconds"], VENDOR_AWAY)
-
-
-def _lock_rows(vendor: Vendor) -> dict[str, LockedRow]:
-    keys = rate_limit.row_keys(vendor)
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK, {"keys": keys, "key": vendor.circuit, **circuit_breaker.params()})
-        return {row[0]: LockedRow(*row) for row in cursor.fetchall()}
+        raise Wait(circuit_breaker.params()["breaker_seconds"], error_codes.VENDOR_AWAY)
 
 
 def record_success(vendor: Vendor, headers: Mapping[str, str] | None = None) -> None:
     """Report a response to the breaker, and its rate-limit headers to the rate limit."""
     circuit_breaker.record_success(vendor)
     if headers and (seconds := rate_limit.quota_reset(headers)):
-        rate_limit.pause(vendor, seconds, VENDOR_RATE_LIMITED)
+        rate_limit.pause(vendor, seconds, error_codes.VENDOR_RATE_LIMITED)
     flush_call_records()
 
 
@@ -142,21 +131,20 @@ def _response_outcome(
 ) -> Exception:
     status, retry_after = response.status, rate_limit.retry_after(response.headers)
     if status >= 500 or status in (408, 409):
-        return _failure(vendor, VENDOR_UNAVAILABLE, retry_after or 0.0)
+        return _failure(vendor, error_codes.VENDOR_UNAVAILABLE, retry_after or 0.0)
     circuit_breaker.record_success(vendor)
     outcome = interpret(response) if interpret else None
     if outcome is not None:
         return _pause(vendor, outcome.seconds, outcome.reason) if isinstance(outcome, Wait) else outcome
     if status == 402 or (status == 429 and response.vendor_code == "insufficient_quota"):
         log.error("Vendor %s: the account's quota is exhausted.", vendor.name)
-        return _pause(vendor, QUOTA_SECONDS, VENDOR_QUOTA_EXHAUSTED)
+        return _pause(vendor, QUOTA_SECONDS, error_codes.VENDOR_QUOTA_EXHAUSTED)
     if status in (401, 403):
         log.error("Vendor %s refuses its key with status %d.", vendor.name, status)
-        return _pause(vendor, KEY_SECONDS, VENDOR_REFUSES_KEY)
+        return _pause(vendor, KEY_SECONDS, error_codes.VENDOR_REFUSES_KEY)
     if status == 429:
-        return _pause(
-            vendor, LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS), VENDOR_RATE_LIMITED
-        )
+        seconds = LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS)
+        return _pause(vendor, seconds, error_codes.VENDOR_RATE_LIMITED)
     return VendorRefused(status, response.vendor_code)
 
 
@@ -167,7 +155,7 @@ def _pause(vendor: Vendor, seconds: float, reason: ErrorCode) -> Wait:
 
 def _failure(vendor: Vendor, code: ErrorCode, retry_after: float = 0.0) -> Exception:
     if circuit_breaker.record_failure(vendor):
-        return Wait(max(circuit_breaker.params()["breaker_seconds"], retry_after), VENDOR_AWAY)
+        return Wait(max(circuit_breaker.params()["breaker_seconds"], retry_after), error_codes.VENDOR_AWAY)
     return Retryable(code, retry_after=retry_after)
 
 
@@ -215,14 +203,8 @@ SELECT set_config('synchronous_commit', 'off', true)
 """
 
 
-class CallRecord(NamedTuple):
-    vendor: str
-    operation: str
-    outcome: str
-    seconds: float
-
-
-_buffer: deque[CallRecord] = deque(maxlen=BUFFER_SIZE)
+# Rows of ``vendor_calls``: vendor, operation, outcome, seconds.
+_buffer: deque[tuple[str, str, str, float]] = deque(maxlen=BUFFER_SIZE)
 
 
 @contextmanager
@@ -240,7 +222,7 @@ def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
         finally:
             note(outcome=outcome)
             if outcome:
-                _buffer.append(CallRecord(vendor.name, operation, outcome, time.monotonic() - started))
+                _buffer.append((vendor.name, operation, outcome, time.monotonic() - started))
 
 
 def flush_call_records() -> None:

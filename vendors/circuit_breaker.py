@@ -56,12 +56,6 @@ class _Probes(threading.local):
     def __init__(self) -> None:
         self.keys: set[str] = set()
 
-    def remove(self, vendor: Vendor) -> bool:
-        """Forget the probe; return whether there was one."""
-        was_probing = vendor.circuit in self.keys
-        self.keys.discard(vendor.circuit)
-        return was_probing
-
 
 _probes = _Probes()
 
@@ -80,21 +74,23 @@ def start_probe(vendor: Vendor) -> bool:
         return bool(cursor.rowcount)
 
 
-def discard_probe(vendor: Vendor) -> None:
-    """Drop a probe of this thread that never came to an end: the breaker has closed since."""
-    _probes.remove(vendor)
+def discard_probe(vendor: Vendor) -> bool:
+    """Forget a probe of this thread; return whether there was one."""
+    was_probing = vendor.circuit in _probes.keys
+    _probes.keys.discard(vendor.circuit)
+    return was_probing
 
 
 def release_probe(vendor: Vendor) -> None:
     """Let another thread probe: this one's probe ended without a response, by a bug of ours."""
-    if _probes.remove(vendor):
+    if discard_probe(vendor):
         with connection.cursor() as cursor:
             cursor.execute(RELEASE, [vendor.circuit])
 
 
 def record_success(vendor: Vendor) -> None:
-    """Record that the vendor answered; one statement, which writes nothing while the vendor is well."""
-    probing = _probes.remove(vendor)
+    """Record a response of the vendor; writes nothing while the breaker is closed and has counted no failure."""
+    probing = discard_probe(vendor)
     with connection.cursor() as cursor:
         cursor.execute(SUCCESS, {"key": vendor.circuit, "probing": probing})
         if probing and cursor.rowcount:
@@ -103,7 +99,7 @@ def record_success(vendor: Vendor) -> None:
 
 def record_failure(vendor: Vendor) -> bool:
     """Record a failure of the vendor; return whether calls are held back now."""
-    probing = _probes.remove(vendor)
+    probing = discard_probe(vendor)
     limit = max(2, settings.VENDOR_BREAKER_FAULTS + 1 - vendor.circuits)
     with connection.cursor() as cursor:
         cursor.execute(FAILURE, {"key": vendor.circuit, "limit": limit, "probing": probing})

@@ -61,34 +61,23 @@ def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) 
 
         def handle_request(self, request: Any) -> Any:
             _deadline.at = time.monotonic() + seconds
-            with _httpx_errors(httpx, httpcore):
-                response = self.pool.handle_request(_core_request(httpcore, request))
-            return httpx.Response(
-                response.status, headers=response.headers, stream=Body(response.stream), extensions=response.extensions
+            url = request.url
+            core_request = httpcore.Request(
+                request.method,
+                httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
             )
+            with _httpx_errors(httpx, httpcore):
+                response = self.pool.handle_request(core_request)
+            options = {"headers": response.headers, "extensions": response.extensions}
+            return httpx.Response(response.status, stream=Body(response.stream), **options)
 
         def close(self) -> None:
             self.pool.close()
 
     return DeadlineTransport()
-
-
-def _core_request(httpcore: ModuleType, request: Any) -> Any:
-    """Return httpx's request as httpcore's."""
-    url = request.url
-    return httpcore.Request(
-        method=request.method,
-        url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-        headers=request.headers.raw,
-        content=request.stream,
-        extensions=request.extensions,
-    )
-
-
-@cache
-def _ssl_context(httpx: ModuleType) -> Any:
-    """Read the certificates once a process: that takes longer than a call does, and clients may share them."""
-    return httpx.create_ssl_context()
 
 
 def _backend(httpcore: ModuleType) -> Any:
@@ -98,6 +87,12 @@ def _backend(httpcore: ModuleType) -> Any:
             return _DeadlineStream(super().connect_tcp(host, port, remaining, *args, **options), httpcore)
 
     return Backend()
+
+
+@cache
+def _ssl_context(httpx: ModuleType) -> Any:
+    """Read the certificates once a process: that takes longer than a call does, and clients may share them."""
+    return httpx.create_ssl_context()
 
 
 @contextmanager
@@ -113,7 +108,7 @@ def _httpx_errors(httpx: ModuleType, httpcore: ModuleType) -> Iterator[None]:
 
 
 class _DeadlineStream:
-    """An httpcore network stream whose every read and write ends by the deadline."""
+    """An httpcore network stream that ends each read and write by the deadline."""
 
     def __init__(self, stream: Any, httpcore: ModuleType) -> None:
         self._stream, self._httpcore = stream, httpcore

@@ -19,8 +19,7 @@ from jobs.advisory_locks import lock_transaction
 from jobs.choices import State
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent, Wait
-from vendors.error_codes import BUDGET_SPENT as BUDGET_SPENT
-from vendors.error_codes import BUDGET_TOO_SMALL as BUDGET_TOO_SMALL
+from vendors.error_codes import BUDGET_SPENT, BUDGET_TOO_SMALL
 from vendors.models import Budget, Purchase
 
 log = logging.getLogger("accessa.vendors")
@@ -36,8 +35,6 @@ FROM purchases WHERE user_id = %s AND campaign_id IS NULL AND created_at >= {_TO
 
 
 class StatementTimestamp(Func):
-    """The database's ``statement_timestamp()``."""
-
     function = "statement_timestamp"
     output_field = DateTimeField()
 
@@ -47,18 +44,16 @@ def period_start(period: str) -> Func:
     return Func(Value(period), StatementTimestamp(), Value("UTC"), function="date_trunc", output_field=DateTimeField())
 
 
+# Prices are in cents.
 def parse_price(pages: int) -> Decimal:
-    """Return LlamaParse's price of ``pages``, in cents."""
     return credit_price(pages * Decimal(str(settings.LLAMAPARSE_CREDITS_PER_PAGE)))
 
 
 def credit_price(credits: Decimal) -> Decimal:
-    """Return the price of LlamaParse's credits, in cents."""
     return (credits * Decimal(str(settings.LLAMAPARSE_CENTS_PER_CREDIT))).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 
 def embedding_price(tokens: int) -> Decimal:
-    """Return OpenAI's price of embedding ``tokens``, in cents."""
     price = Decimal(str(settings.OPENAI_CENTS_PER_MILLION_TOKENS))
     return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
@@ -66,18 +61,15 @@ def embedding_price(tokens: int) -> Decimal:
 def reserve(
     *,
     user_id: UUID,
-    vendor: str,
-    model: str,
-    unit: str,
-    quantity: int,
     cents: Decimal,
-    stage: str,
-    document_id: UUID | None = None,
     job_id: UUID | None = None,
     campaign_id: UUID | None = None,
     limited: bool = True,
+    **columns: Any,
 ) -> UUID:
     """Insert the purchase that is about to be made, in the caller's transaction; return its id.
+
+    ``columns``: the others of ``Purchase`` (``vendor, model, unit, quantity, stage, document_id``).
 
     With ``limited=False`` a campaign pays, ``campaign_id`` or the job's, and the tenant's budget is not used.
     Raises ``Wait("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
@@ -90,27 +82,15 @@ def reserve(
         budget = None if campaign_id else day_budget(user_id)
         if budget is not None:
             _check_budget(user_id, cents, budget)
-        purchase = Purchase.objects.create(
-            user_id=user_id,
-            document_id=document_id,
-            job_id=job_id,
-            campaign_id=campaign_id,
-            stage=stage,
-            vendor=vendor,
-            model=model,
-            unit=unit,
-            quantity=quantity,
-            cents=cents,
-            created_at=StatementTimestamp(),
-        )
+        columns |= {"user_id": user_id, "cents": cents, "job_id": job_id, "campaign_id": campaign_id}
+        purchase = Purchase.objects.create(**columns, created_at=StatementTimestamp())
     return purchase.pk
 
 
 def _check_budget(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
     if cents > budget:
-        raise Permanent(
-            BUDGET_TOO_SMALL, f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}."
-        )
+        detail = f"This needs {cents:f} cents at once; the budget of a whole day is {budget:f}."
+        raise Permanent(BUDGET_TOO_SMALL, detail)
     lock_transaction(f"budget:{user_id}")
     with connection.cursor() as cursor:
         # A statement of its own: one that waited for the lock itself would not see what the holder has written.
@@ -122,13 +102,10 @@ def _check_budget(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
 
 def settle(purchase_id: UUID, *, quantity: int, cents: Decimal) -> None:
     """Replace the estimate with what was charged, in the caller's transaction."""
-    settled = Purchase.objects.filter(pk=purchase_id).update(
-        state=Purchase.State.SETTLED,
-        quantity=quantity,
-        cents=cents,
-        settled_at=Coalesce("settled_at", StatementTimestamp()),
-    )
-    if not settled:  # voided before: the parse or the vectors are worth more than the entry
+    settled_at = Coalesce("settled_at", StatementTimestamp())
+    changes = {"state": Purchase.State.SETTLED, "quantity": quantity, "cents": cents, "settled_at": settled_at}
+    # Voided before: the parse or the vectors are worth more than the entry.
+    if not Purchase.objects.filter(pk=purchase_id).update(**changes):
         log.error("Purchase %s was settled and is not in the ledger.", purchase_id)
 
 
@@ -181,16 +158,12 @@ def set_budget(user_id: UUID, cents_per_day: Decimal | None) -> None:
         Budget.objects.filter(pk=user_id).delete()
     else:
         Budget.objects.update_or_create(pk=user_id, defaults={"cents_per_day": cents_per_day})
-    waiting = UploadJob.objects.filter(
-        user_id=user_id, state=State.QUEUED, run_after__isnull=False, wait_reason=BUDGET_SPENT
-    )
-    for document_id in list(waiting.values_list("document_id", flat=True)):
+    waiting = UploadJob.objects.filter(user_id=user_id, state=State.QUEUED, run_after__isnull=False)
+    for document_id in list(waiting.filter(wait_reason=BUDGET_SPENT).values_list("document_id", flat=True)):
         services.wake_job(document_id)
 
 
-GROUPS = {
-    "stage": "stage", "vendor": "vendor", "document": "document_id", "day": "day", "campaign": "campaign_id",
-}  # fmt: skip
+GROUPS = {"stage": "stage", "vendor": "vendor", "document": "document_id", "day": "day", "campaign": "campaign_id"}
 
 
 def bill(

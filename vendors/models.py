@@ -6,6 +6,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+_NEWEST = F("created_at").desc()
+_TENANTS, _OF_CAMPAIGNS = Q(campaign_id__isnull=True), Q(campaign_id__isnull=False)
+
 
 class RateLimit(models.Model):
     """The rate limit of one vendor key, in requests or in tokens."""
@@ -78,21 +81,11 @@ class Purchase(models.Model):
         default_permissions = ("view",)
         indexes = [
             # Staff's list, the newest first; and the purchases of a day, of all tenants.
-            models.Index(F("created_at").desc(), "purchase_id", name="ix_purchases_newest"),
-            models.Index(
-                F("created_at").desc(), "purchase_id", name="ix_purchases_reserved", condition=Q(state="reserved")
-            ),
+            models.Index(_NEWEST, "purchase_id", name="ix_purchases_newest"),
+            models.Index(_NEWEST, "purchase_id", name="ix_purchases_reserved", condition=Q(state="reserved")),
             # Read before every purchase: the tenant's spending of today.
-            models.Index(
-                "user_id",
-                "created_at",
-                include=["cents"],
-                name="ix_purchases_user_day",
-                condition=Q(campaign_id__isnull=True),
-            ),
-            models.Index(
-                "campaign_id", include=["cents"], name="ix_purchases_campaign", condition=Q(campaign_id__isnull=False)
-            ),
+            models.Index("user_id", "created_at", include=["cents"], name="ix_purchases_user_day", condition=_TENANTS),
+            models.Index("campaign_id", include=["cents"], name="ix_purchases_campaign", condition=_OF_CAMPAIGNS),
             models.Index("document_id", "created_at", name="ix_purchases_document"),
         ]
         constraints = [

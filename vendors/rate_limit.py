@@ -70,11 +70,6 @@ def row_keys(vendor: Vendor) -> list[str]:
     return [vendor.key, f"{vendor.key}:tokens"] if vendor.tokens_per_minute else [vendor.key]
 
 
-def create_rows(vendor: Vendor) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(CREATE, [row_keys(vendor)])
-
-
 def spend(vendor: Vendor, arrivals: Mapping[str, datetime | None], *, tokens: int, now: datetime) -> None:
     """Spend one request and ``tokens``, both or neither, or raise ``Wait("VENDOR_BUDGET")``.
 
