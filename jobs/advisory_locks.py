@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError
 
+LOCK_TRANSACTION = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 # pg_locks shows a key of 64 bits as two halves: https://www.postgresql.org/docs/current/view-pg-locks.html
 HOLDS_SESSION_LOCK = """
     SELECT EXISTS (
@@ -14,14 +15,10 @@ HOLDS_SESSION_LOCK = """
           AND classid::bigint = (key >> 32) & 4294967295 AND objid::bigint = key & 4294967295)"""
 
 
-def transaction_lock_sql(key: str) -> str:
-    """Return the SQL expression that waits for the lock of the SQL expression ``key``, until the transaction ends."""
-    return f"pg_advisory_xact_lock(hashtextextended({key}, 0))"
-
-
 def lock_transaction(key: str) -> None:
     """Wait for the lock and hold it until the current transaction ends."""
-    _fetch(f"SELECT {transaction_lock_sql('%s')}", key)
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_TRANSACTION, [key])
 
 
 def try_lock_transaction(key: str) -> bool:

@@ -15,7 +15,7 @@ DISPLAY_STATUSES = ("queued", "waiting", "starved", "working", "retrying", "dead
 
 
 def stage_pct(job: UploadJob) -> float:
-    """Return the share of the current stage that is done, in percent; only embedding counts within its stage."""
+    """Return the percentage of the current stage that is done; only embedding counts within its stage."""
     if job.state == State.DONE:
         return 100.0
     total = job.progress.get("embeds_total") or 0
@@ -24,16 +24,8 @@ def stage_pct(job: UploadJob) -> float:
     return 0.0
 
 
-def total_pct(job: UploadJob) -> float:
-    """Return the share of the whole that is done, in percent. The column is a high-water mark: it never falls."""
-    return round(job.total_pct, 1)
-
-
 def tenant_display_status(job: UploadJob, *, running: int) -> str:
-    """Tell the kinds of not moving apart, of a job that a tenant asked for: one of ``STANDINGS``.
-
-    ``running`` is how many of the user's own jobs are being worked on.
-    """
+    """Return the ``display_status`` of a tenant's job; ``running`` is the count of the user's working jobs."""
     most = settings.JOBS_ACTIVE_OF.get(job.user_id, settings.JOBS_ACTIVE_PER_USER)
     return display_status(job, is_starved=running >= most)
 
@@ -77,7 +69,7 @@ def starved_filter() -> Q:
 
 
 def _raw(sql: str) -> RawSQL:
-    """Convert named parameters to positional ones, which Django requires."""
+    # Django requires positional parameters.
     caps = claims.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

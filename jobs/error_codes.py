@@ -108,3 +108,7 @@ STAGE_NOT_REACHED = staff_error(
 PIPELINE_UNKNOWN = staff_error(
     "PIPELINE_UNKNOWN", _("The job's pipeline is not deployed here."), _("Deploy the pipeline."), status=409
 )
+
+# The codes of the API's operations.
+RETRY = (JOB_ALREADY_ACTIVE, JOB_DONE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN)
+ADVANCE = (JOB_NOT_WAITING, INVARIANT_VIOLATED, JOB_STATE_CHANGED, JOB_ALREADY_ACTIVE)

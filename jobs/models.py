@@ -13,6 +13,22 @@ from jobs.choices import ACTIVE, Stage, State, status_expression
 _ACTIVE = Q(state__in=[state.value for state in ACTIVE])
 _HELD = Q(claim_token__isnull=False, claimed_at__isnull=False, lease_until__isnull=False, slot__isnull=False)
 _FREE = Q(claim_token__isnull=True, lease_until__isnull=True, slot__isnull=True)
+_WORKING, _DEAD, _ENDED = Q(state="working"), Q(state="deadletter"), Q(state__in=["done", "deadletter"])
+_OF_CAMPAIGNS = Q(campaign_id__isnull=False)
+_DUE = {"state": "queued", "run_after__isnull": True}
+_NEWEST = F("created_at").desc()
+_CLAIM = ("user_id", "created_at", "job_id")
+_CHECKS = {
+    "job_stage_known": Q(stage__in=Stage.values),
+    "job_state_known": Q(state__in=State.values),
+    "job_held_while_working": (_WORKING & _HELD) | (~_WORKING & _FREE),
+    "job_parked_only_idle": Q(run_after__isnull=True) | Q(state__in=["queued", "retryable"]),
+    "job_retryable_has_a_time": ~Q(state="retryable") | Q(run_after__isnull=False),
+    "job_finished_when_ended": (_ENDED & Q(finished_at__isnull=False)) | (~_ENDED & Q(finished_at__isnull=True)),
+    "job_done_is_embedded": ~Q(state="done") | Q(stage="embedded"),
+    "job_counts_not_negative": Q(attempts__gte=0, retry_count__gte=0),
+    "job_slot_not_negative": Q(slot__isnull=True) | Q(slot__gte=0),
+}
 
 
 class UploadJob(models.Model):
@@ -67,65 +83,27 @@ class UploadJob(models.Model):
             models.Index("state", "created_at", name="ix_jobs_state"),
             models.Index("status", "created_at", name="idx_upload_jobs_status"),
             models.Index("document", name="idx_upload_jobs_document"),
-            models.Index("user_id", F("created_at").desc(), "job_id", name="ix_jobs_user"),
-            # Staff's list, the newest first.
-            models.Index(F("created_at").desc(), "job_id", name="ix_jobs_created"),
-            # The same for campaigns' jobs, which may all be old.
-            models.Index(
-                F("created_at").desc(), "job_id", name="ix_jobs_created_low", condition=Q(campaign_id__isnull=False)
-            ),
+            models.Index("user_id", _NEWEST, "job_id", name="ix_jobs_user"),
+            # Staff's list, the newest first; then that of campaigns' jobs, which may all be old.
+            models.Index(_NEWEST, "job_id", name="ix_jobs_created"),
+            models.Index(_NEWEST, "job_id", name="ix_jobs_created_low", condition=_OF_CAMPAIGNS),
             # Staff's dead letters by stage and error code.
             models.Index(
-                F("stage"),
-                KT("last_error__code"),
-                F("finished_at").desc(),
-                name="ix_jobs_dead",
-                condition=Q(state="deadletter"),
+                F("stage"), KT("last_error__code"), F("finished_at").desc(), name="ix_jobs_dead", condition=_DEAD
             ),
-            # The claim's skip scan: due jobs by user, oldest first.
-            models.Index(
-                "user_id",
-                "created_at",
-                "job_id",
-                name="ix_jobs_due",
-                condition=Q(state="queued", run_after__isnull=True, campaign_id__isnull=True),
-            ),
-            # The same for campaigns' jobs.
-            models.Index(
-                "user_id",
-                "created_at",
-                "job_id",
-                name="ix_jobs_due_low",
-                condition=Q(state="queued", run_after__isnull=True, campaign_id__isnull=False),
-            ),
-            models.Index("campaign_id", "state", name="ix_jobs_campaign", condition=Q(campaign_id__isnull=False)),
+            # The claim's skip scan: due jobs by user, oldest first; then those of campaigns.
+            models.Index(*_CLAIM, name="ix_jobs_due", condition=Q(**_DUE, campaign_id__isnull=True)),
+            models.Index(*_CLAIM, name="ix_jobs_due_low", condition=Q(**_DUE, campaign_id__isnull=False)),
+            models.Index("campaign_id", "state", name="ix_jobs_campaign", condition=_OF_CAMPAIGNS),
             models.Index("run_after", name="ix_jobs_parked", condition=Q(run_after__isnull=False)),
-            models.Index("lease_until", name="ix_jobs_lease", condition=Q(state="working")),
+            models.Index("lease_until", name="ix_jobs_lease", condition=_WORKING),
         ]
         constraints = [
             models.UniqueConstraint("document", "stage", name="uq_job_doc_stage_active", condition=_ACTIVE),
             models.UniqueConstraint("document", name="uq_job_document_active", condition=_ACTIVE),
             # Guarantees the limit of a user's running jobs, whatever the claim computes.
-            models.UniqueConstraint("user_id", "slot", name="uq_job_user_slot", condition=Q(state="working")),
-            models.CheckConstraint(condition=Q(stage__in=Stage.values), name="job_stage_known"),
-            models.CheckConstraint(condition=Q(state__in=State.values), name="job_state_known"),
-            models.CheckConstraint(
-                condition=(Q(state="working") & _HELD) | (~Q(state="working") & _FREE), name="job_held_while_working"
-            ),
-            models.CheckConstraint(
-                condition=Q(run_after__isnull=True) | Q(state__in=["queued", "retryable"]), name="job_parked_only_idle"
-            ),
-            models.CheckConstraint(
-                condition=~Q(state="retryable") | Q(run_after__isnull=False), name="job_retryable_has_a_time"
-            ),
-            models.CheckConstraint(
-                condition=(Q(state__in=["done", "deadletter"]) & Q(finished_at__isnull=False))
-                | (~Q(state__in=["done", "deadletter"]) & Q(finished_at__isnull=True)),
-                name="job_finished_when_ended",
-            ),
-            models.CheckConstraint(condition=~Q(state="done") | Q(stage="embedded"), name="job_done_is_embedded"),
-            models.CheckConstraint(condition=Q(attempts__gte=0, retry_count__gte=0), name="job_counts_not_negative"),
-            models.CheckConstraint(condition=Q(slot__isnull=True) | Q(slot__gte=0), name="job_slot_not_negative"),
+            models.UniqueConstraint("user_id", "slot", name="uq_job_user_slot", condition=_WORKING),
+            *(models.CheckConstraint(condition=condition, name=name) for name, condition in _CHECKS.items()),
         ]
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.choices import STATUSES
-from jobs.display_status import DISPLAY_STATUSES, stage_pct, tenant_display_status, total_pct
+from jobs.display_status import DISPLAY_STATUSES, stage_pct, tenant_display_status
 from jobs.models import UploadJob
 
 COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
@@ -55,7 +55,7 @@ class JobResponse(serializers.ModelSerializer[UploadJob]):
 
     @extend_schema_field(JobProgressResponse)
     def get_progress(self, job: UploadJob) -> dict[str, float]:
-        return {"stage_pct": stage_pct(job), "total_pct": total_pct(job)}
+        return {"stage_pct": stage_pct(job), "total_pct": round(job.total_pct, 1)}
 
 
 class JobDetailResponse(JobResponse):
@@ -82,7 +82,7 @@ class JobDetailResponse(JobResponse):
         return job.wait_reason if job.run_after else None
 
     def get_predicted_cents(self, job: UploadJob) -> float | None:
-        """Return the price that is estimated before the first paid call."""
+        # Estimated before the first paid call.
         return cast("float | None", job.payload.get("predicted_cents"))
 
     @extend_schema_field(serializers.ChoiceField(choices=DISPLAY_STATUSES))

@@ -16,16 +16,8 @@ from accounts.models import User
 from accounts.pagination import NewestFirstPagination
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
-from jobs import display_status, services, staff_actions
+from jobs import display_status, error_codes, services, staff_actions
 from jobs.choices import ACTIVE
-from jobs.error_codes import (
-    INVARIANT_VIOLATED,
-    JOB_ALREADY_ACTIVE,
-    JOB_DONE,
-    JOB_NOT_WAITING,
-    JOB_STATE_CHANGED,
-    PIPELINE_UNKNOWN,
-)
 from jobs.models import UploadJob
 from jobs.serializers import JobDetailResponse, JobResponse, RetryRequest
 
@@ -85,7 +77,7 @@ class RetryView(APIView):
         operation_id="retry_job",
         request=RetryRequest,
         responses={202: JobDetailResponse},
-        extensions=raises(JOB_ALREADY_ACTIVE, JOB_DONE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN),
+        extensions=raises(*error_codes.RETRY),
     )
     def post(self, request: Request, document_id: UUID) -> Response:
         """Retry a failed job from its latest valid stage.
@@ -114,7 +106,7 @@ class AdvanceView(APIView):
         operation_id="advance_job",
         request=None,
         responses=JobDetailResponse,
-        extensions=raises(JOB_NOT_WAITING, INVARIANT_VIOLATED, JOB_STATE_CHANGED, JOB_ALREADY_ACTIVE),
+        extensions=raises(*error_codes.ADVANCE),
     )
     def post(self, request: Request, document_id: UUID) -> Response:
         """Move a waiting job to its next stage if the next stage's invariants hold. For the service only."""

@@ -58,7 +58,7 @@ class DocumentStatus:
 
     @property
     def pct(self) -> int:
-        return 0 if self.job is None else int(display_status.total_pct(self.job))
+        return 0 if self.job is None else int(round(self.job.total_pct, 1))
 
     @property
     def failure(self) -> ErrorCode | None:

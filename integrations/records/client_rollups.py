@@ -17,11 +17,10 @@ from integrations.records.sql import (
     unnest_rows,
 )
 from integrations.records.text import RecordText, strip_unstorable
-from jobs.advisory_locks import transaction_lock_sql
 
 # In order, so that two transactions never deadlock; and in a statement before the one that reads, which must see what
 # the lock's last holder has committed.
-LOCKED = transaction_lock_sql("'client:' || %(source)s::text || ':' || key")
+LOCKED = "pg_advisory_xact_lock(hashtextextended('client:' || %(source)s::text || ':' || key, 0))"
 LOCK = f"SELECT {LOCKED} FROM unnest(%(keys)s::text[]) AS key"
 # The small facts only: a payload may be a megabyte. The database counts, sums and orders the children: a customer may
 # have twenty thousand invoices, and each new one recomputes its customer.
