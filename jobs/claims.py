@@ -14,9 +14,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.utils import IntegrityError
 
-from jobs import lifecycle
+from jobs import failpoints, lifecycle
 from jobs.error_codes import BUG
-from jobs.failpoints import failpoint
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
 from jobs.pipeline import Step, get_pipeline
@@ -61,8 +60,8 @@ class Claim:
         with transaction.atomic():
             self.ensure_held(LOCK_CLAIM if durable else LOCK_CLAIM_NO_FSYNC)
             yield
-            failpoint(f"{stage}:before-commit")
-        failpoint(f"{stage}:after-commit")
+            failpoints.failpoint(f"{stage}:before-commit")
+        failpoints.failpoint(f"{stage}:after-commit")
 
     def ensure_held(self, sql: str = CHECK_CLAIM) -> None:
         """Raise ``ClaimLost`` when the claim is lost by now; without a lock it may be lost a moment later."""

@@ -14,12 +14,11 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, safe_errors, services, telemetry
+from jobs import claims, failpoints, safe_errors, services, telemetry
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT, Lease
 from jobs.error_codes import BUG
-from jobs.failpoints import failpoint
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
 from jobs.pipeline import get_pipeline
 
@@ -98,9 +97,9 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
             return None
         HEARTBEAT.watch(Lease(claim))
         stage = claim.job.stage
-        failpoint(f"{stage}:begin")
+        failpoints.failpoint(f"{stage}:begin")
         outcome = _run_logged(claim)
-        failpoint(f"{stage}:end")
+        failpoints.failpoint(f"{stage}:end")
         # The last stage had nothing to write: finishing and the next claim share a commit.
         if isinstance(outcome, Advance) and not outcome.fields and claim.next_step is None and not time_slice.is_over:
             shared_state.record_claim_attempt()
