@@ -14,7 +14,7 @@ from benchmarks import cluster
 from benchmarks.memory_watch import recorded_memory
 from benchmarks.report import Result, print_progress
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 
 SUMMARY = __doc__ or ""
 GOAL = 500.0
@@ -62,7 +62,7 @@ def measure(options: Namespace) -> Result:
 
 def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]:
     source = source or ConnectedSource.objects.create(user_id=uuid4(), provider="hubspot")
-    job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="benchmark")
+    job = lifecycle.start_sync(source, IngestionJob.Kind.FULL, by="benchmark")
     print_progress(f"{records} records …")
     with (
         cluster.running_cluster(**SETTINGS, INSTANT_RECORDS=str(records)) as process,

@@ -20,7 +20,7 @@ from accounts.audit.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter
 from accounts.error_codes import ApiError
 from accounts.models import User
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
-from integrations.sync.replay import replay_messages
+from integrations.sync.lifecycle import replay_messages
 
 COUNTS = ("seen", "written", "unchanged", "embedded", "deleted", "failed")
 IS_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
@@ -142,7 +142,7 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     list_disable_select_all = True
     id_fields = ("msg_id",)
     ordering = ("-archived_at", "msg_id")
-    # Not the message itself: its ``following`` is the provider's own text.
+    # Not the message itself: its ``page_token`` is the provider's own text.
     fields = (
         ("msg_id", "read_ct"), ("enqueued_at", "archived_at"), ("provider", "kind", "code"), ("stream", "page"), "job",
         "of_source",

@@ -6,16 +6,16 @@ from enum import StrEnum
 from django.db import connection, transaction
 from django.db.models import Q
 
-from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
+from accounts.audit.log import COMMAND_LINE_ACTOR
 from accounts.models import User
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import SHARED_GRANTS, GrantRefused
 from integrations.records import pdf_import
-from integrations.records.sql import execute
-from integrations.sync import pgmq, sync_jobs
+from integrations.records.bulk_sql import execute
+from integrations.sync import lifecycle, pgmq
+from integrations.sync.lifecycle import PageCounts
 from integrations.sync.pgmq import ARCHIVE, Message
-from integrations.sync.sync_jobs import PageCounts
 from integrations.transports.responses import source_vendor
 from jobs.outcomes import StageFailure, Wait
 from vendors import calls
@@ -60,17 +60,9 @@ def disconnect_source(source: ConnectedSource, *, by: User | None, reason: str =
             if not cursor.rowcount:
                 return GrantOutcome.REVOKED
         token_vault.delete_tokens(source.pk)
-        sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else COMMAND_LINE_ACTOR)
+        lifecycle.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else COMMAND_LINE_ACTOR)
         if by is None or by.pk != source.user_id:
-            record_action(
-                by=by,
-                action="sources.disconnect",
-                reason=reason,
-                object_type="connected_source",
-                object_id=source.pk,
-                tenant_id=source.user_id,
-                provider=source.provider,
-            )
+            lifecycle.record_source_action(source, "sources.disconnect", by=by, reason=reason, provider=source.provider)
     source.refresh_from_db()
     # Checked after the commit: of the last two sources, disconnected at once, one at least sees that it was the last.
     if token != "" and is_grant_shared(source, account):
@@ -136,4 +128,4 @@ def purge_batch(message: Message, job: IngestionJob) -> None:
             calls.delete_vendor_state(source_vendor(source))
     pdf_import.withdraw_orphans(source.pk)
     if rows:
-        sync_jobs.close_page(message, job, PageCounts(deleted=len(rows)), next_body=message.body.next_page(None))
+        lifecycle.close_page(message, job, PageCounts(deleted=len(rows)), next_body=message.body.next_page(None))

@@ -17,6 +17,10 @@ def _filled_together() -> Q:
     return Q(**{f"{name}__isnull": True for name in _EMBEDDED}) | Q(**{f"{name}__isnull": False for name in _EMBEDDED})
 
 
+def _known(field: str, choices: list[str], name: str) -> models.CheckConstraint:
+    return models.CheckConstraint(condition=Q(**{f"{field}__in": choices}), name=name)
+
+
 class Provider(models.TextChoices):
     HUBSPOT = "hubspot", "HubSpot"
     GOOGLE_DRIVE = "google_drive", "Google Drive"
@@ -64,10 +68,8 @@ class ConnectedSource(models.Model):
         ]
         constraints = [
             models.UniqueConstraint("user_id", "provider", "account", name="uq_source_account"),
-            models.CheckConstraint(condition=Q(provider__in=Provider.values), name="source_provider_known"),
-            models.CheckConstraint(
-                condition=Q(status__in=["active", "error", "disconnected"]), name="source_status_known"
-            ),
+            _known("provider", Provider.values, "source_provider_known"),
+            _known("status", ["active", "error", "disconnected"], "source_status_known"),
         ]
 
     def __str__(self) -> str:
@@ -125,12 +127,8 @@ class IngestionJob(models.Model):
             models.UniqueConstraint(
                 "source", name="uq_ingestion_job_active", condition=Q(status__in=["queued", "running"])
             ),
-            models.CheckConstraint(
-                condition=Q(status__in=["queued", "running", "completed", "failed"]), name="ingestion_status_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(kind__in=["full_sync", "delta_sync", "forget"]), name="ingestion_kind_known"
-            ),
+            _known("status", ["queued", "running", "completed", "failed"], "ingestion_status_known"),
+            _known("kind", ["full_sync", "delta_sync", "forget"], "ingestion_kind_known"),
         ]
 
     def __str__(self) -> str:

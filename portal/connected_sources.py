@@ -15,8 +15,8 @@ from django.utils.dateparse import parse_datetime
 from accounts.error_codes import not_found
 from accounts.rls import as_tenant
 from integrations.models import ConnectedSource, IngestionJob, Provider
-from integrations.oauth.services import FIXTURE_ACCOUNT
-from integrations.sync.sync_jobs import ACTIVE, MOST_DETAILS
+from integrations.oauth.authorization_flow import FIXTURE_ACCOUNT
+from integrations.sync.lifecycle import ACTIVE, MOST_DETAILS
 from portal import user_messages
 from portal.user_messages import SyncProblem, sync_problem
 from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_AWAY, VENDOR_UNAVAILABLE, VENDOR_UNREACHABLE

@@ -5,7 +5,7 @@ from rest_framework import serializers
 
 from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
 from embeddings.serializers import FiltersField, PassageResponse
-from integrations.search.serializers import RecordResponse
+from integrations.serializers import RecordResponse
 from statutes.serializers import LawResponse
 
 

@@ -21,8 +21,8 @@ from accounts.models import User
 from documents.cli_progress import JobStatus, follow_jobs
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, Provider
-from integrations.oauth import services
-from integrations.sync import sync_jobs
+from integrations.oauth import authorization_flow
+from integrations.sync import lifecycle
 
 CONNECTOR_QUESTIONS = (("Which company roasts coffee?", "hubspot"), ("Who writes about the renewal?", "gmail"))
 
@@ -164,10 +164,12 @@ class ConnectorScenario(Scenario):
         for source in ConnectedSource.objects.filter(user_id=user_id):  # of an earlier demo
             disconnect.disconnect_source(source, by=None, reason="The demo starts again.")
         demo.wait_while(unfinished.exists, "A sync did not end in time.")
-        sources = [services.connect_fixtures(user_id=user_id, provider=provider) for provider in Provider.values]
+        sources = [
+            authorization_flow.connect_fixtures(user_id=user_id, provider=provider) for provider in Provider.values
+        ]
         for sync in ("first", "second"):
             for source in sources if sync == "second" else ():
-                sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="demo")
+                lifecycle.start_sync(source, IngestionJob.Kind.FULL, by="demo")
             demo.wait_while(unfinished.exists, "A sync did not end in time.")
             for source in sources:
                 _check_sync(demo, source, sync)

@@ -71,7 +71,7 @@ def rows(ana: Person) -> Document:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", account=CANARY)
     IngestionJob.objects.create(user_id=ana.id, source=source, kind="full_sync", cursor={"contacts": CANARY})
     ArchivedMessage.objects.create(
-        msg_id=7, read_ct=5, enqueued_at=now, archived_at=now, vt=now, message={"kind": "x", "following": CANARY}
+        msg_id=7, read_ct=5, enqueued_at=now, archived_at=now, vt=now, message={"kind": "x", "page_token": CANARY}
     )  # fmt: skip
     # The title of a law is nobody's secret.
     law = Law.objects.create(law_id="LIVA", version="1", status="embedded", title="A law", uploader_id=CANARY)

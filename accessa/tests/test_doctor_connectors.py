@@ -9,7 +9,7 @@ from accessa.doctor.runner import Level
 from accessa.tests.doctor_fixtures import reports, run_findings, temporary_sql
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,7 +47,7 @@ def test_a_queue_that_is_not_as_it_was_made_is_found(do: str, undo: str, says: s
 
 
 def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
-    sync_jobs.start_sync(connected(ana), "full_sync", by="test")
+    lifecycle.start_sync(connected(ana), "full_sync", by="test")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = vt - interval '1 hour'")
 

@@ -6,7 +6,7 @@ from django.db import connection
 from accessa.integrity import find_violations, violation_queries
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +41,7 @@ def _synced(ana: Person) -> None:
             f"UPDATE {table} SET embedding = {VECTOR}, embedding_model = 'm@1',"
             " embedding_text_sha256 = sha256(convert_to(text, 'UTF8')) WHERE external_id = 'company:1'"
         )
-    sync_jobs.start_sync(source, "full_sync", by="test")
+    lifecycle.start_sync(source, "full_sync", by="test")
 
 
 def kinds() -> set[str]:

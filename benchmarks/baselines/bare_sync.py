@@ -40,9 +40,9 @@ def main(records: int) -> float:
     for stream in instant_provider.STREAMS:
         if stream.name not in ("contacts", "companies", "deals"):
             continue
-        following: str | None = None
+        page_token: str | None = None
         while True:
-            page = client.page(stream, "full_sync", None, following)
+            page = client.page(stream, "full_sync", None, page_token)
             mapped = [instant_provider.map_record(item) for item in page.items]
             vectors = [
                 row
@@ -60,8 +60,8 @@ def main(records: int) -> float:
                     if stream.name != "deals":
                         cursor.execute(CLIENT, [item.external_id, one.title, json.dumps(one.facts)])
             done += len(page.items)
-            following = page.following
-            if following is None:
+            page_token = page.next_page
+            if page_token is None:
                 break
     return done / (time.perf_counter() - began)
 

@@ -37,10 +37,6 @@ PARAMETER_ERRORS = {"refresh_token": "BAD_REFRESH_TOKEN", "token": "BAD_REFRESH_
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-def _hub_id(response: Mapping[str, Any]) -> str:
-    return str(response.get("hub_id") or response.get("hubId") or "")
-
-
 def _google_subject(response: Mapping[str, Any]) -> str:
     """Return a hash of the id token's subject. Google itself sent the token, so its signature is not checked."""
     parts = str(response.get("id_token") or "").split(".")
@@ -69,7 +65,7 @@ class OAuthConfig:
 # Without prompt=consent Google returns a refresh token at the first consent only.
 _GOOGLE = OAuthConfig(consent_params={"access_type": "offline", "prompt": "consent"}, read_account=_google_subject)
 OAUTH_CONFIGS = {
-    "hubspot": OAuthConfig(pkce=False, read_account=_hub_id),
+    "hubspot": OAuthConfig(pkce=False, read_account=lambda body: str(body.get("hub_id") or body.get("hubId") or "")),
     "google_drive": _GOOGLE,
     "gmail": _GOOGLE,
     "quickbooks": OAuthConfig(basic_auth=True, pkce=False, revokes_in_json=True, account_in_callback=True),
@@ -140,21 +136,17 @@ def _request_tokens(provider: str, operation: str, form: dict[str, str]) -> Toke
     scopes = body.get("scopes", body.get("scope"))
     if isinstance(scopes, str):
         scopes = scopes.split()
+    try:
+        seconds = float(body.get("expires_in") or 0)
+    except (TypeError, ValueError):
+        seconds = 0
     return TokenResponse(
         access=str(body["access_token"]),
         refresh=str(body.get("refresh_token") or ""),
-        seconds=_token_seconds(body.get("expires_in")),
+        seconds=seconds if 0 < seconds < 366 * 86400 else DEFAULT_TOKEN_SECONDS,
         scopes=frozenset(map(str, scopes)) if isinstance(scopes, list) else None,
         account=OAUTH_CONFIGS[provider].read_account(body),
     )
-
-
-def _token_seconds(expires_in: Any) -> float:
-    try:
-        seconds = float(expires_in)
-    except (TypeError, ValueError):
-        return DEFAULT_TOKEN_SECONDS
-    return seconds if 0 < seconds < 366 * 86400 else DEFAULT_TOKEN_SECONDS
 
 
 def _request(
@@ -172,7 +164,11 @@ def _request(
     vendor = Vendor(provider, f"{config['client_id']}:{config['client_secret']}", REQUESTS_PER_MINUTE, part="oauth")
     with calls.guarded_call(vendor, operation):
         response = _post(provider, url, form, seconds or TIMEOUT_SECONDS)
-        body, refused = _json_object(response), None
+        try:
+            body = json.loads(response.content or b"{}")
+        except ValueError:
+            body = {}
+        body, refused = body if isinstance(body, dict) else {}, None
         if response.status_code in (400, 401, 403):
             codes = _error_codes(body)
             refused = next((code for code in codes if code in GRANT_ERRORS or code in CLIENT_ERRORS), None)
@@ -202,14 +198,6 @@ def _post(provider: str, url: str, form: dict[str, str], seconds: float) -> http
             auth=client if oauth.basic_auth else httpx.USE_CLIENT_DEFAULT,
             headers={"Accept": "application/json"},
         )
-
-
-def _json_object(response: httpx.Response) -> dict[str, Any]:
-    try:
-        body = json.loads(response.content or b"{}")
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
 
 
 def _error_codes(body: Mapping[str, Any]) -> Iterator[str]:

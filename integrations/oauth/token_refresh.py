@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,15 +12,7 @@ from django.db import connection, transaction
 from django.db.models import DateTimeField, Func
 
 from accounts.error_codes import ErrorCode
-from integrations.error_codes import (
-    PROVIDER_NOT_CONFIGURED,
-    REFRESH_TOKEN_INVALID,
-    REFRESH_TOKEN_INVALID_STATUS,
-    SOURCE_DISCONNECTED,
-    SOURCE_NOT_ACTIVE,
-    TOKEN_BEING_REFRESHED,
-    VAULT_TOKEN_MISPLACED,
-)
+from integrations import error_codes
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import GrantRefused, TokenResponse
@@ -88,14 +80,6 @@ class RefreshLease:
             return bool(cursor.rowcount)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenGrant:
-    """New tokens. ``refresh`` is the refresh token to store, or "" when it is the one in use."""
-
-    tokens: TokenResponse
-    refresh: str = field(repr=False)
-
-
 def fresh_token(source_id: UUID) -> tuple[ConnectedSource, str]:
     """Return the source and an access token valid for TOKEN_REFRESH_SKEW_SECONDS at least, refreshed if necessary.
 
@@ -113,11 +97,11 @@ def fresh_token(source_id: UUID) -> tuple[ConnectedSource, str]:
         if source.refresh_lease_until is not None and source.refresh_lease_until > now:
             waited = True
         elif waited:  # the other worker has failed: the crowd that waited for it must not call one after the other
-            raise Wait(PATIENCE_SECONDS, TOKEN_BEING_REFRESHED)
+            raise Wait(PATIENCE_SECONDS, error_codes.TOKEN_BEING_REFRESHED)
         elif (lease := _take_lease(source_id)) and (token := _refresh(lease)):
             return _load_source(source_id)[0], token
         if time.monotonic() > until:
-            raise Wait(PATIENCE_SECONDS, TOKEN_BEING_REFRESHED)
+            raise Wait(PATIENCE_SECONDS, error_codes.TOKEN_BEING_REFRESHED)
         time.sleep(POLL_SECONDS)
 
 
@@ -131,10 +115,10 @@ def _load_source(source_id: UUID) -> tuple[ConnectedSource, datetime]:
     clock = Func(function="clock_timestamp", output_field=DateTimeField())
     source = ConnectedSource.objects.filter(pk=source_id).annotate(loaded_at=clock).first()
     if source is None or source.status == ConnectedSource.Status.DISCONNECTED:
-        raise SourceBroken(SOURCE_DISCONNECTED)
+        raise SourceBroken(error_codes.SOURCE_DISCONNECTED)
     if source.status != ConnectedSource.Status.ACTIVE:
-        is_invalid = (source.status_message or "").startswith(REFRESH_TOKEN_INVALID_STATUS)
-        raise SourceBroken(REFRESH_TOKEN_INVALID if is_invalid else SOURCE_NOT_ACTIVE)
+        is_invalid = (source.status_message or "").startswith(error_codes.REFRESH_TOKEN_INVALID_STATUS)
+        raise SourceBroken(error_codes.REFRESH_TOKEN_INVALID if is_invalid else error_codes.SOURCE_NOT_ACTIVE)
     return source, source.loaded_at
 
 
@@ -156,63 +140,59 @@ def _take_lease(source_id: UUID) -> RefreshLease | None:
 def _refresh(lease: RefreshLease) -> str | None:
     """Return the new access token; None when another worker has changed the source's tokens in the meantime."""
     try:
-        grant = _request_grant(lease.source)
+        tokens = _request_tokens(lease.source)
         failpoints.failpoint("refresh:answered")
-        return _save_grant(lease, grant)
+        return _save_tokens(lease, tokens)
     except GrantRefused as refused:
-        if lease.update(MARK_INVALID, message=f"{REFRESH_TOKEN_INVALID_STATUS}: {refused.code}"):
+        if lease.update(MARK_INVALID, message=f"{error_codes.REFRESH_TOKEN_INVALID_STATUS}: {refused.code}"):
             log.warning("Source %s is in error: its refresh token is refused, %s.", lease.source.pk, refused.code)
-            raise SourceBroken(REFRESH_TOKEN_INVALID) from None
+            raise SourceBroken(error_codes.REFRESH_TOKEN_INVALID) from None
         return None
     except Exception:
         lease.update(RELEASE)
         raise
 
 
-def _request_grant(source: ConnectedSource) -> TokenGrant:
+def _request_tokens(source: ConnectedSource) -> TokenResponse:
     """Request tokens with the refresh token in use, and with the newest spare ones only when it is refused.
 
+    ``refresh`` of the response is the refresh token to store, or "" when it is the one in use.
     A lost response may have brought another one: the provider accepts the old one again (VENDORS §7), or a crash has
     left the new one in the vault, not in use.
     """
     if not token_endpoint.is_configured(source.provider):
         log.error("Provider %s is not configured, but tenants have connected it.", source.provider)
-        raise Wait(token_endpoint.CLIENT_REFUSED_SECONDS, PROVIDER_NOT_CONFIGURED)
+        raise Wait(token_endpoint.CLIENT_REFUSED_SECONDS, error_codes.PROVIDER_NOT_CONFIGURED)
     current, first_code = source.refresh_token_vault_id, ""
     for vault_id in [*([current] if current else []), *token_vault.spare_refresh_tokens(source, most=SPARES)]:
         try:
             token = token_vault.read_token(vault_id, source)
             tokens = token_endpoint.refresh_tokens(source.provider, token)
         except (GrantRefused, Permanent) as refused:
-            if isinstance(refused, Permanent) and refused.code != VAULT_TOKEN_MISPLACED:
+            if isinstance(refused, Permanent) and refused.code != error_codes.VAULT_TOKEN_MISPLACED:
                 raise
             first_code = first_code or refused.code
             continue
         refresh = tokens.refresh or token
-        return TokenGrant(tokens, "" if vault_id == current and refresh == token else refresh)
+        return replace(tokens, refresh="" if vault_id == current and refresh == token else refresh)
     raise GrantRefused(first_code or "missing")
 
 
-def _save_grant(lease: RefreshLease, grant: TokenGrant) -> str | None:
+def _save_tokens(lease: RefreshLease, tokens: TokenResponse) -> str | None:
     """Store the new tokens, point the source to them in one statement, and orphan the old ones, in that order."""
     source = lease.source
     with transaction.atomic():
         # A disconnect deletes every token: tokens that arrive after it are not stored.
         if not ConnectedSource.objects.filter(pk=source.pk, status="active").select_for_update(no_key=True).exists():
             return None
-        access, refresh = token_vault.store_token(source, VaultToken.Kind.ACCESS, grant.tokens.access), None
-        if grant.refresh:
-            refresh = token_vault.store_token(source, VaultToken.Kind.REFRESH, grant.refresh)
+        access, refresh = token_vault.store_token(source, VaultToken.Kind.ACCESS, tokens.access), None
+        if tokens.refresh:
+            refresh = token_vault.store_token(source, VaultToken.Kind.REFRESH, tokens.refresh)
     failpoints.failpoint("refresh:stored")
-    is_swapped = lease.update(
-        SWAP_TOKENS,
-        access=access,
-        refresh=refresh or source.refresh_token_vault_id,
-        leased_at=lease.leased_at,
-        seconds=grant.tokens.seconds,
-    )
-    if not is_swapped:
+    refresh = refresh or source.refresh_token_vault_id
+    times = {"leased_at": lease.leased_at, "seconds": tokens.seconds}
+    if not lease.update(SWAP_TOKENS, access=access, refresh=refresh, **times):
         return None
     failpoints.failpoint("refresh:swung")
     token_vault.orphan_replaced_tokens(source.pk)
-    return grant.tokens.access
+    return tokens.access

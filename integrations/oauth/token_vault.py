@@ -21,7 +21,6 @@ from jobs.outcomes import Permanent, Wait
 log = logging.getLogger("accessa.integrations")
 
 MISCONFIGURED_SECONDS = 60.0
-
 KEEP_ORPHANS = "7 days"  # as long as a token is tried again when its successor is refused
 DELETED_AT_ONCE = 1000
 SHORTEST_KEY = 32  # characters of a key that is no Fernet key: it is not stretched, so it must be random itself
@@ -88,7 +87,6 @@ def orphan_replaced_tokens(source_id: UUID) -> None:
 
 
 def delete_tokens(source_id: UUID) -> None:
-    """Delete every token of the source."""
     VaultToken.objects.filter(source_id=source_id).delete()
 
 

@@ -1,16 +1,19 @@
 """Provider interface: streams, items, pages, records, clients and their rollup rules (spec 002 §5)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from django.conf import settings
 
 from accounts.error_codes import ErrorCode
-from integrations.models import IngestionJob, SourceDocument
+from integrations.models import ConnectedSource, IngestionJob, SourceDocument
+
+Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,10 @@ class FailedItem:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a stream. ``following`` is where the next page begins, or None after the last."""
+    """One page of a stream. ``next_page`` is where the next page begins, or None after the last."""
 
     items: list[RawItem]
-    following: str | None = None
+    next_page: str | None = None
     failed: list[FailedItem] = field(default_factory=list)
     # The listing stopped at a cap or was incomplete: records it has not listed may still exist.
     capped: bool = False
@@ -116,33 +119,63 @@ class Children:
     total: Decimal = Decimal(0)
 
 
-class McpClient(Protocol):
+class Transport(Protocol):
+    """Requests to one account at a provider: over REST, over MCP, or answered by recorded responses."""
+
+    def json(
+        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON object of a response, its numbers with a point as ``Decimal``."""
+
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
+        """Yield the bytes of a response; raise ``TooLarge`` once there are more than ``most``."""
+
+    def close(self) -> None: ...
+
+
+class McpClient(ABC):
     """A tenant's account at a provider, over any transport. Call it outside of transactions.
 
     Raises what ``vendors.calls`` raises, ``TokenRefused`` and ``CapabilityMissing``.
     """
 
-    @property
-    def provider(self) -> str: ...
+    provider: ClassVar[str]
 
+    def __init__(self, source: ConnectedSource, transport: Transport) -> None:
+        self.source, self.transport = source, transport
+
+    @abstractmethod
     def begin(self, kind: str) -> dict[str, Any]:
         """Return the cursor of each stream before anything is listed: where the next delta begins.
 
         May be empty where the stream's own records tell the time.
         """
 
-    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
+    @abstractmethod
+    def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
         """Return one page: of all records (``kind`` full_sync), or of those changed after ``since`` (delta_sync)."""
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
-        """Yield every record of a method, page after page."""
+        """Yield every record of a method, page after page; only HubSpot takes ``params``."""
+        return self._all_items(stream_for(provider_module(self.provider).STREAMS, method))
 
-    def get(self, method: str, id: str) -> RawItem: ...
+    def _all_items(self, stream: Stream) -> Iterator[RawItem]:
+        page = self.page(stream, IngestionJob.Kind.FULL, None, None)
+        yield from page.items
+        while page.next_page is not None:
+            page = self.page(stream, IngestionJob.Kind.FULL, None, page.next_page)
+            yield from page.items
+
+    @abstractmethod
+    def get(self, method: str, id: str) -> RawItem:
+        """Return one record by the provider's own id, or ours. Raises ``ValueError`` for a malformed response."""
 
     def download(self, item: RawItem) -> Iterator[bytes]:
         """Yield the bytes of an item that ``is_pdf``; bounded by MAX_FILE_BYTES."""
+        raise CapabilityMissing(f"{self.provider}.download")
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.transport.close()
 
 
 class Provider(Protocol):
@@ -152,7 +185,7 @@ class Provider(Protocol):
 
     @property
     def ROLLUP(self) -> Rollup | None:
-        """The children that ``build_client`` needs; None when no record counts for a client."""
+        """The children that ``build_client`` needs; None when no record is of a client: then it is never called."""
 
     def map_record(self, item: RawItem) -> Record:
         """Map an item to its stored and searchable form. Pure. Raises ``ValueError`` for an unknown payload."""
@@ -180,7 +213,6 @@ class CapabilityMissing(Exception):
 
 
 def provider_module(name: str) -> Provider:
-    """Return the provider's module: its streams, its field map, its rollup."""
     return cast(Provider, import_module(settings.INTEGRATIONS_PROVIDERS[name]))
 
 
@@ -190,12 +222,3 @@ def stream_for(streams: Sequence[Stream], method: str) -> Stream:
         if stream.method == method:
             return stream
     raise CapabilityMissing(method)
-
-
-def all_items(client: McpClient, stream: Stream) -> Iterator[RawItem]:
-    """Yield all records of a full sync, page after page."""
-    page = client.page(stream, IngestionJob.Kind.FULL, None, None)
-    yield from page.items
-    while page.following is not None:
-        page = client.page(stream, IngestionJob.Kind.FULL, None, page.following)
-        yield from page.items

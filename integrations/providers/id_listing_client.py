@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from integrations.error_codes import ITEM_UNREADABLE
-from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import (
-    CapabilityMissing,
-    FailedItem,
-    Page,
-    RawItem,
-    Stream,
-    all_items,
-    stream_for,
-)
+from integrations.models import IngestionJob
+from integrations.providers import CapabilityMissing, FailedItem, McpClient, Page, RawItem, Stream
 from integrations.sync.pgmq import raise_if_stopping
-from integrations.transports import Transport
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait
 from vendors.calls import VendorRefused
@@ -33,13 +23,12 @@ LISTING_SIZE = 500  # ids of one listing; they travel in the message, about 10 K
 SURELY_AWAY = 3
 UNLISTED = ""  # token of a listing that has not begun
 PERMANENT_ERRORS = (VendorRefused, TooLarge, ValueError)  # of one record
-Fetch = Callable[[str], RawItem]
 Fetched = tuple[list[RawItem], list[FailedItem], list[str]]  # what is left to fetch comes last
 
 
 @dataclass(frozen=True, slots=True)
 class PendingIds:
-    """Ids that were listed and not fetched yet; travels in ``Page.following``.
+    """Ids that were listed and not fetched yet; travels in ``Page.next_page``.
 
     Ids and not positions: a record that changes during the sync moves to the front of the listing, where a reader that
     has passed the front would miss it.
@@ -52,13 +41,13 @@ class PendingIds:
     cursor: str | None = None
 
     @classmethod
-    def parse(cls, following: str | None) -> PendingIds:
-        if following is None:
+    def parse(cls, page_token: str | None) -> PendingIds:
+        if page_token is None:
             return cls()
-        ids, *rest = json.loads(following)
+        ids, *rest = json.loads(page_token)
         return cls(tuple(ids), *rest)
 
-    def following(self) -> str | None:
+    def encode(self) -> str | None:
         """Return the token of the sync's next page, or None when nothing is pending."""
         if not self.ids and self.token is None:
             return None
@@ -70,14 +59,13 @@ class PendingIds:
 
     @property
     def is_at_start(self) -> bool:
-        """Whether the next request is the listing's first page."""
         return not self.ids and not self.token
 
 
 def retry_cursor(external_ids: Sequence[str]) -> str | None:
     """Return where a delta begins that first fetches again what failed in an earlier sync."""
     ids = tuple(external_id.partition(":")[2] for external_id in external_ids)
-    return PendingIds(ids, token=UNLISTED).following() if ids else None
+    return PendingIds(ids, token=UNLISTED).encode() if ids else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +81,15 @@ class CursorExpired(Exception):
     """The provider no longer knows the delta's cursor."""
 
 
-class IdListingClient(ABC):
+class IdListingClient(McpClient):
     """A client with one stream. Subclasses list ids (``_list_all``, ``_list_changes``) and fetch one record."""
 
-    provider: ClassVar[str]
     object_name: ClassVar[str]  # "thread", as in "thread:18c4"
-    stream: ClassVar[Stream]
+    document_type: ClassVar[str]  # of deletions
     get_methods: ClassVar[Sequence[str]]
 
-    def __init__(self, source: ConnectedSource, transport: Transport) -> None:
-        self.source, self.transport = source, transport
-
-    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        pending, is_delta = PendingIds.parse(following), kind == IngestionJob.Kind.DELTA
+    def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
+        pending, is_delta = PendingIds.parse(page_token), kind == IngestionJob.Kind.DELTA
         if is_delta and pending.is_at_start and not isinstance(since, str):
             return Page([], expired=True)
         listing = Listing(pending)
@@ -114,25 +98,58 @@ class IdListingClient(ABC):
                 listing = self._list_changes(since, pending) if is_delta else self._list_all(pending)
             except CursorExpired:
                 return Page([], expired=True)
-        return fetch_page(listing, partial(self._fetch, known=listing.known), self.object_name)
-
-    def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
-        """Return the newest records up to the initial sync's cap; takes no ``params``."""
-        return all_items(self, stream_for([self.stream], method))
+        pending = listing.pending
+        batch, rest = pending.ids[:BATCH_SIZE], pending.ids[BATCH_SIZE:]
+        items, failed, left = self._fetch_batch(batch, listing.known, is_retry=pending.is_retry)
+        page_token = replace(pending, ids=(*left, *rest)).encode()
+        return Page([*listing.gone, *items], page_token, failed, capped=pending.capped, cursor=pending.cursor)
 
     def get(self, method: str, id: str) -> RawItem:
         if method not in self.get_methods:
             raise CapabilityMissing(method)
         return self._fetch(id.removeprefix(f"{self.object_name}:"))
 
-    def close(self) -> None:
-        self.transport.close()
+    def _fetch_batch(self, ids: Sequence[str], known: Mapping[str, Any], *, is_retry: bool) -> Fetched:
+        """Fetch each id, once more after a fault. When the vendor asks to wait, return what was fetched so far.
 
-    @abstractmethod
-    def begin(self, kind: str) -> dict[str, Any]: ...
+        A record that fails twice is at fault itself and is retried by the next delta; when several fail and none
+        succeeds, the vendor is at fault and the page fails. Failures of an earlier sync (``is_retry``) are fetched once
+        and block nothing: an open circuit breaker may be due to just these records; the listing will show whether the
+        vendor is away.
+        """
+        items: list[RawItem] = []
+        failed: list[FailedItem] = []
+        tried: list[str] = []
+        queue = list(ids)
+        while queue:
+            id = queue.pop(0)
+            if not is_retry:
+                raise_if_stopping()  # each fetch may take the longest time of a call
+            try:
+                items.append(self._fetch(id, known))
+            except Wait as wait:
+                if is_retry and wait.reason == VENDOR_AWAY:
+                    failed += [
+                        FailedItem(f"{self.object_name}:{each}", VENDOR_AWAY, retry=True) for each in (id, *queue)
+                    ]
+                    return items, failed, []
+                if not items and not failed:
+                    raise
+                return items, failed, [id, *queue]
+            except PERMANENT_ERRORS as error:
+                failed.append(FailedItem(f"{self.object_name}:{id}", getattr(error, "code", ITEM_UNREADABLE)))
+            except Retryable as error:
+                if is_retry or id in tried:
+                    failed.append(FailedItem(f"{self.object_name}:{id}", error.code, retry=True))
+                    continue
+                tried.append(id)
+                if len(tried) == SURELY_AWAY and not items:
+                    raise
+                queue.append(id)
+        return items, failed, []
 
-    @abstractmethod
-    def download(self, item: RawItem) -> Iterator[bytes]: ...
+    def _deletion(self, id: str) -> RawItem:
+        return RawItem(f"{self.object_name}:{id}", self.document_type, {}, deleted=True)
 
     @abstractmethod
     def _list_all(self, pending: PendingIds) -> Listing:
@@ -145,58 +162,3 @@ class IdListingClient(ABC):
     @abstractmethod
     def _fetch(self, id: str, known: Mapping[str, Any] | None = None) -> RawItem:
         """Return one record, or its deletion; raise ``ValueError`` when its payload is malformed."""
-
-
-def fetch_page(listing: Listing, fetch: Fetch, object_name: str) -> Page:
-    """Fetch the next batch of pending ids and return it as a page of the sync.
-
-    A record that cannot be fetched fails alone. When the vendor asks to wait in the middle, the page is what was
-    fetched so far: it is not fetched again.
-    """
-    pending = listing.pending
-    batch, rest = pending.ids[:BATCH_SIZE], pending.ids[BATCH_SIZE:]
-    items, failed, left = _fetch_batch(batch, fetch, object_name, is_retry=pending.is_retry)
-    return Page(
-        items=[*listing.gone, *items],
-        following=replace(pending, ids=(*left, *rest)).following(),
-        failed=failed,
-        capped=pending.capped,
-        cursor=pending.cursor,
-    )
-
-
-def _fetch_batch(ids: Sequence[str], fetch: Fetch, object_name: str, *, is_retry: bool) -> Fetched:
-    """Fetch each id, once more after a fault.
-
-    A record that fails twice is at fault itself and is retried by the next delta; when several fail and none succeeds,
-    the vendor is at fault and the page fails. Failures of an earlier sync (``is_retry``) are fetched once and block
-    nothing: an open circuit breaker may be due to just these records; the listing will show whether the vendor is away.
-    """
-    items: list[RawItem] = []
-    failed: list[FailedItem] = []
-    tried: list[str] = []
-    queue = list(ids)
-    while queue:
-        id = queue.pop(0)
-        if not is_retry:
-            raise_if_stopping()  # each fetch may take the longest time of a call
-        try:
-            items.append(fetch(id))
-        except Wait as wait:
-            if is_retry and wait.reason == VENDOR_AWAY:
-                failed += [FailedItem(f"{object_name}:{each}", VENDOR_AWAY, retry=True) for each in (id, *queue)]
-                return items, failed, []
-            if not items and not failed:
-                raise
-            return items, failed, [id, *queue]
-        except PERMANENT_ERRORS as error:
-            failed.append(FailedItem(f"{object_name}:{id}", getattr(error, "code", ITEM_UNREADABLE)))
-        except Retryable as error:
-            if is_retry or id in tried:
-                failed.append(FailedItem(f"{object_name}:{id}", error.code, retry=True))
-                continue
-            tried.append(id)
-            if len(tried) == SURELY_AWAY and not items:
-                raise
-            queue.append(id)
-    return items, failed, []

@@ -12,9 +12,9 @@ from django.db import connection, transaction
 from embeddings import embedders
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.records import record_embedding
+from integrations.records.bulk_sql import execute
+from integrations.records.normalization import RecordText
 from integrations.records.record_embedding import Vectors
-from integrations.records.sql import execute
-from integrations.records.text import RecordText
 from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance
 from jobs.outcomes import Permanent, Retryable, Wait
@@ -122,7 +122,7 @@ def _run_turn(user_id: UUID, until: float) -> tuple[int, bool]:
 
 def _embed_batch(user_id: UUID) -> int:
     """Embed and store one call's texts; return how many records have their vector, or are known to get none."""
-    vectors = record_embedding.of_tenant(user_id)
+    vectors = record_embedding.tenant_vectors(user_id)
     for table in TABLES:
         params = {"user": user_id, "model": vectors.model, "most": vectors.batch_size, "refused": list(_refused)}
         with transaction.atomic():

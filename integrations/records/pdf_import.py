@@ -24,7 +24,7 @@ from documents.storage import MIME
 from integrations.error_codes import FILE_NOT_GIVEN
 from integrations.models import ConnectedSource, OrphanCandidate
 from integrations.providers import McpClient, RawItem, Record
-from integrations.records.sql import execute
+from integrations.records.bulk_sql import execute
 from integrations.transports.responses import TooLarge
 from jobs.cluster import shared_state
 from vendors.calls import VendorRefused
@@ -100,12 +100,9 @@ def withdraw_upload(document_id: UUID) -> bool:
     It stays while the tenant has uploaded it too, a record refers to it, or the sync that imported it goes on: its
     record may be about to be written.
     """
-
-    def is_in_use() -> bool:
-        return bool(execute(IN_USE, {"document": document_id})[0].in_use)
-
     document = Document.objects.filter(pk=document_id).first()
-    return document is None or services.delete(document, unless=is_in_use)
+    params = {"document": document_id}
+    return document is None or services.delete(document, unless=lambda: bool(execute(IN_USE, params)[0].in_use))
 
 
 def withdraw_orphans(source_id: UUID) -> None:
@@ -134,7 +131,6 @@ def _withdraw(due: Sequence[Any]) -> None:
 
 
 def _download(client: McpClient, item: RawItem, file: IO[bytes]) -> tuple[str, int]:
-    """Write the PDF to ``file``; return its sha256 and its length."""
     digest, length = hashlib.sha256(), 0
     try:
         for piece in client.download(item):
@@ -156,5 +152,4 @@ def _filename(title: str) -> str:
 
 
 def _too_large() -> ApiError:
-    detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
-    return ApiError(FILE_TOO_LARGE, detail)
+    return ApiError(FILE_TOO_LARGE, f"The file is larger than {settings.MAX_FILE_BYTES} bytes.")

@@ -1,7 +1,8 @@
 """Embedding of connector records: vectors for texts that have none yet, each text once (spec 002 §3)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -11,10 +12,11 @@ from embeddings import active_model, embedders, tokenizer
 from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedding_calls import MISCONFIGURED_SECONDS, EmbeddingTask, Reservation, Settle, reserve_call, run_task
-from integrations.records.changes import Draft
-from integrations.records.sql import BinaryVector, binary_vectors, execute
-from integrations.records.text import RecordText, truncate_for_embedding
+from integrations.records.bulk_sql import BinaryVector, binary_vectors, execute
+from integrations.records.normalization import RecordText, truncate_for_embedding
 from jobs.outcomes import Wait
+
+T = TypeVar("T")
 
 STAGE = "connectors"
 
@@ -73,7 +75,11 @@ class Vectors(EmbeddingTask[TruncatedText]):
 
         Vectors that were bought before an error stay in ``found``.
         """
-        self._batches = _batches(self.missing(texts), self.batch_size)
+        truncated = (TruncatedText(each.sha, truncate_for_embedding(each.text)) for each in self.missing(texts))
+        # A token is at least a byte.
+        self._batches = size_batches(
+            truncated, lambda text: len(text.text.encode()), most=self.batch_size, room=settings.EMBED_BATCH_TOKENS
+        )
         run_task(self)
 
     def next_batch(self) -> Sequence[TruncatedText]:
@@ -90,7 +96,7 @@ class Vectors(EmbeddingTask[TruncatedText]):
         self.refused.add(text.sha)
 
 
-def of_tenant(user_id: UUID) -> Vectors:
+def tenant_vectors(user_id: UUID) -> Vectors:
     """Return no vectors yet, of the tenant's live model. Raises ``Wait`` while nothing here makes them."""
     try:
         return Vectors(user_id, active_model.require_embedder(active_model.active_model(user_id)))
@@ -98,40 +104,16 @@ def of_tenant(user_id: UUID) -> Vectors:
         raise Wait(MISCONFIGURED_SECONDS, refused.code) from refused
 
 
-def batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:
-    """Yield the drafts in groups whose missing texts make one call; last, all that need none.
-
-    Each group is written before the next is bought: what a budget or a fault holds up in the middle of a page is not
-    bought again, and a crash costs one call.
-    """
-    batch: list[Draft] = []
-    lacking: set[bytes] = set()
-    idle = []
-    for draft in drafts:
-        new = {text.sha for text in vectors.missing(draft.missing_texts)}
-        if not new:
-            idle.append(draft)
-            continue
-        if batch and len(lacking | new) > vectors.batch_size:
+def size_batches(items: Iterable[T], size: Callable[[T], int], *, most: int, room: int) -> Iterator[list[T]]:
+    """Yield the items in batches of at most ``most`` items, whose sizes add up to ``room`` unless there is only one."""
+    batch: list[T] = []
+    left = room
+    for item in items:
+        item_size = size(item)
+        if batch and (len(batch) == most or item_size > left):
             yield batch
-            batch, lacking = [], set()
-        batch.append(draft)
-        lacking |= new
-    yield batch
-    yield idle
-
-
-def _batches(texts: Sequence[RecordText], most: int) -> Iterator[list[TruncatedText]]:
-    """Yield truncated texts, as many as one call takes. A token is at least a byte, so bytes are counted."""
-    batch: list[TruncatedText] = []
-    room = settings.EMBED_BATCH_TOKENS
-    for each in texts:
-        text = TruncatedText(each.sha, truncate_for_embedding(each.text))
-        size = len(text.text.encode())
-        if batch and (len(batch) == most or size > room):
-            yield batch
-            batch, room = [], settings.EMBED_BATCH_TOKENS
-        batch.append(text)
-        room -= size
+            batch, left = [], room
+        batch.append(item)
+        left -= item_size
     if batch:
         yield batch

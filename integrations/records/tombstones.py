@@ -5,9 +5,9 @@ from typing import Any
 
 from integrations.models import ConnectedSource
 from integrations.providers import Provider, RawItem
-from integrations.records import client_rollups
-from integrations.records.sql import execute
-from integrations.records.text import strip_unstorable
+from integrations.records import client_intelligence
+from integrations.records.bulk_sql import execute
+from integrations.records.normalization import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import Message
 
@@ -49,36 +49,31 @@ UPTO = """
         ORDER BY d.external_id LIMIT %(most)s) slice"""
 
 
-def mark_deleted(message: Message, source: ConnectedSource, provider: Provider, deletions: Sequence[RawItem]) -> int:
-    """Empty the rows of records that the provider reports as deleted, and count them; return how many there were."""
-    count = 0
+def mark_deleted(message: Message, source: ConnectedSource, provider: Provider, deletions: Sequence[RawItem]) -> None:
+    """Empty the rows of records that the provider reports as deleted, and count them."""
     storable = [item for item in deletions if strip_unstorable(item.external_id) == item.external_id]
     for start in range(0, len(storable), SLICE):
         batch = storable[start : start + SLICE]
         ids, times = [item.external_id for item in batch], [item.source_updated_at for item in batch]
-        count += _empty(message, source, provider, NAMED, {"ids": ids, "times": times})
-    return count
+        _empty(message, source, provider, NAMED, {"ids": ids, "times": times})
 
 
 def mark_unseen_deleted(
     message: Message, source: ConnectedSource, provider: Provider, types: Collection[str] | None
-) -> int:
-    """Empty the rows that a complete full sync has not seen, of these types or of all; return how many there were.
+) -> None:
+    """Empty the rows that a complete full sync has not seen, of these types or of all.
 
     Reads the source's rows once, by their index. Idempotent.
     """
-    count, after = 0, ""
-    params = {"types": None if types is None else sorted(types)}
+    after, params = "", {"types": None if types is None else sorted(types)}
     while upto := execute(UPTO, {"source": source.pk, "after": after, "most": SLICE})[0].upto:
         pgmq.raise_if_stopping()
-        count += _empty(message, source, provider, UNSEEN, params | {"after": after, "upto": upto})
+        _empty(message, source, provider, UNSEEN, params | {"after": after, "upto": upto})
         after = upto
-    return count
 
 
-def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: str, params: Mapping[str, Any]) -> int:
+def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: str, params: Mapping[str, Any]) -> None:
     with pgmq.message_lease(message):
         rows = execute(sql, {"source": source.pk, "job": message.body.job_id, **params})
-        parents = {row.parent_external_id for row in rows} - {None}
-        client_rollups.recompute_clients(source, provider, parents | {row.external_id for row in rows if row.is_client})
-    return len(rows)
+        keys = {row.parent_external_id for row in rows} | {row.external_id for row in rows if row.is_client}
+        client_intelligence.recompute_clients(source, provider, keys - {None})

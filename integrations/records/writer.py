@@ -1,21 +1,154 @@
-"""Batch writer of records: rows, vectors and clients of several records in one transaction (spec 002 §3)."""
+"""Writer of a page's records: mapped, compared with the stored rows, and written in batches (spec 002 §3)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from uuid import UUID
 
 from django.db import transaction
 
-from integrations.models import ConnectedSource
-from integrations.providers import Provider
-from integrations.records import client_rollups
-from integrations.records.changes import Draft
-from integrations.records.record_embedding import Vectors
-from integrations.records.sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
-from integrations.records.text import RecordText
+from integrations.models import ConnectedSource, SourceDocument
+from integrations.providers import Children, Provider, RawItem, Record
+from integrations.records import client_intelligence
+from integrations.records.bulk_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
+from integrations.records.normalization import RecordText, dump_json, load_json, strip_unstorable
+from integrations.records.record_embedding import Vectors, size_batches
 from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints
 from jobs.claims import ClaimLost
 
+# Exceptions of mapping a payload that differs from the provider's documentation: only that item fails.
+MAPPING_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+LONGEST_ID = 500  # characters: an index entry has at most 2,704 bytes
+STORED = """
+    SELECT external_id, source_updated_at, embedding_model, embedding_text_sha256,
+        CASE WHEN deleted_at IS NULL THEN upload_document_id END AS upload_document_id
+    FROM source_documents WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
+CLIENTS = """
+    SELECT external_id, embedding_model, embedding_text_sha256
+    FROM client_intelligence WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
+
+
+@dataclass(slots=True)
+class Draft:
+    """An item as it will be written. ``missing_texts`` are those of its texts that must be embedded first."""
+
+    item: RawItem
+    record: Record
+    payload: str
+    facts: str
+    text: RecordText
+    client: RecordText | None = None  # the text of the record's own client, if it is one
+    upload_document_id: UUID | None = None
+    missing_texts: list[RecordText] = field(default_factory=list)
+
+    @property
+    def external_id(self) -> str:
+        return self.item.external_id
+
+
+def newest_versions(items: Sequence[RawItem]) -> list[RawItem]:
+    """Return each record once: of two versions in a page the newer, or else the later one."""
+    newest: dict[str, RawItem] = {}
+    for item in items:
+        known = newest.get(item.external_id)
+        if known is None or not _is_older(item, known.source_updated_at):
+            newest[item.external_id] = item
+    return list(newest.values())
+
+
+def make_draft(provider: Provider, item: RawItem) -> Draft:
+    """Map an item. Raises one of ``MAPPING_ERRORS``."""
+    if strip_unstorable(item.external_id) != item.external_id or len(item.external_id) > LONGEST_ID:
+        raise ValueError("an id that cannot be stored")
+    record = provider.map_record(item)
+    parent_id = record.parent_external_id
+    if len(parent_id or "") > LONGEST_ID:
+        raise ValueError("a parent's id that cannot be stored")
+    record = replace(
+        record,
+        title=strip_unstorable(record.title),
+        url=None if record.url is None else strip_unstorable(record.url),
+        parent_external_id=None if parent_id is None else strip_unstorable(parent_id),
+    )
+    text = RecordText.normalize("" if record.is_pdf else record.text)
+    facts = dump_json(record.facts)
+    draft = Draft(item, record, dump_json(item.payload), facts, text)
+    if provider.ROLLUP:
+        own = client_intelligence.RollupRecord(item.document_type, item.external_id, record.title, load_json(facts))
+        if client := provider.build_client(cast(SourceDocument, own), Children()):
+            draft.client = RecordText.normalize(provider.client_text(client))
+    return draft
+
+
+class StoredRecords:
+    """The stored rows of a page's records, read once for all of them."""
+
+    def __init__(self, source: ConnectedSource, ids: Sequence[str]) -> None:
+        params = {"source": source.pk, "ids": list(ids)}
+        self.documents = {row.external_id: row for row in execute(STORED, params)}
+        self.clients = {row.external_id: row for row in execute(CLIENTS, params)}
+
+    def missing_texts(self, draft: Draft, model: str) -> Iterator[RecordText]:
+        """Yield the texts that ``model`` has not embedded for this record; none for an outdated version."""
+        row = self.documents.get(draft.external_id)
+        if row is not None and _is_older(draft.item, row.source_updated_at):
+            return
+        if draft.text.text and not _is_embedded(row, draft.text, model):
+            yield draft.text
+        client_row = self.clients.get(draft.external_id)
+        if draft.client is not None and draft.client.text and not _is_embedded(client_row, draft.client, model):
+            yield draft.client
+
+    def upload_id(self, item: RawItem) -> UUID | None:
+        """Return the document that this very version of a PDF was imported as, if it was."""
+        row = self.documents.get(item.external_id)
+        if row is None or item.source_updated_at is None or row.source_updated_at != item.source_updated_at:
+            return None
+        document_id: UUID | None = row.upload_document_id
+        return document_id
+
+
+def _is_older(item: RawItem, other_updated_at: Any) -> bool:
+    if item.current or item.source_updated_at is None or other_updated_at is None:
+        return False
+    return bool(item.source_updated_at < other_updated_at)
+
+
+def _is_embedded(row: Any, text: RecordText, model: str) -> bool:
+    return row is not None and row.embedding_model == model and row.embedding_text_sha256 == text.sha
+
+
+def embedding_batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[list[Draft]]:
+    """Yield the drafts in groups whose missing texts make one call; last, all that need none.
+
+    Each group is written before the next is bought: what a budget or a fault holds up in the middle of a page is not
+    bought again, and a crash costs one call.
+    """
+    batch: list[Draft] = []
+    lacking: set[bytes] = set()
+    idle = []
+    for draft in drafts:
+        new = {text.sha for text in vectors.missing(draft.missing_texts)}
+        if not new:
+            idle.append(draft)
+            continue
+        if batch and len(lacking | new) > vectors.batch_size:
+            yield batch
+            batch, lacking = [], set()
+        batch.append(draft)
+        lacking |= new
+    yield batch
+    yield idle
+
+
+def transaction_groups(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
+    """Yield drafts in groups that are written in one transaction."""
+    return size_batches(drafts, lambda each: len(each.payload) + len(each.text.text), most=MOST, room=MOST_CHARS)
+
+
+# --- the one statement that writes them -----------------------------------------------------------------------------
 NEW, CHANGED, SAME, OLDER = "new", "changed", "same", "older"
 MOST = 32  # records a transaction: its locks are held for milliseconds
 MOST_CHARS = 4_000_000  # of a transaction's records: memory stays flat
@@ -103,7 +236,7 @@ counted AS (
     FROM held WHERE i.id = %(job)s)
 SELECT set_config('synchronous_commit', 'off', true), (
     SELECT array_agg(key) FROM (
-        SELECT key, {client_rollups.LOCKED} FROM (
+        SELECT key, {client_intelligence.LOCKED} FROM (
             SELECT DISTINCT key COLLATE "C" AS key FROM judged j, unnest(CASE
                 WHEN verdict IN ('{NEW}', '{CHANGED}') AND NOT same_for_client
                     THEN ARRAY[old_parent, parent_external_id, CASE WHEN has_client THEN external_id END]
@@ -120,30 +253,18 @@ def write_records(
     Raises ``ClaimLost`` when the message lease is lost or the sync has ended, the database's errors, and what a
     provider's ``build_client`` raises.
     """
+    embedded_count = sum(any(text.sha in vectors.found for text in draft.missing_texts) for draft in drafts)
+    params = {"message": message.msg_id, "read_ct": message.read_ct, "job": message.body.job_id}
+    params |= {"source": source.pk, "user": source.user_id, "embedded": embedded_count}
     with transaction.atomic():
-        rows = execute(WRITE, _params(message, source, drafts, vectors))
+        rows = execute(WRITE, params | column_arrays(_SENT, [_row(draft, vectors) for draft in drafts]))
         if not rows:  # read by another worker; or the sync has failed, its source was disconnected
             raise ClaimLost(str(message.body.job_id))
         if clients := rows[0].clients:
             embedded = {draft.external_id: _embedded(draft, draft.client, vectors) for draft in drafts}
-            client_rollups.write_clients(source, provider, clients, vectors.model, embedded)
+            client_intelligence.write_clients(source, provider, clients, vectors.model, embedded)
         failpoints.failpoint("items:before-commit")
     failpoints.failpoint("items:after-commit")
-
-
-def transaction_groups(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
-    """Yield drafts in groups that are written in one transaction."""
-    group: list[Draft] = []
-    room = MOST_CHARS
-    for draft in drafts:
-        size = len(draft.payload) + len(draft.text.text)
-        if group and (len(group) == MOST or size > room):
-            yield group
-            group, room = [], MOST_CHARS
-        group.append(draft)
-        room -= size
-    if group:
-        yield group
 
 
 def _embedded(draft: Draft, text: RecordText | None, vectors: Vectors) -> tuple[RecordText, BinaryVector] | None:
@@ -151,18 +272,6 @@ def _embedded(draft: Draft, text: RecordText | None, vectors: Vectors) -> tuple[
     if text is None or text not in draft.missing_texts or text.sha not in vectors.found:
         return None
     return text, vectors.found[text.sha]
-
-
-def _params(message: Message, source: ConnectedSource, drafts: Sequence[Draft], vectors: Vectors) -> dict[str, Any]:
-    return {
-        "message": message.msg_id,
-        "read_ct": message.read_ct,
-        "source": source.pk,
-        "user": source.user_id,
-        "job": message.body.job_id,
-        "embedded": sum(any(text.sha in vectors.found for text in draft.missing_texts) for draft in drafts),
-        **column_arrays(_SENT, [_row(draft, vectors) for draft in drafts]),
-    }
 
 
 def _row(draft: Draft, vectors: Vectors) -> dict[str, Any]:

@@ -25,19 +25,19 @@ from integrations.providers import (
     id_listing_client,
     provider_module,
 )
-from integrations.records import changes, pdf_import, record_embedding, tombstones, writer
-from integrations.records.changes import MAPPING_ERRORS, Draft, StoredRecords
+from integrations.records import pdf_import, record_embedding, tombstones, writer
 from integrations.records.record_embedding import Vectors
-from integrations.sync import sync_jobs
+from integrations.records.writer import MAPPING_ERRORS, Draft, StoredRecords
+from integrations.sync import lifecycle
+from integrations.sync.lifecycle import CAPPED, RETRY, Kind, PageCounts
 from integrations.sync.pgmq import Body, Message, raise_if_stopping
-from integrations.sync.sync_jobs import AGAIN, CAPPED, Kind, PageCounts
 from integrations.transports import make_client
 from jobs import failpoints
 from jobs.outcomes import Permanent, Retryable
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
-MOST_AGAIN = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor as it was
+MOST_RETRIES = 1_000  # ids of a stream in a cursor, some 40 KB; a delta with more of them leaves the cursor as it was
 Listing = tuple[Stream, str]  # a stream, and the kind of its listing: full or delta
 
 
@@ -47,7 +47,7 @@ def run_page(message: Message) -> None:
     Does nothing for a page that is closed already, or whose sync has ended. Safe to repeat whatever interrupts it:
     written records are found unchanged, and embedded texts are not bought again.
     """
-    job = sync_jobs.begin_page(message.body)
+    job = lifecycle.begin_page(message.body)
     if job is None:
         return
     if job.kind == Kind.FORGET:
@@ -64,7 +64,7 @@ def run_page(message: Message) -> None:
     types = {stream.document_type for stream in streams} - capped if capped else None
     tombstones.mark_unseen_deleted(message, job.source, provider, types)
     pdf_import.withdraw_orphans(job.source_id)
-    sync_jobs.close_page(message, job, PageCounts(), next_body=None)
+    lifecycle.close_page(message, job, PageCounts(), next_body=None)
 
 
 def _listings(provider: Provider, kind: str) -> list[Listing]:
@@ -89,7 +89,7 @@ class PageRun:
         try:
             source, token = token_refresh.fresh_token(self._job.source_id)
         except Retryable as failure:  # spec 002 §2: the message reappears, and the sync shows that something failed
-            sync_jobs.note_refresh_error(self._job, failure.code)
+            lifecycle.note_refresh_error(self._job, failure.code)
             raise
         with closing(make_client(source, token)) as client:
             try:
@@ -103,20 +103,20 @@ class PageRun:
 
     def _fetch(self, client: McpClient, source: ConnectedSource) -> tuple[dict[str, Any], Page]:
         body, name = self._message.body, self._stream.name
-        cursor, following = dict(self._job.cursor), body.following
-        if body.stream == 0 and following is None:  # before anything is listed: later changes are listed again
+        cursor, page_token = dict(self._job.cursor), body.page_token
+        if body.stream == 0 and page_token is None:  # before anything is listed: later changes are listed again
             cursor = client.begin(self._job.kind)
             if self._job.kind == Kind.FULL:  # failed ids are kept; a delta fetches them again
-                again = _merge_ids(source.cursor.get(AGAIN, {}), self._job.cursor.get(AGAIN, {}))
-                cursor = _with_again(cursor, again)
+                retries = _merge_ids(source.cursor.get(RETRY, {}), self._job.cursor.get(RETRY, {}))
+                cursor = _with_retries(cursor, retries)
         since = None
         if self._is_catch_up:
             since = cursor.get(name)
         elif self._kind == Kind.DELTA:
             since = source.cursor.get(name)
-            following = following or id_listing_client.retry_cursor(source.cursor.get(AGAIN, {}).get(name, ()))
-        page = client.page(self._stream, self._kind, since, following)
-        if page.following is not None and page.following == body.following:
+            page_token = page_token or id_listing_client.retry_cursor(source.cursor.get(RETRY, {}).get(name, ()))
+        page = client.page(self._stream, self._kind, since, page_token)
+        if page.next_page is not None and page.next_page == body.page_token:
             raise Retryable(PAGE_REPEATED)
         return cursor, page
 
@@ -124,11 +124,11 @@ class PageRun:
         self._counts.seen = len(page.items) + len(page.failed)
         for failed in page.failed:
             self._counts.add_failure(failed)
-        items = changes.newest_versions(page.items)
+        items = writer.newest_versions(page.items)
         drafts = list(filter(None, [self._make_draft(item) for item in items if not item.deleted]))
         if drafts:
             stored = StoredRecords(source, [draft.external_id for draft in drafts])
-            vectors = record_embedding.of_tenant(source.user_id)
+            vectors = record_embedding.tenant_vectors(source.user_id)
             self._write_texts(source, stored, [draft for draft in drafts if not draft.record.is_pdf], vectors)
             for draft in drafts:  # PDFs last: the others need not wait for an upload
                 if draft.record.is_pdf and self._import_pdf(client, source, stored, draft):
@@ -138,7 +138,7 @@ class PageRun:
 
     def _make_draft(self, item: RawItem) -> Draft | None:
         try:
-            return changes.make_draft(self._provider, item)
+            return writer.make_draft(self._provider, item)
         except MAPPING_ERRORS as error:
             self._add_unreadable(item.external_id, error)
             return None
@@ -154,7 +154,7 @@ class PageRun:
         for draft in drafts:
             draft.missing_texts = list(stored.missing_texts(draft, vectors.model))
         vectors.reuse([text for draft in drafts for text in draft.missing_texts])
-        for batch in record_embedding.batches(drafts, vectors):
+        for batch in writer.embedding_batches(drafts, vectors):
             raise_if_stopping()
             texts = [text for draft in batch for text in draft.missing_texts]
             vectors.buy(texts)
@@ -206,20 +206,20 @@ class PageRun:
             if any(detail["code"] == CURSOR_EXPIRED for detail in self._job.error_details):
                 raise Permanent(CURSOR_EXPIRED)
             self._counts.add_detail(self._stream.name, CURSOR_EXPIRED)
-            next_body = replace(body, kind=Kind.FULL, stream=0, following=None, page=body.page + 1)
-            cursor = _with_again({}, cursor.get(AGAIN, {}))
-        elif page.following is not None:
-            next_body = body.next_page(page.following)
+            next_body = replace(body, kind=Kind.FULL, stream=0, page_token=None, page=body.page + 1)
+            cursor = _with_retries({}, cursor.get(RETRY, {}))
+        elif page.next_page is not None:
+            next_body = body.next_page(page.next_page)
         elif self._job.kind != Kind.FULL and body.stream + 1 == len(self._listings):
             next_body = None
-        sync_jobs.close_page(self._message, self._job, self._counts, next_body=next_body, cursor=cursor)
+        lifecycle.close_page(self._message, self._job, self._counts, next_body=next_body, cursor=cursor)
 
     def _cursor_after(self, page: Page, cursor: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sync's cursor as of this page, each of whose records was written or counted as failed."""
         name = self._stream.name
-        again = _merge_ids(cursor.get(AGAIN, {}), {name: self._counts.retry})
-        has_too_many = len(again.get(name, ())) > MOST_AGAIN
-        after = _with_again(cursor, {stream: ids[:MOST_AGAIN] for stream, ids in again.items()})
+        retries = _merge_ids(cursor.get(RETRY, {}), {name: self._counts.retry})
+        has_too_many = len(retries.get(name, ())) > MOST_RETRIES
+        after = _with_retries(cursor, {stream: ids[:MOST_RETRIES] for stream, ids in retries.items()})
         is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
         if page.capped or is_nameless or has_too_many or (page.expired and self._is_catch_up):
             after[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
@@ -235,5 +235,5 @@ def _merge_ids(*lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return {name: ids for name, ids in merged.items() if ids}
 
 
-def _with_again(cursor: Mapping[str, Any], again: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    return {**cursor, AGAIN: again} if again else dict(cursor)
+def _with_retries(cursor: Mapping[str, Any], retries: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {**cursor, RETRY: retries} if retries else dict(cursor)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -16,7 +15,6 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
-from pgmq.sync_operations import SyncPGMQueueOperationsMixin
 from psycopg.types.json import Jsonb
 
 from integrations.error_codes import MESSAGE_MALFORMED
@@ -24,7 +22,7 @@ from integrations.models import IngestionJob
 from jobs import services
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_state
-from jobs.error_codes import STOPPING as STOPPING
+from jobs.error_codes import STOPPING
 from jobs.outcomes import Wait
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
@@ -34,37 +32,9 @@ TABLE, ARCHIVE = f"pgmq.q_{QUEUE}", f"pgmq.a_{QUEUE}"
 
 # The message lease: the message, locked, if nobody has read it since. Only short transactions lock this one row.
 _LOCK = f"SELECT 1 FROM {TABLE} WHERE msg_id = %s AND read_ct = %s FOR NO KEY UPDATE"
-_COUNT_HOLD = f"UPDATE {TABLE} SET headers = coalesce(headers, '{{}}') || %s WHERE msg_id = %s"
+_COUNT_HOLD = f"UPDATE {TABLE} SET headers = coalesce(headers, '{{}}') || %s WHERE msg_id = %s RETURNING 1"
+_SET_TIMEOUT = "SELECT pgmq.set_vt(%s, %s, %s)"
 _LOCK_TIMEOUT = "SELECT set_config('lock_timeout', '1s', true)"
-
-
-class PgmqClient(SyncPGMQueueOperationsMixin):  # type: ignore[no-untyped-call]
-    """pgmq's own client on Django's open connection, so that its calls are part of the caller's transaction."""
-
-    logger = logging.getLogger("accessa.integrations.pgmq")
-    _json_parser = staticmethod(json.loads)  # Django has psycopg return jsonb as text
-
-    def _encode_jsonb(self, value: dict[str, Any]) -> Jsonb:
-        return Jsonb(value)
-
-    def _encode_jsonb_list(self, values: list[dict[str, Any]]) -> list[Jsonb]:
-        return [Jsonb(value) for value in values]
-
-    def _execute(self, sql: str, params: Sequence[Any] | None = None, conn: None = None) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-
-    def _execute_with_result(self, sql: str, params: Sequence[Any] | None = None, conn: None = None) -> list[Any]:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, params)
-            return list(cursor.fetchall())
-
-    def _execute_one(self, sql: str, params: Sequence[Any] | None = None, conn: None = None) -> Any:
-        rows = self._execute_with_result(sql, params)
-        return rows[0] if rows else None
-
-
-PGMQ = PgmqClient()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +46,14 @@ class Body:
     user_id: UUID
     kind: str
     stream: int = 0  # index into the provider's streams for this kind
-    following: str | None = None  # where the page begins; None: the stream's first
+    page_token: str | None = None  # where the page begins; None: the stream's first
     page: int = 0  # counted through all streams of the sync
 
-    def next_page(self, following: str | None) -> Body:
-        return replace(self, following=following, page=self.page + 1)
+    def next_page(self, page_token: str | None) -> Body:
+        return replace(self, page_token=page_token, page=self.page + 1)
 
     def next_stream(self) -> Body:
-        return replace(self, stream=self.stream + 1, following=None, page=self.page + 1)
+        return replace(self, stream=self.stream + 1, page_token=None, page=self.page + 1)
 
     def to_json(self) -> dict[str, Any]:
         return {name: str(field) if isinstance(field, UUID) else field for name, field in asdict(self).items()}
@@ -95,10 +65,10 @@ class Body:
             raise ValueError("not a page of a sync")
         job, source, user = (UUID(_typed(body.get(name), str)) for name in ("job_id", "source_id", "user_id"))
         stream, page = (_typed(body.get(name, 0), int) for name in ("stream", "page"))
-        following = None if body.get("following") is None else _typed(body["following"], str)
+        page_token = None if body.get("page_token") is None else _typed(body["page_token"], str)
         if body.get("kind") not in IngestionJob.Kind.values or min(stream, page) < 0:
             raise ValueError("no such page")
-        return cls(job, source, user, body["kind"], stream, following, page)
+        return cls(job, source, user, body["kind"], stream, page_token, page)
 
 
 def _typed(field: Any, kind: type) -> Any:
@@ -124,12 +94,9 @@ class Message:
 
 def enqueue_page(body: Body, *, delay: int = 0) -> int:
     """Enqueue a page in the caller's transaction, and notify workers when it commits; return the message's id."""
-    params: list[Any] = [QUEUE, Jsonb(body.to_json()), delay]
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ingestion_enqueue(%s, %s, %s)", params)
-        msg_id: int = cursor.fetchone()[0]
+    (msg_id,) = _fetch_row("SELECT ingestion_enqueue(%s, %s, %s)", QUEUE, Jsonb(body.to_json()), delay) or ()
     services.notify_workers()
-    return msg_id
+    return int(msg_id)
 
 
 def read_message() -> Message | None:
@@ -138,12 +105,7 @@ def read_message() -> Message | None:
     Malformed messages are archived on the way: left in the queue, they would come back for ever.
     """
     sql = "SELECT msg_id, read_ct, enqueued_at, message, headers FROM ingestion_read(%s, %s, 1)"
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(sql, [QUEUE, settings.INGESTION_VT_SECONDS])
-            row = cursor.fetchone()
-        if row is None:
-            return None
+    while row := _fetch_row(sql, QUEUE, settings.INGESTION_VT_SECONDS):
         msg_id, read_ct, enqueued_at, text, headers = row
         try:
             body = Body.parse(json.loads(text or "null"))
@@ -153,6 +115,7 @@ def read_message() -> Message | None:
         headers = json.loads(headers or "null")
         held = headers.get("held") if isinstance(headers, Mapping) else None
         return Message(msg_id, read_ct, held if type(held) is int else 0, enqueued_at, body)
+    return None
 
 
 def _archive_malformed(msg_id: int, text: str | None) -> None:
@@ -165,24 +128,18 @@ def _archive_malformed(msg_id: int, text: str | None) -> None:
         if job_id is not None:
             active = IngestionJob.objects.filter(pk=job_id, status__in=["queued", "running"])
             active.update(status="failed", error_message=MESSAGE_MALFORMED, finished_at=Now(), updated_at=Now())
-        _call("ingestion_archive", msg_id)
+        _fetch_row("SELECT ingestion_archive(%s, %s)", QUEUE, msg_id)
     log.warning("A message is no page of a sync; it is archived.", message=msg_id)
 
 
 def delete_message(message: Message) -> bool:
     """Delete the message of a committed page, whoever has read it since; return whether it was there."""
-    return _call("ingestion_delete", message.msg_id)
+    return _fetch_row("SELECT ingestion_delete(%s, %s)", QUEUE, message.msg_id) == (True,)
 
 
 def archive_message(message: Message) -> bool:
     """Archive a message for staff. Call it inside ``message_lease``, with the updates that end the sync."""
-    return _call("ingestion_archive", message.msg_id)
-
-
-def _call(function: str, msg_id: int) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {function}(%s, %s)", [QUEUE, msg_id])
-        return bool(cursor.fetchone()[0])
+    return _fetch_row("SELECT ingestion_archive(%s, %s)", QUEUE, message.msg_id) == (True,)
 
 
 @contextmanager
@@ -192,40 +149,36 @@ def message_lease(message: Message, *, lock_timeout: bool = False) -> Iterator[N
     ``lock_timeout`` is for the heartbeat too, which must not wait long for the transaction of the work it watches.
     """
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            if lock_timeout:
-                cursor.execute(_LOCK_TIMEOUT)
-            cursor.execute(_LOCK, [message.msg_id, message.read_ct])
-            if cursor.fetchone() is None:
-                raise ClaimLost(f"message {message.msg_id}")
+        if lock_timeout:
+            _fetch_row(_LOCK_TIMEOUT)
+        if _fetch_row(_LOCK, message.msg_id, message.read_ct) is None:
+            raise ClaimLost(f"message {message.msg_id}")
         yield
 
 
 def postpone_message(message: Message, seconds: float) -> None:
     """Hide a message for ``seconds`` without using up a delivery; raise ``ClaimLost`` when somebody has read it."""
-    params: list[Any] = [Jsonb({"held": message.held + 1}), message.msg_id]
-    with message_lease(message, lock_timeout=True), connection.cursor() as cursor:
-        cursor.execute(_COUNT_HOLD, params)
-        PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
-
-
-def retry_message(message: Message, seconds: float | None = None) -> None:
-    """Let a message reappear when its visibility timeout ends, or in ``seconds``: a delivery is used up."""
-    if seconds is not None:
-        extend_visibility(message, seconds)
+    with message_lease(message, lock_timeout=True):
+        _fetch_row(_COUNT_HOLD, Jsonb({"held": message.held + 1}), message.msg_id)
+        _fetch_row(_SET_TIMEOUT, QUEUE, message.msg_id, math.ceil(seconds))
 
 
 def extend_visibility(message: Message, seconds: float) -> None:
-    """Hide a message for ``seconds`` from now; raise ``ClaimLost`` when somebody else has read it."""
+    """Hide a message for ``seconds`` from now, a delivery used up; raise ``ClaimLost`` when somebody has read it."""
     with message_lease(message, lock_timeout=True):
-        PGMQ.set_vt(QUEUE, message.msg_id, math.ceil(seconds))
+        _fetch_row(_SET_TIMEOUT, QUEUE, message.msg_id, math.ceil(seconds))
 
 
 def has_messages() -> bool:
     """Return whether any message is in the queue, visible or not."""
+    return _fetch_row(f"SELECT EXISTS (SELECT FROM {TABLE})") == (True,)
+
+
+def _fetch_row(sql: str, *params: Any) -> tuple[Any, ...] | None:
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT EXISTS (SELECT FROM {TABLE})")
-        return bool(cursor.fetchone()[0])
+        cursor.execute(sql, params)
+        row: tuple[Any, ...] | None = cursor.fetchone()
+    return row
 
 
 def raise_if_stopping() -> None:

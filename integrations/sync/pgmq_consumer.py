@@ -17,7 +17,7 @@ from integrations.error_codes import CAPABILITY_MISSING, MAX_RETRIES_EXCEEDED, T
 from integrations.models import IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.sync import pgmq, sync_jobs
+from integrations.sync import lifecycle, pgmq
 from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints, safe_errors, telemetry
 from jobs.claims import ClaimLost
@@ -117,7 +117,7 @@ def consume(message: Message) -> None:
 
 
 def _run_and_settle(message: Message, job: IngestionJob | None, log_fields: Mapping[str, str]) -> Ending:
-    if job is None or job.status not in sync_jobs.ACTIVE or job.page > message.body.page:
+    if job is None or job.status not in lifecycle.ACTIVE or job.page > message.body.page:
         return _delete(message, "NOTHING_TO_DO")  # its source is gone, or its sync has ended or is past this page
     settle: Callable[[], Ending]
     if message.deliveries >= settings.INGESTION_MAX_DELIVERIES:
@@ -169,20 +169,21 @@ def _delete(message: Message, outcome: str) -> Ending:
 def _postpone(message: Message, seconds: float, reason: str) -> Ending:
     pgmq.postpone_message(message, seconds)
     if reason != STOPPING:
-        sync_jobs.note_page_error(message.body, reason)
+        lifecycle.note_page_error(message.body, reason)
     return logging.INFO, reason
 
 
 def _retry(message: Message, at_least: float, code: str) -> Ending:
     """Let the visibility timeout end by itself, or later where the provider asks for it (no backoff: spec 002 §4)."""
-    pgmq.retry_message(message, at_least if at_least > settings.INGESTION_VT_SECONDS else None)
-    sync_jobs.note_page_error(message.body, code)
+    if at_least > settings.INGESTION_VT_SECONDS:
+        pgmq.extend_visibility(message, at_least)
+    lifecycle.note_page_error(message.body, code)
     return logging.WARNING, code
 
 
 def _fail(message: Message, code: str) -> Ending:
     with pgmq.message_lease(message):
-        sync_jobs.fail_sync(message.body.job_id, code)
+        lifecycle.fail_sync(message.body.job_id, code)
         pgmq.archive_message(message)
     return logging.WARNING, code
 
@@ -235,7 +236,7 @@ class VisibilityLease:
     def release(self, *, timed_out: bool) -> None:
         """Show the message at once: it costs a delivery when the page hung, and none when the worker has to stop."""
         if timed_out:
-            pgmq.retry_message(self._message, 0)
+            pgmq.extend_visibility(self._message, 0)
         else:
             pgmq.postpone_message(self._message, 0)
 

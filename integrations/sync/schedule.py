@@ -17,7 +17,7 @@ from django_q.models import Schedule
 
 from accounts.error_codes import ApiError
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 from integrations.sync.pgmq import TABLE
 from jobs.cluster import maintenance
 
@@ -108,7 +108,7 @@ def _start_batch() -> bool:
 def _start(source: ConnectedSource) -> bool:
     try:
         with transaction.atomic():
-            sync_jobs.start_sync(source, IngestionJob.Kind.DELTA, by="nightly")
+            lifecycle.start_sync(source, IngestionJob.Kind.DELTA, by="nightly")
     except ApiError:  # the tenant has started one meanwhile, or has disconnected it
         return False
     return True

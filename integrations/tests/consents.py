@@ -7,18 +7,18 @@ import pytest
 
 from accounts.error_codes import ApiError
 from integrations.models import ConnectedSource
-from integrations.oauth import services
+from integrations.oauth import authorization_flow
 from testing.fakes.oauth import PROSE
 from testing.personas import Person
 
 BACK = "https://accessa.example.org/settings/integrations/callback"
 
 
-def consent_params(begun: services.ConsentRequest) -> dict[str, str]:
+def consent_params(begun: authorization_flow.ConsentRequest) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(begun.url).query).items()}
 
 
-def open_consent_page(begun: services.ConsentRequest) -> dict[str, str]:
+def open_consent_page(begun: authorization_flow.ConsentRequest) -> dict[str, str]:
     """Open the consent page as a browser does, and return what comes back."""
     answer = httpx.get(begun.url)
     assert answer.status_code == 302
@@ -29,7 +29,7 @@ def open_consent_page(begun: services.ConsentRequest) -> dict[str, str]:
 
 def connect(person: Person, provider: str, **instead: str) -> ConnectedSource:
     """Connect as the pages do."""
-    begun = services.start_consent(user_id=person.id, provider=provider, redirect_uri=BACK)
+    begun = authorization_flow.start_consent(user_id=person.id, provider=provider, redirect_uri=BACK)
     callback = open_consent_page(begun)
     params = {
         "code": callback.get("code", ""),
@@ -39,7 +39,7 @@ def connect(person: Person, provider: str, **instead: str) -> ConnectedSource:
         "redirect_uri": BACK,
         "account": callback.get("realmId", ""),
     }
-    return services.complete_consent(user_id=person.id, provider=provider, **(params | instead))
+    return authorization_flow.complete_consent(user_id=person.id, provider=provider, **(params | instead))
 
 
 def refusal_code(person: Person, provider: str, **instead: str) -> str:

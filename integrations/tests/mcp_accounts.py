@@ -108,14 +108,14 @@ def gmail(gmail_running: Account, use: Callable[[Account], Account]) -> Account:
 def sync_items(client: McpClient, kind: str = "full_sync", since: Any = None) -> dict[str, RawItem]:
     items: dict[str, RawItem] = {}
     for stream in provider_module(client.provider).STREAMS:
-        following = None
+        page_token = None
         while True:
-            page = client.page(stream, kind, since, following)
+            page = client.page(stream, kind, since, page_token)
             assert not page.failed
             assert not page.expired
             items.update({item.external_id: item for item in page.items})
-            following = page.following
-            if following is None:
+            page_token = page.next_page
+            if page_token is None:
                 break
     client.close()
     return items

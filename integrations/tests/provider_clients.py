@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import McpClient, Page, Provider, RawItem
-from integrations.records.sql import dump_json
+from integrations.providers import McpClient, Page, RawItem
+from integrations.records.normalization import dump_json
 from integrations.transports import make_client
 from testing.fakes.account_server import AccountServer
 
@@ -29,13 +29,13 @@ def fake_client(settings: Any, server: AccountServer, account: str = "", **own: 
     return make_client(ConnectedSource(user_id=NOBODY, provider=provider, account=account), TOKEN)
 
 
-def pages_of(client: McpClient, provider: Provider, stream: str, kind: str, since: str | None = None) -> list[Page]:
-    """Follow a stream to its end."""
+def pages_of(client: McpClient, provider: Any, stream: str, kind: str, since: str | None = None) -> list[Page]:
+    """Follow a stream of a provider's module to its end."""
     chosen = next(each for each in provider.STREAMS if each.name == stream)
     pages = [client.page(chosen, kind, since, None)]
-    while pages[-1].following is not None:
+    while pages[-1].next_page is not None:
         assert len(pages) < 500, "a listing without end"
-        pages.append(client.page(chosen, kind, since, pages[-1].following))
+        pages.append(client.page(chosen, kind, since, pages[-1].next_page))
     return pages
 
 
@@ -47,7 +47,7 @@ def item_ids(pages: list[Page], *, deleted: bool = False) -> set[str]:
     return {item.external_id for item in page_items(pages) if item.deleted is deleted}
 
 
-def stored_row(provider: Provider, item: RawItem) -> SourceDocument:
+def stored_row(provider: Any, item: RawItem) -> SourceDocument:
     """Return the row that an item becomes, its facts as they come back from the database."""
     record = provider.map_record(item)
     return SourceDocument(

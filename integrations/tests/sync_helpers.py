@@ -5,7 +5,7 @@ from typing import Any
 
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import RawItem
-from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.sync import lifecycle, page_worker, pgmq
 
 FULL, DELTA, FORGET = IngestionJob.Kind
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ def item(external_id: str, at: int | None = 0, *, deleted: bool = False, **paylo
 
 
 def start_sync(source: ConnectedSource, kind: str = FULL) -> IngestionJob:
-    return sync_jobs.start_sync(source, kind, by="a test")
+    return lifecycle.start_sync(source, kind, by="a test")
 
 
 def run_page() -> pgmq.Message | None:

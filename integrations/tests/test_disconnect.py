@@ -11,7 +11,7 @@ from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_refresh, token_vault
-from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.consents import connect
 from integrations.tests.grants import PROVIDERS, connect_source, fault_name, refresh_token
 from integrations.transports.responses import source_vendor
@@ -151,7 +151,7 @@ def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> 
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
     with calls.guarded_call(source_vendor(source, 100), "a test"):
         pass
-    sync_jobs.start_sync(source, IngestionJob.Kind.FORGET, by="a test")
+    lifecycle.start_sync(source, IngestionJob.Kind.FORGET, by="a test")
 
     while message := pgmq.read_message():
         page_worker.run_page(message)

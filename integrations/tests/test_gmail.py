@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from integrations.models import ClientIntelligence, ConnectedSource
-from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, gmail
+from integrations.providers import CapabilityMissing, Provider, RawItem, TokenRefused, gmail
+from integrations.records import writer
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
 from jobs.cluster import shared_state
@@ -82,8 +83,8 @@ def test_html_and_its_letters_are_read(recorded: dict[str, RawItem]) -> None:
     assert "track()" not in record.text
 
 
-def test_a_thread_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
-    assert gmail.build_client(None, Children()) is None
+def test_a_thread_belongs_to_no_client(recorded: dict[str, RawItem]) -> None:
+    assert writer.make_draft(cast(Provider, gmail), recorded["thread:18c3e01b7a5590fd"]).client is None
 
 
 @pytest.mark.parametrize("name", ["id", "messages"])
@@ -238,7 +239,7 @@ def test_a_history_that_is_too_old_is_expired(box: GmailServer, settings: Any) -
 
     (page,) = pages_of(client, gmail, "threads", DELTA, since)
 
-    assert (page.expired, page.items, page.following) == (True, [], None)
+    assert (page.expired, page.items, page.next_page) == (True, [], None)
     assert pages_of(client, gmail, "threads", DELTA, None)[0].expired  # and so is none
 
 
@@ -291,10 +292,10 @@ def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
     page = client.page(gmail.STREAMS[0], FULL, None, None)
 
     assert [item.external_id for item in page.items] == [f"thread:{FIRST + n:x}" for n in (9, 8, 7, 6)]
-    assert page.following is not None
-    assert fifth in page.following
+    assert page.next_page is not None
+    assert fifth in page.next_page
     with pytest.raises(Wait):  # and the next page waits
-        client.page(gmail.STREAMS[0], FULL, None, page.following)
+        client.page(gmail.STREAMS[0], FULL, None, page.next_page)
 
 
 def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: GmailServer, settings: Any) -> None:

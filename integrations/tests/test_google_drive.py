@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from integrations.providers import CapabilityMissing, Children, RawItem, TokenRefused, google_drive
+from integrations.providers import CapabilityMissing, Provider, RawItem, TokenRefused, google_drive
 from integrations.providers.id_listing_client import BATCH_SIZE
+from integrations.records import writer
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import FAULTS, http_error
@@ -92,8 +93,8 @@ def test_a_pdf_has_no_text_of_its_own(recorded: dict[str, RawItem]) -> None:
     assert (record.is_pdf, record.text, record.title) == (True, "", "Amendment 2026-3.pdf")
 
 
-def test_a_file_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
-    assert google_drive.build_client(None, Children()) is None
+def test_a_file_belongs_to_no_client(recorded: dict[str, RawItem]) -> None:
+    assert writer.make_draft(cast(Provider, google_drive), recorded[SHEET]).client is None
 
 
 def test_only_so_much_of_a_text_is_stored() -> None:
@@ -232,7 +233,7 @@ def test_a_page_token_that_drive_does_not_know_is_expired(drive: DriveServer, se
 
     (page,) = pages_of(client, google_drive, "files", DELTA, since)
 
-    assert (page.expired, page.items, page.following) == (True, [], None)
+    assert (page.expired, page.items, page.next_page) == (True, [], None)
     assert pages_of(client, google_drive, "files", DELTA, None)[0].expired  # and so is none
 
 
@@ -289,10 +290,10 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
     page = client.page(google_drive.STREAMS[0], FULL, None, None)
 
     assert [item.external_id for item in page.items] == sorted(names(6, 7, 8, 9), reverse=True)
-    assert page.following is not None
+    assert page.next_page is not None
     assert page.failed == []
     with pytest.raises(Wait):  # and the next page waits
-        client.page(google_drive.STREAMS[0], FULL, None, page.following)
+        client.page(google_drive.STREAMS[0], FULL, None, page.next_page)
 
 
 def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive: DriveServer, settings: Any) -> None:

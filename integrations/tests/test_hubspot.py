@@ -427,11 +427,11 @@ def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, 
     assert crm.tokens is not None
     crm.tokens.clear()
     with pytest.raises(TokenRefused):
-        client.page(contacts, FULL, None, first.following)
+        client.page(contacts, FULL, None, first.next_page)
     crm.tokens.add(TOKEN)
     crm.inject_fault("GET */contacts", http_error(429, retry_after="7"))
     with pytest.raises(Wait) as postponed:
-        client.page(contacts, FULL, None, first.following)
+        client.page(contacts, FULL, None, first.next_page)
 
     assert postponed.value.seconds == 7
 

@@ -122,7 +122,7 @@ def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
     hubspot.server.inject_fault("tool search_crm_objects", McpFault(instead=page))
 
     with pytest.raises(Retryable):
-        client.page(stream, "full_sync", None, first.following)
+        client.page(stream, "full_sync", None, first.next_page)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_news_comes_behind_what_is_tried_again_and_a_full_sync_keeps_it(
 
     mails.refresh_from_db()
     assert (job.status, job.items_failed) == ("completed", 1)
-    assert mails.cursor["again"] == {"threads": [f"thread:{bad}"]}
+    assert mails.cursor["retry"] == {"threads": [f"thread:{bad}"]}
     assert "thread:new" in _there(mails)
 
 
@@ -214,7 +214,7 @@ def test_a_thread_that_never_comes_does_not_hold_up_the_delta_that_has_nothing_e
 def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
     box: GmailServer, mails: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_worker, "MOST_AGAIN", 1)
+    monkeypatch.setattr(page_worker, "MOST_RETRIES", 1)
     run_sync(mails)
     mails.refresh_from_db()
     stood = mails.cursor["threads"]
@@ -226,7 +226,7 @@ def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
     run_sync(mails, DELTA)
 
     mails.refresh_from_db()
-    assert (mails.cursor["threads"], len(mails.cursor["again"]["threads"])) == (stood, 1)
+    assert (mails.cursor["threads"], len(mails.cursor["retry"]["threads"])) == (stood, 1)
     run_sync(mails, DELTA)
     assert _there(mails) == {"thread:a", "thread:b", "thread:c"}
 
@@ -258,7 +258,7 @@ def test_a_pdf_that_never_comes_costs_only_itself(drive: DriveServer, files: Con
     files.refresh_from_db()
     assert (job.status, job.items_failed) == ("completed", 1)
     assert _there(files) == {"file:a", "file:c"}
-    assert files.cursor["again"] == {"files": ["file:b"]}
+    assert files.cursor["retry"] == {"files": ["file:b"]}
 
 
 def test_what_a_pdf_waits_for_the_other_records_do_not(drive: DriveServer, files: ConnectedSource) -> None:

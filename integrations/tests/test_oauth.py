@@ -8,7 +8,7 @@ import pytest
 from accounts.error_codes import ApiError
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
-from integrations.oauth import services, token_refresh
+from integrations.oauth import authorization_flow, token_refresh
 from integrations.tests.consents import BACK, connect, consent_params, refusal_code
 from integrations.tests.grants import PROVIDERS, database_dump, fault_name, refresh_token
 from testing.concurrency import run_concurrently
@@ -41,7 +41,7 @@ def test_a_consent_connects_an_account_and_starts_a_full_sync(
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_consent_page_is_asked_as_its_provider_wants_it(ana: Person, oauth: OAuthServer, provider: str) -> None:
-    question = consent_params(services.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK))
+    question = consent_params(authorization_flow.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK))
 
     google = provider in ("google_drive", "gmail")
     assert question["response_type"] == "code"
@@ -68,8 +68,8 @@ def test_the_code_is_of_no_use_without_the_verifier(ana: Person, oauth: OAuthSer
 def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
     ana: Person, ben: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bens = services.start_consent(user_id=ben.id, provider="hubspot", redirect_uri=BACK).state
-    others = services.start_consent(user_id=ana.id, provider="gmail", redirect_uri=BACK).state
+    bens = authorization_flow.start_consent(user_id=ben.id, provider="hubspot", redirect_uri=BACK).state
+    others = authorization_flow.start_consent(user_id=ana.id, provider="gmail", redirect_uri=BACK).state
     codes = [
         refusal_code(ana, "hubspot", state="forged"),
         refusal_code(ana, "hubspot", state="", expected_state=""),
@@ -77,7 +77,7 @@ def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
         refusal_code(ana, "hubspot", state=bens, expected_state=bens),
         refusal_code(ana, "hubspot", state=others, expected_state=others),
     ]
-    monkeypatch.setattr(services, "STATE_SECONDS", -1)
+    monkeypatch.setattr(authorization_flow, "STATE_SECONDS", -1)
     codes.append(refusal_code(ana, "hubspot"))
 
     assert codes == ["STATE_MISMATCH"] * 6
@@ -132,7 +132,7 @@ def test_a_provider_without_a_client_is_not_offered_a_consent(ana: Person, oauth
     refused = []
     for provider in ("hubspot", "salesforce"):
         with pytest.raises(ApiError) as error:
-            services.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK)
+            authorization_flow.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK)
         refused.append(error.value.code)
 
     assert refused == ["PROVIDER_NOT_CONFIGURED", "NOT_FOUND"]
@@ -199,10 +199,10 @@ def test_recorded_answers_are_connected_only_where_they_are_used(
     ana: Person, oauth: OAuthServer, settings: Any
 ) -> None:
     with pytest.raises(ApiError, match="PROVIDER_NOT_CONFIGURED"):
-        services.connect_fixtures(user_id=ana.id, provider="gmail")
+        authorization_flow.connect_fixtures(user_id=ana.id, provider="gmail")
 
     settings.INTEGRATIONS_USE_FIXTURES = True
-    source = services.connect_fixtures(user_id=ana.id, provider="gmail")
+    source = authorization_flow.connect_fixtures(user_id=ana.id, provider="gmail")
 
     assert (source.status, IngestionJob.objects.get().kind) == ("active", "full_sync")
     assert token_refresh.fresh_token(source.pk)[1] == "recorded"

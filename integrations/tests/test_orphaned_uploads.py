@@ -14,7 +14,7 @@ from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, OrphanCandidate, SourceDocument
 from integrations.providers import provider_module
 from integrations.records import pdf_import
-from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.fake_provider.rest import Account
 from integrations.tests.provider_clients import NOBODY
 from integrations.tests.sync_helpers import DELTA, item, row, run_page, run_sync, start_sync
@@ -88,7 +88,7 @@ def test_what_a_worker_passed_on_and_never_wrote_is_swept_when_its_sync_is_over(
     pass_on(source, job.pk)
 
     swept = [pdf_import.withdraw_due_orphans(), names(source) != set()]
-    sync_jobs.fail_sync(job.pk, "max_retries_exceeded")
+    lifecycle.fail_sync(job.pk, "max_retries_exceeded")
     swept += [pdf_import.withdraw_due_orphans(), names(source) != set()]
 
     assert swept == [0, True, 1, False]
@@ -135,7 +135,7 @@ def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
         except DatabaseError:
             broke += 1
             _away("no")
-            pgmq.retry_message(message, 0)
+            pgmq.extend_visibility(message, 0)
 
     assert broke == 1
     assert not first & names(source)

@@ -12,8 +12,9 @@ from embeddings.embedders import openai
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import FailedItem, Page, TokenRefused
 from integrations.records import pdf_import
-from integrations.sync import page_worker, pgmq, pgmq_consumer, sync_jobs
-from integrations.sync.pgmq import PGMQ, QUEUE
+from integrations.records.bulk_sql import execute
+from integrations.sync import lifecycle, page_worker, pgmq, pgmq_consumer
+from integrations.sync.pgmq import TABLE
 from integrations.tests.fake_provider import BUG
 from integrations.tests.fake_provider.embedder import SpyEmbedder
 from integrations.tests.fake_provider.rest import Account
@@ -90,7 +91,7 @@ def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, 
 
 
 def test_a_page_may_tell_its_streams_cursor_itself(account: Account, source: ConnectedSource) -> None:
-    account.pages["companies"] = [Page([], following="1"), Page([], cursor="from the last page")]
+    account.pages["companies"] = [Page([], next_page="1"), Page([], cursor="from the last page")]
 
     run_sync(source)
 
@@ -137,7 +138,7 @@ def test_the_cursor_stays_until_the_sync_has_ended_well(account: Account, source
     job = start_sync(source, DELTA)
     run_page()
 
-    sync_jobs.fail_sync(job.pk, "SOME_CODE")
+    lifecycle.fail_sync(job.pk, "SOME_CODE")
 
     source.refresh_from_db()
     assert source.cursor == {"companies": 1, "deals": 1}
@@ -191,7 +192,7 @@ def test_a_provider_that_forgets_at_once_does_not_keep_a_sync_going_for_ever(
 
 
 def test_a_page_that_names_itself_as_the_next_is_not_read_for_ever(account: Account, source: ConnectedSource) -> None:
-    account.pages["companies"] = [Page([], following="1"), Page([], following="1")]
+    account.pages["companies"] = [Page([], next_page="1"), Page([], next_page="1")]
     start_sync(source)
     run_page()
 
@@ -233,7 +234,7 @@ def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gon
 
 def test_the_last_fifty_details_are_kept(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [
-        Page([], failed=[FailedItem(f"company:{n}", error_code("ITEM_UNREADABLE")) for n in range(40)], following="1"),
+        Page([], failed=[FailedItem(f"company:{n}", error_code("ITEM_UNREADABLE")) for n in range(40)], next_page="1"),
         Page([], failed=[FailedItem(f"company:{n}", error_code("ITEM_UNREADABLE")) for n in range(40, 60)]),
     ]
 
@@ -275,7 +276,7 @@ def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
 
 def test_the_same_page_twice_leaves_the_same_rows(account: Account, source: ConnectedSource) -> None:
     shown = [item("company:1"), item("company:2")]
-    account.pages["companies"] = [Page(shown, following="1"), Page(shown)]
+    account.pages["companies"] = [Page(shown, next_page="1"), Page(shown)]
     account.list("deals", item("deal:1", company="company:1", amount=2))
 
     run_sync(source)
@@ -316,7 +317,7 @@ def test_the_next_page_is_committed_with_its_page(
         page_worker.run_page(message)
 
     job.refresh_from_db()
-    assert (job.page, PGMQ.metrics(QUEUE).queue_length) == (left - 1, left)
+    assert (job.page, len(execute(f"SELECT 1 FROM {TABLE}", {}))) == (left - 1, left)
 
 
 def _documents(source: ConnectedSource) -> set[Any]:

@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddings import tokenizer
-from integrations.records.sql import dump_json, load_json
-from integrations.records.text import MOST_TOKENS, RecordText, normalize_text, truncate_for_embedding
+from integrations.records.normalization import (
+    MOST_TOKENS,
+    RecordText,
+    dump_json,
+    load_json,
+    normalize_text,
+    truncate_for_embedding,
+)
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from(" \t\r\n\x00\u2028\ud800")))

@@ -16,9 +16,9 @@ from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import Page, RawItem, provider_module
-from integrations.records import changes, writer
-from integrations.records.sql import load_json
-from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.records import writer
+from integrations.records.normalization import load_json
+from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.sync.pgmq import Message
 from integrations.tests.fake_provider import BUG, UNREADABLE
 from integrations.tests.fake_provider.embedder import SpyEmbedder
@@ -155,8 +155,8 @@ def test_a_record_that_changes_during_the_sync_ends_as_its_newest_version(
     account: Account, source: ConnectedSource
 ) -> None:
     account.pages["companies"] = [
-        Page([item("company:1", 0, name="One"), item("company:2", 0)], following="1"),
-        Page([item("company:1", 2, name="Three"), item("company:1", 1, name="Two")], following="2"),
+        Page([item("company:1", 0, name="One"), item("company:2", 0)], next_page="1"),
+        Page([item("company:1", 2, name="Three"), item("company:1", 1, name="Two")], next_page="2"),
         Page([item("company:1", 1, name="Two")]),
     ]
 
@@ -284,7 +284,7 @@ def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
 def test_few_large_records_are_written_together(account: Account, source: ConnectedSource, monkeypatch: Any) -> None:
     provider = provider_module(source.provider)
     sizes = enumerate((1, 900, 90, 5_000, 1, 1))
-    created = [changes.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
+    created = [writer.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
     monkeypatch.setattr(writer, "MOST_CHARS", 3_000)
 
     groups = [[each.external_id for each in group] for group in writer.transaction_groups(created)]
@@ -364,7 +364,7 @@ def test_who_was_overtaken_writes_nothing(account: Account, source: ConnectedSou
 def test_a_sync_that_was_given_up_writes_nothing_more(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     job = start_sync(source)
-    account.before = lambda: sync_jobs.fail_sync(job.pk, "SOME_CODE")
+    account.before = lambda: lifecycle.fail_sync(job.pk, "SOME_CODE")
 
     with pytest.raises(ClaimLost):
         run_page()

@@ -116,7 +116,7 @@ def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSourc
 
 
 def test_what_waits_is_not_looked_for_among_what_is_done(believed: ConnectedSource) -> None:
-    model = record_embedding.of_tenant(believed.user_id).model
+    model = record_embedding.tenant_vectors(believed.user_id).model
     many(believed, 2_000, model=model)  # with fewer, an index of all records is as short as the one of those that wait
     with connection.cursor() as cursor:
         cursor.execute(embedding_backfill.PLANNER_SETTINGS)

@@ -8,7 +8,7 @@ from django.db import connection
 
 from accounts.audit.models import AuditEntry
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import pgmq, pgmq_consumer, sync_jobs
+from integrations.sync import lifecycle, pgmq, pgmq_consumer
 from integrations.sync.pgmq import TABLE, Body
 from testing.factories import syncs as paged
 from testing.factories.records import create_source
@@ -32,7 +32,7 @@ def stop(source_id: object, *more: str) -> str:
 
 def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
     source = create_source(ana.id)
-    stranded = sync_jobs.start_sync(source, Kind.FULL, by="test")
+    stranded = lifecycle.start_sync(source, Kind.FULL, by="test")
     lost()
 
     output = stop(source.pk, "--reason", "restored without its queue")
@@ -40,7 +40,7 @@ def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person
     stranded.refresh_from_db()
     assert str(stranded.pk) in output
     assert (stranded.status, stranded.error_message) == (Status.FAILED, "SYNC_STOPPED")
-    assert sync_jobs.start_sync(source, Kind.FULL, by="test").status == Status.QUEUED
+    assert lifecycle.start_sync(source, Kind.FULL, by="test").status == Status.QUEUED
     entry = AuditEntry.objects.get(action="connectors.stop")
     assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"kind": Kind.FULL})
 
@@ -59,7 +59,7 @@ def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
 def test_forgetting_is_begun_anew(ana: Person) -> None:
     source = create_source(ana.id)
     ConnectedSource.objects.filter(pk=source.pk).update(status=ConnectedSource.Status.DISCONNECTED)
-    sync_jobs.start_sync(source, Kind.FORGET, by="test")
+    lifecycle.start_sync(source, Kind.FORGET, by="test")
     lost()
 
     stop(source.pk, "--reason", "restored without its queue")

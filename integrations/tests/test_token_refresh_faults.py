@@ -8,7 +8,7 @@ import pytest
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_refresh
 from integrations.oauth.token_refresh import SourceBroken
-from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.grants import (
     PROVIDERS,
     access_token,
@@ -162,7 +162,7 @@ def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OA
 @pytest.mark.django_db
 def test_a_refresh_that_fails_is_counted_by_its_sync_and_uses_up_a_delivery(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth)
-    job = sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="a test")
+    job = lifecycle.start_sync(source, IngestionJob.Kind.FULL, by="a test")
     oauth.inject_fault("POST *", http_error(503))
     message = pgmq.read_message()
     assert message is not None

@@ -1,30 +1,14 @@
 """Transports to a provider: its REST API, its MCP server, or recorded responses; and the client of a source."""
 
-from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import cast
 
 from django.conf import settings
 
 from integrations.models import ConnectedSource
-from integrations.providers import McpClient
-from integrations.transports.fixtures import FixtureTransport
-from integrations.transports.responses import Params
+from integrations.providers import McpClient, Transport
+from integrations.transports.fixture_transport import FixtureTransport
 from integrations.transports.rest import RestTransport
-
-
-class Transport(Protocol):
-    """Requests to one account at a provider: ``RestTransport``, ``FixtureTransport`` or ``McpRestAdapter``."""
-
-    def json(
-        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
-    ) -> dict[str, Any]:
-        """Return the JSON object of a response, its numbers with a point as ``Decimal``."""
-
-    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
-        """Yield the bytes of a response; raise ``TooLarge`` once there are more than ``most``."""
-
-    def close(self) -> None: ...
 
 
 def make_client(source: ConnectedSource, token: str) -> McpClient:
@@ -32,14 +16,13 @@ def make_client(source: ConnectedSource, token: str) -> McpClient:
 
     The caller closes it.
     """
-    name, requests_per_minute = source.transport, settings.CONNECTORS[source.provider].get("requests_per_minute", 0)
-    transport: Any
+    provider = settings.INTEGRATIONS_PROVIDERS[source.provider]
+    limit = int(settings.CONNECTORS[source.provider].get("requests_per_minute", 0))
+    transport: Transport
     if settings.INTEGRATIONS_USE_FIXTURES:
-        name, transport = "rest", FixtureTransport(source.provider)
-    elif name == "mcp":
-        mcp = import_module("integrations.transports.mcp")  # its SDK takes a second to import: only where it is used
-        transport = mcp.McpTools(source, token, requests_per_minute=int(requests_per_minute))
+        transport = FixtureTransport(source.provider)
+    elif source.transport == "mcp":  # its SDK takes a second to import: only where it is used
+        transport = import_module(f"{provider}.mcp").Transport(source, token, requests_per_minute=limit)
     else:
-        name, transport = "rest", RestTransport(source, token, requests_per_minute=int(requests_per_minute))
-    module = import_module(f"{settings.INTEGRATIONS_PROVIDERS[source.provider]}.{name}")
-    return cast(McpClient, module.Client(source, transport))
+        transport = RestTransport(source, token, requests_per_minute=limit)
+    return cast(McpClient, import_module(f"{provider}.rest").Client(source, transport))

@@ -1,41 +1,39 @@
-"""A provider's MCP server over streamable HTTP, called with a tenant's token by the official SDK.
+"""A provider's MCP server over streamable HTTP, called with a tenant's token by the official SDK, as a transport.
 
 github.com/modelcontextprotocol/python-sdk; its import takes a second, so ``make_client`` imports this when needed.
+Arguments are checked against the tools' schemas before each call, so that a change at the provider is named.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, asynccontextmanager, suppress
 from decimal import Decimal
 from functools import cache
 from ssl import SSLContext
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import anyio
 import httpx2
+import mcp_types
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from django.conf import settings
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    REQUEST_TIMEOUT,
-    CallToolResult,
-    Implementation,
-    TextContent,
-)
+from mcp_types import CallToolResult, Implementation, TextContent
 from pydantic import ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
+from integrations.error_codes import TOOL_FAILED
 from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing
-from integrations.transports.mcp_adapter import tool_error
+from integrations.providers import CapabilityMissing, Params
 from integrations.transports.responses import (
     ERROR_BYTES,
     MOST_BYTES,
@@ -46,6 +44,7 @@ from integrations.transports.responses import (
     parse_json_object,
     source_vendor,
 )
+from jobs.outcomes import Retryable
 from vendors import calls
 from vendors.call_failures import InvalidResponse
 
@@ -62,10 +61,26 @@ _FAILURES = (
 )
 # HTTP statuses of JSON-RPC's errors.
 _CODES: dict[int, tuple[int, dict[str, str], str | None]] = {
-    INVALID_PARAMS: (400, {}, "invalid_params"),
-    INTERNAL_ERROR: (500, {}, None),
+    mcp_types.INVALID_PARAMS: (400, {}, "invalid_params"),
+    mcp_types.INTERNAL_ERROR: (500, {}, None),
 }
-_SILENT = (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+_SILENT = (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT)
+
+WRAPPER = "params"  # the argument in which Intuit's server expects all arguments of a tool
+INSIGHTS = "chatInsights"  # HubSpot's argument about the conversation, though there is none
+
+# Tools report HTTP errors underneath in their own prose: only the status is read.
+_STATUS = re.compile(
+    r"(?:status(?:[ _-]?code)?|HTTP(?:/\d(?:\.\d)?)?|error)\W{0,4}(40[134]|429|5\d\d)\b", re.IGNORECASE
+)
+GONE = "Requested entity was not found"  # in the responses of all of Google's APIs
+# HTTP statuses of HubSpot's categories and Google's states.
+_STATUSES = {
+    **dict.fromkeys(("EXPIRED_AUTHENTICATION", "INVALID_AUTHENTICATION", "UNAUTHENTICATED", "authError"), 401),
+    **dict.fromkeys(("RATE_LIMITS", "RATE_LIMIT", "RESOURCE_EXHAUSTED", "rateLimitExceeded", "003001"), 429),
+    **dict.fromkeys(("MISSING_SCOPES", "PERMISSION_DENIED", "insufficientPermissions"), 403),
+    **dict.fromkeys(("NOT_FOUND", "OBJECT_NOT_FOUND", "notFound"), 404),
+}
 
 
 class McpTools:
@@ -76,7 +91,7 @@ class McpTools:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int = 0) -> None:
-        self.vendor = source_vendor(source, requests_per_minute)
+        self.source, self.vendor = source, source_vendor(source, requests_per_minute)
         self._url: str = settings.CONNECTORS[source.provider]["mcp_url"]
         if not self._url:
             raise CapabilityMissing("server")
@@ -147,6 +162,54 @@ class McpTools:
         return self._session
 
 
+class McpTransport(McpTools):
+    """A provider's REST requests as calls of tools: the same records over either transport.
+
+    A provider's subclass has ``ROUTES`` (method and path of a request, and the name of the subclass's method that gets
+    the path's groups and all params) and the ``TOOLS`` that it uses.
+    """
+
+    ROUTES: ClassVar[Sequence[tuple[str, str, str]]] = ()
+    TOOLS: ClassVar[Sequence[str]] = ()
+
+    def json(
+        self, method: str, path: str, *, operation: str, params: Params | None = None, body: Params | None = None
+    ) -> dict[str, Any]:
+        for route_method, pattern, name in self.ROUTES:
+            if route_method == method and (route := re.fullmatch(pattern, path)):
+                respond: Callable[..., dict[str, Any]] = getattr(self, name)
+                return respond(operation, {**(params or {}), **(body or {})}, *route.groups())
+        raise CapabilityMissing(f"{method} {operation}")
+
+    def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
+        raise CapabilityMissing(operation)
+
+    def call_fitting(
+        self, tool: str, arguments: Params, operation: str, read: Callable[[dict[str, Any]], T], most: int | None = None
+    ) -> T:
+        """Call a tool if it has these arguments; a missing tool or argument is kept in ``source.capabilities``."""
+        capabilities: dict[str, Any] = {"tools": [name for name in self.TOOLS if name in self.names()]}
+        try:
+            fitting = fit_arguments(tool, self.names().get(tool), arguments)
+            response = self.call(tool, fitting, operation=operation, most=most, read=read)
+        except CapabilityMissing as missing:
+            self._save_capabilities({**capabilities, "missing": missing.capability})
+            raise
+        self._save_capabilities(capabilities)
+        return response
+
+    def takes(self, tool: str, argument: str) -> bool:
+        """Return whether a tool has an argument of that name."""
+        known = _properties(self.names().get(tool) or {})
+        inner = known.get(WRAPPER)
+        return argument in known or (isinstance(inner, Mapping) and argument in _properties(inner))
+
+    def _save_capabilities(self, capabilities: dict[str, Any]) -> None:
+        if self.source.capabilities != capabilities:
+            self.source.capabilities = capabilities
+            ConnectedSource.objects.filter(pk=self.source.pk).update(capabilities=capabilities)
+
+
 @asynccontextmanager
 async def _session(url: str, token: str, transport: BoundedTransport, seconds: float) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity", "User-Agent": "accessa"}
@@ -173,13 +236,13 @@ async def _list_tools(client: Client) -> dict[str, Mapping[str, Any]]:
 def _translate(error: Exception, transport: BoundedTransport, capability: str) -> Exception:
     """Return an exception that ``vendors.calls`` interprets, without any text of the response."""
     http_error, rpc_error = transport.error_response, _rpc_error(error)
-    # The SDK itself raises INTERNAL_ERROR for responses that are no JSON-RPC.
-    is_rpc = rpc_error is not None and rpc_error.code != INTERNAL_ERROR
+    # The SDK itself raises mcp_types.INTERNAL_ERROR for responses that are no JSON-RPC.
+    is_rpc = rpc_error is not None and rpc_error.code != mcp_types.INTERNAL_ERROR
     if is_rpc and isinstance(http_error, ProviderError) and http_error.response.status_code in (400, 404):
         http_error = None  # JSON-RPC's own errors come with these statuses since 2026-07-28
     if http_error is not None:
         return http_error
-    if rpc_error is not None and rpc_error.code == METHOD_NOT_FOUND:
+    if rpc_error is not None and rpc_error.code == mcp_types.METHOD_NOT_FOUND:
         return CapabilityMissing(capability)
     if rpc_error is not None and rpc_error.code in _CODES:
         return ProviderError(*_CODES[rpc_error.code])
@@ -217,6 +280,69 @@ def _with_decimals(json: Any) -> Any:
         case float():
             return Decimal(repr(json))
     return json
+
+
+# --- arguments and errors of tools -----------------------------------------------------------------------------------
+def fit_arguments(tool: str, schema: Mapping[str, Any] | None, arguments: Params) -> dict[str, Any]:
+    """Return the arguments of a call as the tool's schema expects them; those of None are left out.
+
+    Raises ``CapabilityMissing`` with the name of the tool, or of its first argument that does not fit.
+    """
+    if schema is None:
+        raise CapabilityMissing(tool)
+    known = _properties(schema)
+    inner = known.get(WRAPPER)
+    if WRAPPER not in arguments and isinstance(inner, Mapping) and _properties(inner):
+        return {WRAPPER: fit_arguments(tool, inner, arguments)}
+    fitting = {name: argument for name, argument in arguments.items() if argument is not None}
+    for name in fitting:
+        if name not in known:
+            raise CapabilityMissing(f"{tool}.{name}")
+    if INSIGHTS in _required(schema):
+        fitting[INSIGHTS] = _insights(known.get(INSIGHTS))
+    for name in _required(schema):
+        if name not in fitting:
+            raise CapabilityMissing(f"{tool}.{name}")
+    try:
+        # A registry of its own: the default one fetches the schema's references.
+        error = next(Draft202012Validator(schema, registry=Registry()).iter_errors(fitting), None)
+    except (SchemaError, Unresolvable, ValueError, TypeError, RecursionError):
+        raise CapabilityMissing(tool) from None
+    if error is not None:
+        raise CapabilityMissing(".".join([tool, *(str(name) for name in list(error.absolute_path)[:1])])) from None
+    return fitting
+
+
+def tool_error(text: str) -> Exception:
+    """Return the exception for an error that a tool reports in prose, without the prose."""
+    code, head = error_code(text), text[:2_000]
+    status = _STATUSES.get(code or "") or next((int(status) for status in _STATUS.findall(head)), None)
+    status = 404 if status is None and GONE in head else status
+    if status is None:
+        return Retryable(TOOL_FAILED, "A tool of the provider's server failed.")
+    return ProviderError(status, {}, code)
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _required(schema: Mapping[str, Any]) -> Sequence[str]:
+    names = schema.get("required")
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _insights(schema: Any) -> Any:
+    """Return the least value that the schema accepts: a sentence of ours where it wants a string."""
+    if not isinstance(schema, Mapping):
+        return "Synchronize records."
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return schema["enum"][0]
+    if schema.get("type") == "object" or "properties" in schema:
+        return {name: _insights(_properties(schema).get(name)) for name in _required(schema)}
+    empty = {"array": [], "boolean": False, "integer": 0, "number": 0}
+    return empty.get(str(schema.get("type")), "Synchronize records.")
 
 
 # --- HTTP under the SDK, bounded in time and size -------------------------------------------------------------------

@@ -26,13 +26,8 @@ _TOO_FAST = {
     *("3001", "003001"),  # QuickBooks' ThrottleExceeded, which may come with 403 too
 }
 _USED_UP = {"dailyLimitExceeded", "quotaExceeded", "DAILY"}
-_NO_SCOPE = {
-    *("insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"),
-    *("MISSING_SCOPES", "insufficient_scope"),
-}
+_NO_SCOPE = {*("insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"), *("MISSING_SCOPES", "insufficient_scope")}
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
-Params = Mapping[str, Any]
 
 
 def source_vendor(source: ConnectedSource, requests_per_minute: int = 0) -> Vendor:
@@ -129,7 +124,7 @@ def read_bounded(pieces: Iterable[bytes], most: int = MOST_BYTES) -> bytes:
 def parse_json_object(content: bytes | str) -> dict[str, Any]:
     """Return the JSON object of a body, its numbers with a point as ``Decimal``: money keeps its digits."""
     try:
-        body = json.loads(content, parse_float=_parse_decimal, parse_constant=_reject_constant)
+        body = json.loads(content, parse_float=_parse_decimal, parse_constant=_parse_decimal)
     except (ValueError, RecursionError):
         raise InvalidResponse("The answer is not JSON.") from None  # the error itself would keep the whole body
     if not isinstance(body, dict):
@@ -142,10 +137,6 @@ def _parse_decimal(text: str) -> Decimal:
         number = Decimal(text)
     except ArithmeticError:
         raise ValueError("a number beyond all bounds") from None
-    if abs(number.adjusted()) > LARGEST_POWER or len(text) > 2 * LARGEST_POWER:
+    if not number.is_finite() or abs(number.adjusted()) > LARGEST_POWER or len(text) > 2 * LARGEST_POWER:
         raise ValueError("a number beyond all bounds")
     return number
-
-
-def _reject_constant(text: str) -> Decimal:
-    raise ValueError(f"{text} is no JSON")

@@ -15,9 +15,9 @@ import httpx
 from django.conf import settings
 
 from integrations.models import ConnectedSource
+from integrations.providers import Params
 from integrations.transports.responses import (
     ERROR_BYTES,
-    Params,
     ProviderError,
     TooLarge,
     error_code,

@@ -11,7 +11,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 from jobs import claims
 from jobs.cluster import live_clusters
 from metrics import event_rollups, periodic
@@ -247,7 +247,7 @@ def test_ended_syncs_are_counted_once_and_the_queue_is_shown(ana: Person) -> Non
         )  # fmt: skip
         IngestionJob.objects.filter(pk=job.pk).update(created_at=at - timedelta(seconds=20), finished_at=at)
     History(at - timedelta(hours=1))  # from when on it is counted
-    sync_jobs.start_sync(source, "full_sync", by="test")
+    lifecycle.start_sync(source, "full_sync", by="test")
     periodic.collect_metrics()
 
     collect_again()

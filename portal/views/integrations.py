@@ -14,8 +14,8 @@ from accounts.models import User
 from integrations.disconnect import disconnect_source, is_grant_shared
 from integrations.error_codes import CONSENT_REFUSED, STATE_MISMATCH
 from integrations.models import ConnectedSource, IngestionJob, Provider
-from integrations.oauth import services
-from integrations.sync.sync_jobs import start_sync
+from integrations.oauth import authorization_flow
+from integrations.sync.lifecycle import start_sync
 from portal.connected_sources import get_source, list_providers
 from portal.user_messages import GRANTS, error_message
 from portal.views.auth import tenant_id, tenant_page
@@ -52,8 +52,8 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     user_id, callback_url = tenant_id(request), _callback_url(provider)
     try:
         if request.method == "POST":
-            return _connected(request, services.connect_fixtures(user_id=user_id, provider=provider))
-        consent = services.start_consent(user_id=user_id, provider=provider, redirect_uri=callback_url)
+            return _connected(request, authorization_flow.connect_fixtures(user_id=user_id, provider=provider))
+        consent = authorization_flow.start_consent(user_id=user_id, provider=provider, redirect_uri=callback_url)
     except ApiError as error:
         return _failed(request, error)
     pending = dict(list(request.session.get(CONSENTS, {}).items())[1 - MAX_CONSENTS :])
@@ -74,7 +74,7 @@ def callback(request: HttpRequest, provider: str) -> HttpResponse:
             raise ApiError(STATE_MISMATCH)
         if "code" not in params:
             raise ApiError(CONSENT_REFUSED)
-        source = services.complete_consent(
+        source = authorization_flow.complete_consent(
             user_id=tenant_id(request),
             provider=provider,
             code=params["code"],

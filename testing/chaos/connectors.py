@@ -22,7 +22,7 @@ from psycopg.conninfo import make_conninfo
 from accessa.server.supervisor import Child, Program
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_vault
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 from testing.chaos.world import ROOT
 from testing.cluster import MANAGE, copy_database, database_url
 from testing.fakes.hubspot import HubSpotServer
@@ -146,7 +146,7 @@ def create_queued_sync(user_id: UUID, *, contacts: int, companies: int, deals: i
         source.access_token_vault_id = token_vault.store_token(source, "access", "an-access-token")
         source.token_expires_at = timezone.now() + timedelta(hours=6)
         source.save()
-        sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by="kill loop")
+        lifecycle.start_sync(source, IngestionJob.Kind.FULL, by="kill loop")
         yield {**environment, "HUBSPOT_API_URL": hubspot.url}
 
 

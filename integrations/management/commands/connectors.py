@@ -11,10 +11,9 @@ from django.db.models import OuterRef, Subquery
 from rich.console import Console
 from rich.table import Table
 
-from accounts.audit import log
 from embeddings.reindexing import command_arguments
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import schedule, sync_jobs
+from integrations.sync import lifecycle, schedule
 
 LATEST = 50
 MOMENT = "%Y-%m-%d %H:%M"
@@ -49,7 +48,7 @@ class Command(BaseCommand):
             case "stop":
                 source = _get_source(options["source"])
                 with command_arguments.as_command_errors():
-                    job = sync_jobs.stop_sync(source, by=None, reason=options["reason"])
+                    job = lifecycle.stop_sync(source, by=None, reason=options["reason"])
                 self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
             case _:
                 self._nightly(options)
@@ -71,11 +70,8 @@ class Command(BaseCommand):
         source = _get_source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
         with command_arguments.as_command_errors(), transaction.atomic():
-            job = sync_jobs.start_sync(source, kind, by="command")
-            log.record_action(
-                by=None, action="connectors.sync", reason=options["reason"], object_type="connected_source",
-                object_id=source.pk, tenant_id=source.user_id, kind=job.kind,
-            )  # fmt: skip
+            job = lifecycle.start_sync(source, kind, by="command")
+            lifecycle.record_source_action(source, "connectors.sync", by=None, reason=options["reason"], kind=job.kind)
         self.stdout.write(f"{job.get_kind_display()} sync begun: {job.pk}")
 
     def _nightly(self, options: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.error_codes import ApiError
-from integrations.sync import replay
+from integrations.sync import lifecycle
 
 
 class Command(BaseCommand):
@@ -17,11 +17,11 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="replayed", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        msg_ids = replay.archived_message_ids() if options["all"] else options["messages"]
+        msg_ids = lifecycle.archived_message_ids() if options["all"] else options["messages"]
         if not msg_ids and not options["all"]:
             raise CommandError("Name messages, or say --all.")
         count = 0
-        for msg_id, outcome in replay.replay_messages(msg_ids, by=None, reason=options["reason"]).items():
+        for msg_id, outcome in lifecycle.replay_messages(msg_ids, by=None, reason=options["reason"]).items():
             if isinstance(outcome, ApiError):
                 self.stdout.write(f"{msg_id}  {outcome.code}: {outcome.detail}")
             else:

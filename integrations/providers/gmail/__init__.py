@@ -6,12 +6,11 @@ from typing import Any
 from urllib.parse import quote
 
 from documents.markdown.normalization import normalize
-from integrations.models import SourceDocument
-from integrations.providers import Children, Client, RawItem, Record, Stream
+from integrations.providers import RawItem, Record, Stream
 
 THREAD = "gmail.thread"
 STREAMS: Sequence[Stream] = (Stream("threads", "gmail.threads.list", THREAD, moves=True),)
-ROLLUP = None
+ROLLUP = None  # Gmail writes no rows of ``client_intelligence``
 MOST_CHARS = 200_000  # of a thread's stored text
 MOST_TITLE_CHARS = 500
 
@@ -20,7 +19,7 @@ def thread_item(payload: Mapping[str, Any]) -> RawItem:
     """Return the item of a ``threads.thread_payload`` (spec 002 §5). Raises ``ValueError`` for another shape."""
     times = [message_time(message) for message in _messages(payload)]
     return RawItem(
-        external_id=external_id(_text(payload, "id")),
+        external_id=f"thread:{_text(payload, 'id')}",
         document_type=THREAD,
         payload=payload,
         source_created_at=min(times),
@@ -29,29 +28,12 @@ def thread_item(payload: Mapping[str, Any]) -> RawItem:
     )
 
 
-def external_id(thread_id: str) -> str:
-    return f"thread:{thread_id}"
-
-
-def deleted_item(thread_id: str) -> RawItem:
-    return RawItem(external_id(thread_id), THREAD, {}, deleted=True)
-
-
 def map_record(item: RawItem) -> Record:
     messages = _messages(item.payload)
     title = normalize(_text(messages[0], "subject"))[:MOST_TITLE_CHARS].strip()
     text = "\n\n".join([title, *("\n".join(_lines(message)) for message in messages)])
     url = f"https://mail.google.com/mail/#all/{quote(_text(item.payload, 'id'), safe='')}"
     return Record(text=normalize(text[:MOST_CHARS]), title=title, url=url)
-
-
-def build_client(own: SourceDocument | None, children: Children) -> Client | None:
-    """Return None always: Gmail writes no rows of ``client_intelligence`` (spec 002 §5)."""
-    return None
-
-
-def client_text(client: Client) -> str:
-    return ""
 
 
 def message_time(message: Mapping[str, Any]) -> datetime:

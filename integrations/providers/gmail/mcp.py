@@ -13,11 +13,8 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing
-from integrations.providers.gmail import rest
-from integrations.transports.mcp_adapter import McpRestAdapter
-from integrations.transports.responses import Params
+from integrations.providers import CapabilityMissing, Params
+from integrations.transports.mcp import McpTransport
 from vendors.call_failures import InvalidResponse
 from vendors.calls import VendorRefused
 
@@ -26,14 +23,7 @@ PAGE = 50  # the tool's maximum
 CURSOR = re.compile(r"at(\d{1,12})", re.ASCII)
 
 
-class Client(rest.Client):
-    """A tenant's mail over the tools of Google's server."""
-
-    def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, GmailMcpAdapter(source, tools))
-
-
-class GmailMcpAdapter(McpRestAdapter):
+class Transport(McpTransport):
     TOOLS = (SEARCH, GET)
     ROUTES = (
         ("GET", r"/users/me/profile", "profile"),
@@ -61,13 +51,13 @@ class GmailMcpAdapter(McpRestAdapter):
 
     def thread(self, operation: str, params: Params, id: str) -> dict[str, Any]:
         format = "FULL_CONTENT" if self.takes(GET, "messageFormat") else None
-        return self.call(GET, {"threadId": id, "messageFormat": format}, operation, _thread)
+        return self.call_fitting(GET, {"threadId": id, "messageFormat": format}, operation, _thread)
 
     def _search(self, operation: str, query: str | None, token: str | None, size: int) -> dict[str, Any]:
         if not self.takes(SEARCH, "pageToken"):
             raise CapabilityMissing(f"{SEARCH}.pageToken")
         arguments = {"query": query, "pageToken": token, "pageSize": min(PAGE, size)}
-        return self.call(SEARCH, arguments, operation, _threads)
+        return self.call_fitting(SEARCH, arguments, operation, _threads)
 
 
 def _threads(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 from django.conf import settings
 
 from integrations.models import IngestionJob
-from integrations.providers import CapabilityMissing, RawItem, gmail
-from integrations.providers.gmail import STREAMS, threads
+from integrations.providers import RawItem, gmail
+from integrations.providers.gmail import threads
 from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
-from integrations.providers.payload import (
+from integrations.providers.payload_fields import (
     UnreadableResponse,
     next_page_token,
     object_list,
@@ -27,7 +27,7 @@ MOVED = {"TRASH", "SPAM"}  # the labels that make a thread come or go; read and 
 class Client(IdListingClient):
     """A tenant's mail."""
 
-    provider, object_name, stream = "gmail", "thread", STREAMS[0]
+    provider, object_name, document_type = "gmail", "thread", gmail.THREAD
     get_methods = ("gmail.threads.get",)
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -37,9 +37,6 @@ class Client(IdListingClient):
         # …/users/getProfile; the address in its response is not kept
         profile = self.transport.json("GET", "/users/me/profile", operation="profile")
         return {"threads": required_text(profile, "historyId")}
-
-    def download(self, item: RawItem) -> Iterator[bytes]:
-        raise CapabilityMissing("gmail.download")  # a thread is no file
 
     def _list_all(self, pending: PendingIds) -> Listing:
         cap = settings.GMAIL_INITIAL_SYNC_MAX_THREADS
@@ -86,10 +83,10 @@ class Client(IdListingClient):
             )
         except VendorRefused as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
-                return gmail.deleted_item(id)
+                return self._deletion(id)
             raise
         payload = threads.thread_payload(thread)
-        return gmail.thread_item(payload) if payload else gmail.deleted_item(id)
+        return gmail.thread_item(payload) if payload else self._deletion(id)
 
 
 def _changed_threads(change: Mapping[str, Any]) -> Iterator[str]:

@@ -79,7 +79,7 @@ def _message_payload(message: Mapping[str, Any], budget: ReadBudget | None) -> d
     part = part if isinstance(part, Mapping) else {}
     fields = {
         "id": str(message.get("id", "")),
-        **{name: _header(part, name) for name in ("from", "to", "cc", "subject")},
+        **{name: _header_text(part, name) for name in ("from", "to", "cc", "subject")},
         "internalDate": message["internalDate"],
         "body_text": message_text(part, budget) if budget else "",
         "attachments": attachment_names(part),
@@ -88,16 +88,20 @@ def _message_payload(message: Mapping[str, Any], budget: ReadBudget | None) -> d
 
 
 def _header(part: Mapping[str, Any], name: str) -> str:
-    """Return a header as text, "" without one; Gmail has usually decoded encoded words already."""
     headers = part.get("headers")
     for header in headers if isinstance(headers, list) else []:
         if isinstance(header, Mapping) and str(header.get("name", "")).lower() == name:
-            text = " ".join(str(header.get("value", ""))[:MOST_HEADER_CHARS].split())
-            try:
-                return str(make_header(decode_header(text))) if "=?" in text else text
-            except (HeaderParseError, LookupError, ValueError):
-                return text
+            return str(header.get("value", ""))[:MOST_HEADER_CHARS]
     return ""
+
+
+def _header_text(part: Mapping[str, Any], name: str) -> str:
+    """Return a header as text, "" without one; Gmail has usually decoded encoded words already."""
+    text = " ".join(_header(part, name).split())
+    try:
+        return str(make_header(decode_header(text))) if "=?" in text else text
+    except (HeaderParseError, LookupError, ValueError):
+        return text
 
 
 class ReadBudget:
@@ -165,8 +169,9 @@ def _decoded(part: Mapping[str, Any], budget: ReadBudget) -> str:
     if not isinstance(base64, str):
         return ""
     content = _decode_base64(budget.spend(base64))
+    charset = _CHARSET.search(_header(part, "content-type")[:1000])
     try:
-        codec = codecs.lookup(_charset(part)).name
+        codec = codecs.lookup(charset[1] if charset else "").name
     except LookupError:
         codec = ""
     if not codec.startswith(("iso2022", "utf-16")):  # plain ASCII to a decoder that does not know them
@@ -185,15 +190,6 @@ def _decode_base64(text: str) -> bytes:
         return urlsafe_b64decode(digits + b"=" * (-len(digits) % 4))
     except binascii.Error:
         return b""
-
-
-def _charset(part: Mapping[str, Any]) -> str:
-    headers = part.get("headers")
-    for header in headers if isinstance(headers, list) else []:
-        if isinstance(header, Mapping) and str(header.get("name", "")).lower() == "content-type":
-            charset = _CHARSET.search(str(header.get("value", ""))[:1000])
-            return charset[1] if charset else ""
-    return ""
 
 
 def html_text(markup: str) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from documents.markdown.normalization import normalize
-from integrations.models import SourceDocument
-from integrations.providers import Children, Client, RawItem, Record, Stream
+from integrations.providers import RawItem, Record, Stream
 
 DOC, SHEET, PDF = "google_drive.doc", "google_drive.sheet", "google_drive.pdf"
 STREAMS: Sequence[Stream] = (Stream("files", "drive.files.list", DOC, moves=True),)
-ROLLUP = None
+ROLLUP = None  # Drive writes no rows of ``client_intelligence``
 
 # Our document type of a MIME type, and the type that Drive exports it to; a PDF is fetched as it is.
 # developers.google.com/workspace/drive/api/guides/ref-export-formats
@@ -34,21 +33,13 @@ def file_item(file: Mapping[str, Any], exported_text: str | None) -> RawItem:
     if exported_text is not None:
         payload["exported_text"] = exported_text[:MOST_CHARS]
     return RawItem(
-        external_id=external_id(_text(file, "id")),
+        external_id=f"file:{_text(file, 'id')}",
         document_type=KINDS[_text(file, "mimeType")][0],
         payload=payload,
         source_created_at=_time(file.get("createdTime")),
         source_updated_at=_time(file.get("modifiedTime")),
         current=True,
     )
-
-
-def external_id(file_id: str) -> str:
-    return f"file:{file_id}"
-
-
-def deleted_item(file_id: str) -> RawItem:
-    return RawItem(external_id(file_id), DOC, {}, deleted=True)
 
 
 def is_supported(file: Mapping[str, Any]) -> bool:
@@ -65,15 +56,6 @@ def map_record(item: RawItem) -> Record:
     if not isinstance(text, str):
         raise ValueError("a file without its text")
     return Record(text=normalize(f"{name}\n\n{text[:MOST_CHARS]}"), title=name, url=url)
-
-
-def build_client(own: SourceDocument | None, children: Children) -> Client | None:
-    """Return None always: Drive writes no rows of ``client_intelligence`` (spec 002 §5)."""
-    return None
-
-
-def client_text(client: Client) -> str:
-    return ""
 
 
 def _text(file: Mapping[str, Any], name: str) -> str:

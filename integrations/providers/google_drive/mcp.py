@@ -14,11 +14,10 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing
-from integrations.providers.google_drive import KINDS, rest
-from integrations.transports.mcp_adapter import McpRestAdapter
-from integrations.transports.responses import Params, TooLarge
+from integrations.providers import CapabilityMissing, Params
+from integrations.providers.google_drive import KINDS
+from integrations.transports.mcp import McpTransport
+from integrations.transports.responses import TooLarge
 from vendors.call_failures import InvalidResponse
 from vendors.calls import VendorRefused
 
@@ -38,14 +37,7 @@ FIELDS = {
 WRAPPING = 64 * 1024  # bytes of a response around its content
 
 
-class Client(rest.Client):
-    """A tenant's files over the tools of Google's server."""
-
-    def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, DriveMcpAdapter(source, tools))
-
-
-class DriveMcpAdapter(McpRestAdapter):
+class Transport(McpTransport):
     TOOLS = (SEARCH, METADATA, DOWNLOAD, READ)
     ROUTES = (
         ("GET", r"/files", "files"),
@@ -58,7 +50,7 @@ class DriveMcpAdapter(McpRestAdapter):
         return self._search(operation, SUPPORTED, params["pageToken"], params["pageSize"])
 
     def file(self, operation: str, params: Params, id: str) -> dict[str, Any]:
-        return self.call(METADATA, {"fileId": id}, operation, _file)
+        return self.call_fitting(METADATA, {"fileId": id}, operation, _file)
 
     def start_page_token(self, operation: str, params: Params) -> dict[str, Any]:
         return {"startPageToken": _now()}
@@ -75,10 +67,10 @@ class DriveMcpAdapter(McpRestAdapter):
     def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         id, mime = path.split("/")[2], (params or {}).get("mimeType")
         if mime is not None and not self.takes(DOWNLOAD, "exportMimeType"):
-            yield self.call(READ, {"fileId": id}, operation, _text)
+            yield self.call_fitting(READ, {"fileId": id}, operation, _text)
             return
         arguments = {"fileId": id, "exportMimeType": mime}
-        content = self.call(DOWNLOAD, arguments, operation, _content, most=most * 4 // 3 + WRAPPING)
+        content = self.call_fitting(DOWNLOAD, arguments, operation, _content, most=most * 4 // 3 + WRAPPING)
         if len(content) > most:
             raise TooLarge
         yield content
@@ -93,7 +85,7 @@ class DriveMcpAdapter(McpRestAdapter):
             # A snippet of each file's content would be read again with the file.
             "excludeContentSnippets": True if self.takes(SEARCH, "excludeContentSnippets") else None,
         }
-        return self.call(SEARCH, arguments, operation, _files)
+        return self.call_fitting(SEARCH, arguments, operation, _files)
 
 
 def _files(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +129,8 @@ def _parse_page_token(token: str) -> tuple[str, str, str | None]:
     """Return from when to read, when the delta began, and the tool's own token of its next page."""
     try:
         if token.startswith("["):
-            since, began, following = json.loads(token)
-            return since, began, following
+            since, began, page_token = json.loads(token)
+            return since, began, page_token
         start = datetime.fromisoformat(token) - timedelta(seconds=settings.INGESTION_OVERLAP_SECONDS)
     except ValueError:
         # A cursor of the REST API: this source was fetched over that before.

@@ -9,9 +9,9 @@ from django.conf import settings
 
 from integrations.models import IngestionJob
 from integrations.providers import RawItem, google_drive
-from integrations.providers.google_drive import KINDS, STREAMS
+from integrations.providers.google_drive import KINDS
 from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
-from integrations.providers.payload import next_page_token, object_list, require_any, required_text
+from integrations.providers.payload_fields import next_page_token, object_list, require_any, required_text
 from integrations.transports.responses import TooLarge
 from vendors.calls import VendorRefused
 
@@ -27,7 +27,7 @@ TOO_OLD = {HTTPStatus.GONE, HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST}
 class Client(IdListingClient):
     """A tenant's files."""
 
-    provider, object_name, stream = "google_drive", "file", STREAMS[0]
+    provider, object_name, document_type = "google_drive", "file", google_drive.DOC
     get_methods = ("drive.files.get", "drive.files.export")
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -93,26 +93,25 @@ class Client(IdListingClient):
         for file_id, change in last.items():
             file = change.get("file")
             if change.get("removed") is True or (isinstance(file, dict) and file.get("trashed") is True):
-                gone.append(google_drive.deleted_item(file_id))  # needs no call
+                gone.append(self._deletion(file_id))  # needs no call
             elif isinstance(file, dict) and google_drive.is_supported(file):
                 known[file_id] = file
         token, cursor, listed = next_page_token(body), body.get("newStartPageToken"), pending.listed + len(known)
         return Listing(replace(pending, ids=tuple(known), token=token, listed=listed, cursor=cursor), known, gone)
 
     def _fetch(self, id: str, known: Mapping[str, Any] | None = None) -> RawItem:
-        """Return a file with its text."""
         try:
             file = (known or {}).get(id)
             if not file:  # …/files/get
                 params = {"fields": FILE, "supportsAllDrives": "true"}
                 file = self.transport.json("GET", f"/files/{id}", operation="get_file", params=params)
             if file.get("trashed") is True or not google_drive.is_supported(file):
-                return google_drive.deleted_item(id)
+                return self._deletion(id)
             export_type = KINDS[file["mimeType"]][1]
             return google_drive.file_item(file, self._export(id, export_type) if export_type else None)
         except VendorRefused as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
-                return google_drive.deleted_item(id)
+                return self._deletion(id)
             raise
 
     def _export(self, file_id: str, mime: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from integrations.models import SourceDocument
 from integrations.providers import Children, Client, RawItem, Record, Rollup, Stream
-from integrations.providers.payload import date_at, labeled_lines, record_id, text_at, time_at
+from integrations.providers.payload_fields import date_at, labeled_lines, record_id, text_at, time_at
 
 MERGED = "hs_merged_object_ids"
 # "deal_to_company" is the primary company's; each one has the unlabeled type too. By the type ids of v4:

@@ -7,11 +7,10 @@ The archive is not shown: deletions are found by full syncs only.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing
-from integrations.providers.hubspot import OBJECT_TYPES, ObjectType, rest
-from integrations.transports.mcp_adapter import McpRestAdapter
-from integrations.transports.responses import Params, ProviderError
+from integrations.providers import CapabilityMissing, Params
+from integrations.providers.hubspot import OBJECT_TYPES, ObjectType
+from integrations.transports.mcp import McpTransport
+from integrations.transports.responses import ProviderError
 from vendors.call_failures import InvalidResponse
 
 SEARCH, GET = "search_crm_objects", "get_crm_objects"
@@ -19,14 +18,7 @@ PRIMARY = "hs_primary_associated_company"  # of a deal: tools return no associat
 KEPT = ("createdAt", "updatedAt", "archived", "associations")
 
 
-class Client(rest.Client):
-    """An account over the tools of its server."""
-
-    def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, HubSpotMcpAdapter(source, tools))
-
-
-class HubSpotMcpAdapter(McpRestAdapter):
+class Transport(McpTransport):
     TOOLS = (SEARCH, GET)
     ROUTES = (
         ("GET", r".*/(contacts|companies|deals)", "list_objects"),
@@ -81,7 +73,7 @@ class HubSpotMcpAdapter(McpRestAdapter):
             with_company = after is not None and kind.associations is not None  # a search reads associations apart
             return {"results": [_rest_row(kind, row, with_company=with_company) for row in rows], **paging}
 
-        return self.call(SEARCH, {"objectType": kind.name, **arguments}, operation, read)
+        return self.call_fitting(SEARCH, {"objectType": kind.name, **arguments}, operation, read)
 
     def _get(
         self, operation: str, kind: ObjectType, ids: Sequence[str], properties: Sequence[str]
@@ -93,7 +85,7 @@ class HubSpotMcpAdapter(McpRestAdapter):
             return rows
 
         arguments = {"objectType": kind.name, "objectIds": [int(id) for id in ids], "properties": list(properties)}
-        return self.call(GET, arguments, operation, read)
+        return self.call_fitting(GET, arguments, operation, read)
 
 
 def _properties(kind: ObjectType, params: Params) -> list[str]:

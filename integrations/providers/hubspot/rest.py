@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from django.conf import settings
 
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import Page, RawItem, Stream, stream_for
+from integrations.providers import McpClient, Page, RawItem, Stream, Transport, stream_for
 from integrations.providers.hubspot import (
     COMPANY_TYPES,
     OBJECT_TYPES,
@@ -26,7 +26,7 @@ from integrations.providers.hubspot import (
     parse_item,
     record_properties,
 )
-from integrations.providers.payload import (
+from integrations.providers.payload_fields import (
     UnreadableResponse,
     id_or_none,
     now_cursor,
@@ -37,7 +37,6 @@ from integrations.providers.payload import (
     text_at,
     time_at,
 )
-from integrations.transports import Transport
 
 MOST = 100  # records a page
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,22 +54,8 @@ class SearchCursor:
     beyond: str | None = None
     archived: bool = False
 
-    @classmethod
-    def from_time(cls, since: datetime) -> Self:
-        return cls(_milliseconds(since))
-
-    @classmethod
-    def parse(cls, following: str) -> Self:
-        return cls(**json.loads(following))
-
     def __str__(self) -> str:
         return json.dumps(asdict(self))
-
-    def archive(self, beyond: str | None = None) -> SearchCursor:
-        return SearchCursor(self.since, beyond, archived=True)
-
-    def includes(self, time: datetime) -> bool:
-        return _milliseconds(time) >= self.since
 
     def request(self, kind: ObjectType) -> dict[str, Any]:
         """Return the filters and the one sort rule, more are not allowed, of the next search."""
@@ -101,68 +86,60 @@ class SearchCursor:
         return SearchCursor(changed) if changed > self.since else SearchCursor(self.since, "0")
 
 
-class Client:
+class Client(McpClient):
     """An account."""
 
     provider = "hubspot"
 
     def __init__(self, source: ConnectedSource, transport: Transport) -> None:
-        self._transport = transport
+        super().__init__(source, transport)
         config = settings.CONNECTORS["hubspot"]
         self._objects, self._associations = config["objects_path"], config["associations_path"]
 
     def begin(self, kind: str) -> dict[str, Any]:
         return {stream.name: now_cursor() for stream in STREAMS}
 
-    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
+    def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
         object_type = OBJECT_TYPES[stream.name]
         if kind == IngestionJob.Kind.FULL:
-            return self._list(object_type, {"after": following})
+            return self._list(object_type, {"after": page_token})
         if since is None:
             return Page([], expired=True)
-        cursor = SearchCursor.parse(following) if following else SearchCursor.from_time(overlap_start(since))
-        return self._list_archived(object_type, cursor) if cursor.archived else self._search(object_type, since, cursor)
+        start = SearchCursor(_milliseconds(overlap_start(since)))
+        cursor = SearchCursor(**json.loads(page_token)) if page_token else start
+        return self._list_archived(object_type, cursor) if cursor.archived else self._search(object_type, start, cursor)
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         kind, after = OBJECT_TYPES[stream_for(STREAMS, method).name], None
         while True:
             page = self._list(kind, {**(params or {}), "after": after})
             yield from page.items
-            after = page.following
+            after = page.next_page
             if after is None:
                 return
 
     def get(self, method: str, id: str) -> RawItem:
-        """Return one record by HubSpot's own id, or ours. Raises ``ValueError`` for a malformed response."""
         kind = OBJECT_TYPES[stream_for(STREAMS, method).name]
         path = f"{self._objects}/{kind.name}/{id.removeprefix(f'{kind.singular}:')}"
-        return parse_item(
-            kind, self._transport.json("GET", path, operation=f"get-{kind.singular}", params=_object_params(kind))
-        )
-
-    def download(self, item: RawItem) -> Iterator[bytes]:
-        raise NotImplementedError("HubSpot's records have no files")
-
-    def close(self) -> None:
-        self._transport.close()
+        params = _object_params(kind)
+        return parse_item(kind, self.transport.json("GET", path, operation=f"get-{kind.singular}", params=params))
 
     def _list(self, kind: ObjectType, params: Mapping[str, Any]) -> Page:
         path, params = f"{self._objects}/{kind.name}", {"limit": page_size(MOST), **_object_params(kind), **params}
-        body = self._transport.json("GET", path, operation=f"list-{kind.name}", params=params)
+        body = self.transport.json("GET", path, operation=f"list-{kind.name}", params=params)
         items, failed = parse_items(required_list(body, "results"), partial(parse_item, kind), kind.singular, "id")
-        return Page(items, following=_next(body), failed=failed)
+        return Page(items, next_page=_next(body), failed=failed)
 
-    def _search(self, kind: ObjectType, since: str, cursor: SearchCursor) -> Page:
+    def _search(self, kind: ObjectType, start: SearchCursor, cursor: SearchCursor) -> Page:
         request = {**cursor.request(kind), "properties": kind.requested_properties, "limit": page_size(MOST)}
         path = f"{self._objects}/{kind.name}/search"
-        body = self._transport.json("POST", path, operation=f"search-{kind.name}", body=request)
+        body = self.transport.json("POST", path, operation=f"search-{kind.name}", body=request)
         rows = required_list(body, "results")
         associated = self._with_associations(kind, rows)
         items, failed = parse_items(associated, partial(parse_item, kind), kind.singular, "id")
         merged = [deletion for winner in items for deletion in merged_items(kind, winner)]
-        following = cursor.next_cursor(kind, rows, more=bool(rows and _next(body)))
-        archive = SearchCursor.from_time(overlap_start(since)).archive()
-        return Page([*items, *merged], following=str(following or archive), failed=failed)
+        page_token = cursor.next_cursor(kind, rows, more=bool(rows and _next(body)))
+        return Page([*items, *merged], next_page=str(page_token or replace(start, archived=True)), failed=failed)
 
     def _with_associations(self, kind: ObjectType, rows: Sequence[Any]) -> Sequence[Any]:
         """Return the rows in the form of a listing: a search omits the associations."""
@@ -170,7 +147,7 @@ class Client:
         if kind.associations is None or not inputs:
             return rows
         path = f"{self._associations}/{kind.name}/{kind.associations}/batch/read"
-        body = self._transport.json("POST", path, operation="read-associations", body={"inputs": inputs})
+        body = self.transport.json("POST", path, operation="read-associations", body={"inputs": inputs})
         companies = dict(_associations(required_list(body, "results")))
         if any(text_at(each, "category") != NONE_FOUND for each in body.get("errors") or []):
             raise UnreadableResponse  # a 207 with some deals only: the others would seem to belong to nobody
@@ -183,18 +160,14 @@ class Client:
 
     def _list_archived(self, kind: ObjectType, cursor: SearchCursor) -> Page:
         """Return the records archived since; the archive, of 90 days, cannot be filtered by time."""
-        params = {
-            "limit": page_size(MOST), "archived": "true", "properties": "hs_object_id", "after": cursor.beyond,
-        }  # fmt: skip
+        params = {"limit": page_size(MOST), "archived": "true", "properties": "hs_object_id", "after": cursor.beyond}
         path = f"{self._objects}/{kind.name}"
-        body = self._transport.json("GET", path, operation=f"bin-{kind.name}", params=params)
+        body = self.transport.json("GET", path, operation=f"bin-{kind.name}", params=params)
         items, failed = parse_items(required_list(body, "results"), partial(archived_item, kind), kind.singular, "id")
+        times = [(each, each.source_updated_at) for each in items]
+        recent = [each for each, archived_at in times if not archived_at or _milliseconds(archived_at) >= cursor.since]
         after = _next(body)
-        return Page(
-            [each for each in items if each.source_updated_at is None or cursor.includes(each.source_updated_at)],
-            following=str(cursor.archive(after)) if after else None,
-            failed=failed,
-        )
+        return Page(recent, next_page=str(replace(cursor, beyond=after)) if after else None, failed=failed)
 
 
 def _object_params(kind: ObjectType) -> dict[str, Any]:

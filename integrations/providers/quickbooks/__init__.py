@@ -7,7 +7,7 @@ from typing import Any
 
 from integrations.models import SourceDocument
 from integrations.providers import Children, Client, RawItem, Record, Rollup, Stream
-from integrations.providers.payload import date_at, labeled_lines, object_at, record_id, text_at, time_at
+from integrations.providers.payload_fields import date_at, labeled_lines, object_at, record_id, text_at, time_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing
+from integrations.providers import CapabilityMissing, Params
 from integrations.providers.quickbooks import rest
-from integrations.transports.mcp_adapter import McpRestAdapter, tool_error
-from integrations.transports.responses import Params, ProviderError, parse_json_object
+from integrations.transports.mcp import McpTransport, tool_error
+from integrations.transports.responses import ProviderError, parse_json_object
 from vendors.call_failures import InvalidResponse
 
 SEARCHES = {"Customer": "search_customers", "Invoice": "search_invoices"}
@@ -23,14 +22,7 @@ FOUND, FAILED = re.compile(r"Found (\d+)\b"), re.compile(r"(?:Error|Invalid)\b")
 ALL = {"Customer": [{"field": "Active", "value": ["true", "false"], "operator": "IN"}], "Invoice": []}
 
 
-class Client(rest.Client):
-    """A company over the tools of its server."""
-
-    def __init__(self, source: ConnectedSource, tools: Any) -> None:
-        super().__init__(source, QuickBooksMcpAdapter(source, tools))
-
-
-class QuickBooksMcpAdapter(McpRestAdapter):
+class Transport(McpTransport):
     TOOLS = (*SEARCHES.values(), *(name for names in GETS.values() for name in names))
     ROUTES = (
         ("GET", r".*/query", "query"),
@@ -52,7 +44,7 @@ class QuickBooksMcpAdapter(McpRestAdapter):
         return {"CDCResponse": [{"QueryResponse": [{entity: rows} if rows else {}]}]}
 
     def entity(self, operation: str, params: Params, name: str, id: str) -> dict[str, Any]:
-        tool = next((tool for tool in GETS[name] if self.has(tool)), GETS[name][0])
+        tool = next((tool for tool in GETS[name] if tool in self.names()), GETS[name][0])
 
         def read(body: Mapping[str, Any]) -> dict[str, Any]:
             rows = _rows(body, name.capitalize())
@@ -60,7 +52,7 @@ class QuickBooksMcpAdapter(McpRestAdapter):
                 raise ProviderError(404, {}, "610")
             return {name.capitalize(): rows[0]}
 
-        return self.call(tool, {"id": id}, operation, read)
+        return self.call_fitting(tool, {"id": id}, operation, read)
 
     def _search(
         self, operation: str, entity: str, filters: list[dict[str, Any]], start: int, most: int
@@ -69,7 +61,7 @@ class QuickBooksMcpAdapter(McpRestAdapter):
         arguments: dict[str, Any] = {"criteria": filters or None, **bounds}
         if not self.takes(tool, "limit"):
             arguments = {"criteria": {"filters": filters, **bounds}}
-        return self.call(tool, arguments, operation, lambda body: _rows(body, entity))
+        return self.call_fitting(tool, arguments, operation, lambda body: _rows(body, entity))
 
 
 def _rows(body: Mapping[str, Any], entity: str) -> list[dict[str, Any]]:

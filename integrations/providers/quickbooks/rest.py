@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import Page, RawItem, Stream, all_items, stream_for
-from integrations.providers.payload import (
+from integrations.models import IngestionJob
+from integrations.providers import McpClient, Page, RawItem, Stream, stream_for
+from integrations.providers.payload_fields import (
     UnreadableResponse,
     id_or_none,
     now_cursor,
@@ -22,7 +22,6 @@ from integrations.providers.payload import (
     required_list,
 )
 from integrations.providers.quickbooks import ENTITY_TYPES, STREAMS, EntityType, parse_item
-from integrations.transports import Transport
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
 MINOR_VERSION = "75"
@@ -53,52 +52,37 @@ class PagePosition:
         )
 
 
-class Client:
-    """A company."""
+class Client(McpClient):
+    """A company. Of ``list``, the few entities that two pages share come twice."""
 
     provider = "quickbooks"
-
-    def __init__(self, source: ConnectedSource, transport: Transport) -> None:
-        self._transport = transport
-        self._company = f"/v3/company/{source.account}"
 
     def begin(self, kind: str) -> dict[str, Any]:
         """Return our own clock's time; the first page of each stream then returns QuickBooks' own."""
         return {stream.name: now_cursor() for stream in STREAMS}
 
-    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
+    def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
         if kind == IngestionJob.Kind.FULL:
-            return self._list(ENTITY_TYPES[stream.name], following)
+            return self._list(ENTITY_TYPES[stream.name], page_token)
         if since is None or datetime.now(UTC) - overlap_start(since) > LOOK_BACK:
             return Page([], expired=True)
         return self._list_changes(ENTITY_TYPES[stream.name], overlap_start(since))
 
-    def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
-        """Yield every entity of a method; the few that two pages share come twice. It takes no ``params``."""
-        return all_items(self, stream_for(STREAMS, method))
-
     def get(self, method: str, id: str) -> RawItem:
-        """Return one entity by QuickBooks' own id, or ours. Raises ``ValueError`` for a malformed response."""
         kind = ENTITY_TYPES[stream_for(STREAMS, method).name]
         body = self._request(f"{kind.singular}/{id.removeprefix(f'{kind.singular}:')}", f"get-{kind.singular}", {})
         return parse_item(kind, body.get(kind.entity))
 
-    def download(self, item: RawItem) -> Iterator[bytes]:
-        raise NotImplementedError("QuickBooks' records have no files")
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def _list(self, kind: EntityType, following: str | None) -> Page:
-        position, most = PagePosition(**json.loads(following)) if following else PagePosition(), page_size(MOST)
+    def _list(self, kind: EntityType, page_token: str | None) -> Page:
+        position, most = PagePosition(**json.loads(page_token)) if page_token else PagePosition(), page_size(MOST)
         body, rows = self._query(kind, position.start, most)
         while not position.joins(rows):
             position = PagePosition(max(1, position.start - most), position.known)
             body, rows = self._query(kind, position.start, most)
         after = position.next_position(rows, most)
         items, failed = parse_items(rows, partial(parse_item, kind), kind.singular, "Id")
-        cursor = None if following else _server_time(body)
-        return Page(items, following=json.dumps(asdict(after)) if after else None, failed=failed, cursor=cursor)
+        cursor = None if page_token else _server_time(body)
+        return Page(items, next_page=json.dumps(asdict(after)) if after else None, failed=failed, cursor=cursor)
 
     def _query(self, kind: EntityType, start: int, most: int) -> tuple[Mapping[str, Any], Sequence[Any]]:
         # By position: whether "Id > '99'" compares numbers or letters is promised nowhere.
@@ -120,7 +104,9 @@ class Client:
 
     def _request(self, path: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         params = {**params, "minorversion": MINOR_VERSION}
-        body = self._transport.json("GET", f"{self._company}/{path}", operation=operation, params=params)
+        body = self.transport.json(
+            "GET", f"/v3/company/{self.source.account}/{path}", operation=operation, params=params
+        )
         if "Fault" in body or "fault" in body:
             raise UnreadableResponse
         return body

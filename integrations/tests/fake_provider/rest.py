@@ -25,7 +25,7 @@ class Account:
     def list(self, stream: str, *items: RawItem, size: int = 100, **last: Any) -> None:
         """Show these records, so many a page."""
         starts = range(0, max(1, len(items)), size)
-        pages = [Page(list(items[start : start + size]), following=str(at + 1)) for at, start in enumerate(starts)]
+        pages = [Page(list(items[start : start + size]), next_page=str(at + 1)) for at, start in enumerate(starts)]
         self.pages[stream] = [*pages[:-1], Page(pages[-1].items, **last)]
 
 
@@ -41,15 +41,15 @@ class Client:
     def begin(self, kind: str) -> dict[str, Any]:
         return dict(account.begun)
 
-    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        account.requests.append((stream.name, kind, since, following))
+    def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
+        account.requests.append((stream.name, kind, since, page_token))
         if account.before:
             account.before()
         if account.raises:
             raise account.raises.pop(0)
         name = stream.name if kind == "full_sync" else f"{stream.name}+"
         pages = account.pages.get(name, [Page([])])
-        return pages[int(following or 0)]
+        return pages[int(page_token or 0)]
 
     def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
         raise NotImplementedError

@@ -26,11 +26,11 @@ class Client:
     def begin(self, kind: str) -> dict[str, Any]:
         return {}
 
-    def page(self, stream: Stream, kind: str, since: Any, following: str | None) -> Page:
-        first, last = int(following or 0), int(self.records * SHARES[stream.name])
+    def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
+        first, last = int(page_token or 0), int(self.records * SHARES[stream.name])
         until = min(last, first + settings.INGESTION_PAGE_SIZE)
         items = [self._made(stream, number) for number in range(first, until)]
-        return Page(items, following=str(until) if until < last else None)
+        return Page(items, next_page=str(until) if until < last else None)
 
     def _made(self, stream: Stream, number: int) -> RawItem:
         changed = BEGAN + timedelta(seconds=number)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from integrations.error_codes import NOT_RECORDED
-from integrations.transports.responses import Params, TooLarge, error_code, interpret_status, parse_json_object
+from integrations.providers import Params
+from integrations.transports.responses import TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
 from vendors.call_failures import ErrorResponse
 from vendors.calls import VendorRefused
@@ -51,7 +52,7 @@ class FixtureTransport:
             and all(_matches(params.get(name), recorded) for name, recorded in route.get("params", {}).items())
         ]
         if not routes:
-            raise NotRecorded(self._provider, method, path)
+            raise Permanent(NOT_RECORDED, f"{self._provider} has no recorded answer for {method} {path}.")
         route = max(routes, key=lambda each: len(each.get("params", {})))
         content = (self._folder / route["file"]).read_bytes() if "file" in route else b""
         status = route.get("status", 200)
@@ -61,13 +62,6 @@ class FixtureTransport:
             code = error_code(content)
             raise interpret_status(ErrorResponse(status, {}, code)) or VendorRefused(status, code)
         return content
-
-
-class NotRecorded(Permanent):
-    """No response was recorded for a request."""
-
-    def __init__(self, provider: str, method: str, path: str) -> None:
-        super().__init__(NOT_RECORDED, f"{provider} has no recorded answer for {method} {path}.")
 
 
 @lru_cache(maxsize=16)

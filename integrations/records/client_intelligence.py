@@ -7,16 +7,8 @@ from typing import Any, cast
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Children, Client, Provider, Rollup
-from integrations.records.sql import (
-    BinaryVector,
-    cast_columns,
-    column_arrays,
-    dump_json,
-    execute,
-    load_json,
-    unnest_rows,
-)
-from integrations.records.text import RecordText, strip_unstorable
+from integrations.records.bulk_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
+from integrations.records.normalization import RecordText, dump_json, load_json, strip_unstorable
 
 # In order, so that two transactions never deadlock; and in a statement before the one that reads, which must see what
 # the lock's last holder has committed.
@@ -69,9 +61,6 @@ WRITE = f"""
         {_CHANGED}, updated_at = EXCLUDED.updated_at, {_KEPT}"""
 DELETE = "DELETE FROM client_intelligence WHERE source_id = %(source)s AND external_id = ANY(%(keys)s)"
 
-# Of a provider without rollups: no record is of this type.
-_NO_ROLLUP = Rollup(document_type="", newest="", most=0)
-
 EmbeddedTexts = Mapping[str, tuple[RecordText, BinaryVector] | None]
 
 
@@ -99,9 +88,11 @@ def write_clients(
     source: ConnectedSource, provider: Provider, keys: Sequence[str], model: str, embedded: EmbeddedTexts
 ) -> None:
     """Write locked clients; ``embedded`` has the texts and vectors that ``model`` has just made, by client."""
-    params = {"source": source.pk, "keys": list(keys), **rollup_params(provider)}
+    if (rollup := provider.ROLLUP) is None:
+        return
+    params = {"source": source.pk, "keys": list(keys), **asdict(rollup)}
     own_rows = {row.key: row for row in execute(READ, params)}
-    clients = {key: _build_client(provider, own_rows[key]) for key in keys if key in own_rows}
+    clients = {key: _build_client(provider, rollup, own_rows[key]) for key in keys if key in own_rows}
     rows = [
         _client_row(provider, own_rows[key], client, model, embedded.get(key))
         for key, client in clients.items()
@@ -113,16 +104,10 @@ def write_clients(
         execute(DELETE, {"source": source.pk, "keys": gone})
 
 
-def rollup_params(provider: Provider) -> dict[str, Any]:
-    """Return the parameters of ``READ`` that a provider's ``Rollup`` sets."""
-    return asdict(provider.ROLLUP or _NO_ROLLUP)
-
-
-def _build_client(provider: Provider, row: Any) -> Client | None:
+def _build_client(provider: Provider, rollup: Rollup, row: Any) -> Client | None:
     own = RollupRecord(row.document_type, row.key, row.title, load_json(row.facts))
-    child_type = (provider.ROLLUP or _NO_ROLLUP).document_type
     shown = load_json(row.newest) if row.newest else []
-    newest = [cast(SourceDocument, RollupRecord(child_type, *child)) for child in shown]
+    newest = [cast(SourceDocument, RollupRecord(rollup.document_type, *child)) for child in shown]
     return provider.build_client(cast(SourceDocument, own), Children(newest, row.count, Decimal(row.total)))
 
 

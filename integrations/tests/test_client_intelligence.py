@@ -1,6 +1,6 @@
 """What the database rolls up of a client's children is what all of them tell, however many, and costs little."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import hubspot, quickbooks
-from integrations.records import client_rollups
-from integrations.records.sql import dump_json, execute, load_json
+from integrations.records import client_intelligence
+from integrations.records.bulk_sql import execute
+from integrations.records.normalization import dump_json, load_json
 from integrations.tests import python_rollup
 from testing.personas import Person
 
@@ -65,7 +66,7 @@ def test_it_is_what_all_of_them_tell(of: Any, payload: dict[int, Any], ana: Pers
     counted = [each for each, (_, odd) in zip(created, payload.values(), strict=True) if odd < 7]
     few = _with_few(provider)
 
-    client_rollups.recompute_clients(source, few, [key])
+    client_intelligence.recompute_clients(source, few, [key])
 
     client = provider.build_client(own, python_rollup.rollup_children(few.ROLLUP, counted))
     assert key_facts(source, key) == load_json(dump_json(client.key_facts))
@@ -92,7 +93,7 @@ def test_money_is_kept_as_numbers_to_the_last_digit(ana: Person) -> None:
         ]
     )
 
-    client_rollups.recompute_clients(source, quickbooks, ["customer:1"])
+    client_intelligence.recompute_clients(source, quickbooks, ["customer:1"])
 
     payload = key_facts(source, "customer:1")
     assert (payload["ar_balance"], payload["total_lifetime_value"]) == (
@@ -112,7 +113,7 @@ def test_a_hundred_open_deals_are_shown_and_all_are_counted(ana: Person) -> None
         ]
     )
 
-    client_rollups.recompute_clients(source, hubspot, ["company:1"])
+    client_intelligence.recompute_clients(source, hubspot, ["company:1"])
 
     payload = key_facts(source, "company:1")
     assert [each["name"] for each in payload["open_deals"]] == [str(n) for n in range(103, 5, -1)] + ["4", "3"]
@@ -128,11 +129,11 @@ def test_no_more_children_are_read_than_are_shown(ana: Person, source: Connected
             for n in range(800)
         ]
     )
-    params = {"source": source.pk, "keys": ["customer:1"], **client_rollups.rollup_params(quickbooks)}
+    params = {"source": source.pk, "keys": ["customer:1"], **asdict(quickbooks.ROLLUP)}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE source_documents")
-    (row,) = execute(client_rollups.READ, params)
-    plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_rollups.READ}", params))
+    (row,) = execute(client_intelligence.READ, params)
+    plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_intelligence.READ}", params))
 
     assert len(load_json(row.newest)) == quickbooks.LAST
     assert plan.count("ix_source_documents_parent") == 2

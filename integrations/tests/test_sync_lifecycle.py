@@ -10,7 +10,7 @@ from integrations import disconnect
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.providers import Page
 from integrations.records import tombstones
-from integrations.sync import page_worker, pgmq, sync_jobs
+from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.fake_provider.embedder import SpyEmbedder
 from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import (
@@ -84,8 +84,8 @@ def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> No
 def test_a_failed_sync_stays_failed(account: Account, source: ConnectedSource) -> None:
     job = start_sync(source)
 
-    assert sync_jobs.fail_sync(job.pk, "SOME_CODE")
-    assert not sync_jobs.fail_sync(job.pk, "ANOTHER")
+    assert lifecycle.fail_sync(job.pk, "SOME_CODE")
+    assert not lifecycle.fail_sync(job.pk, "ANOTHER")
 
     run_page()
     job.refresh_from_db()
@@ -170,7 +170,7 @@ def test_an_older_page_does_not_revive_a_tombstone_but_a_newer_version_does(
     account.list("companies", item("company:1", 1, name="Acme"))
     run_sync(source)
     account.pages["companies+"] = [
-        Page([item("company:1", None, deleted=True)], following="1"),
+        Page([item("company:1", None, deleted=True)], next_page="1"),
         Page([item("company:1", 1, name="Acme")]),
     ]
     run_sync(source, DELTA)

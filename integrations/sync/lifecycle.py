@@ -1,6 +1,8 @@
-"""Sync jobs: start, page after page, end; stopping and failing."""
+"""Lifecycle of a sync: start, page after page, end; stop, failure, and replay of an archived page."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -13,21 +15,15 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
-from accounts.error_codes import ApiError, not_found
+from accounts.error_codes import NOT_FOUND, ApiError, not_found
 from accounts.models import User
-from integrations.error_codes import (
-    SOURCE_DISCONNECTED,
-    SOURCE_NOT_ACTIVE,
-    SYNC_ALREADY_ACTIVE,
-    SYNC_NOT_ACTIVE,
-    SYNC_STOPPED,
-)
+from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import FailedItem
-from integrations.records.sql import execute
-from integrations.records.text import strip_unstorable
+from integrations.records.bulk_sql import execute
+from integrations.records.normalization import strip_unstorable
 from integrations.sync import pgmq
-from integrations.sync.pgmq import Body, Message
+from integrations.sync.pgmq import ARCHIVE, Body, Message
 from jobs import failpoints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
@@ -37,7 +33,7 @@ ACTIVE = [Status.QUEUED, Status.RUNNING]
 # Keys of a job's cursor beside its streams: streams whose listing was not complete,
 CAPPED = "capped"
 # and the ids that the next delta fetches again, by stream; this one is kept in the source's cursor too.
-AGAIN = "again"
+RETRY = "retry"
 MOST_DETAILS = 50
 COUNTED = ("seen", "deleted", "failed")
 
@@ -62,7 +58,7 @@ SEEN = """
 UNSEEN = """
     UPDATE source_documents SET seen_in = NULL WHERE source_id = %(source)s AND seen_in = %(job)s"""
 SYNCED = """
-    UPDATE connected_sources SET cursor = (cursor - %(again)s) || %(cursor)s, last_synced_at = clock_timestamp(),
+    UPDATE connected_sources SET cursor = (cursor - %(retry)s) || %(cursor)s, last_synced_at = clock_timestamp(),
         updated_at = clock_timestamp() WHERE id = %(source)s"""
 LOCKED = "SELECT 1 FROM connected_sources WHERE id = %(source)s FOR NO KEY UPDATE"
 
@@ -106,21 +102,28 @@ def start_sync(source: ConnectedSource, kind: str, *, by: str) -> IngestionJob:
         if kind == Kind.FORGET:
             active = IngestionJob.objects.filter(source=locked, status__in=ACTIVE).exclude(kind=kind)
             for job_id in active.values_list("pk", flat=True):
-                fail_sync(job_id, SOURCE_DISCONNECTED)
+                fail_sync(job_id, error_codes.SOURCE_DISCONNECTED)
         elif locked.status != ConnectedSource.Status.ACTIVE:
-            raise ApiError(SOURCE_NOT_ACTIVE, "Nothing can be fetched from this source: connect it again.")
+            raise ApiError(error_codes.SOURCE_NOT_ACTIVE, "Nothing can be fetched from this source: connect it again.")
         if kind == Kind.DELTA and locked.last_synced_at is None:
             kind = Kind.FULL
-        try:
-            with transaction.atomic():
-                job = IngestionJob.objects.create(source=locked, user_id=locked.user_id, kind=kind)
-        except IntegrityError as error:
-            if "uq_ingestion_job_active" not in str(error):
-                raise
-            raise ApiError(SYNC_ALREADY_ACTIVE) from None
+        with _only_active_sync():
+            job = IngestionJob.objects.create(source=locked, user_id=locked.user_id, kind=kind)
         pgmq.enqueue_page(Body(job.pk, locked.pk, locked.user_id, kind))
     log.info("Sync begun", sync=str(job.pk), source=str(source.pk), kind=str(kind), by=by)
     return job
+
+
+@contextmanager
+def _only_active_sync() -> Iterator[None]:
+    """Raise ``ApiError`` "SYNC_ALREADY_ACTIVE" when the source has another active sync."""
+    try:
+        with transaction.atomic():
+            yield
+    except IntegrityError as error:
+        if "uq_ingestion_job_active" not in str(error):
+            raise
+        raise ApiError(error_codes.SYNC_ALREADY_ACTIVE) from error
 
 
 def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> IngestionJob:
@@ -132,20 +135,18 @@ def stop_sync(source: ConnectedSource, *, by: User | None, reason: str) -> Inges
     with transaction.atomic():
         ConnectedSource.objects.select_for_update(no_key=True).filter(pk=source.pk).first()
         job = IngestionJob.objects.filter(source=source, status__in=ACTIVE).first()
-        if job is None or not fail_sync(job.pk, SYNC_STOPPED):
-            raise ApiError(SYNC_NOT_ACTIVE)
+        if job is None or not fail_sync(job.pk, error_codes.SYNC_STOPPED):
+            raise ApiError(error_codes.SYNC_NOT_ACTIVE)
         if job.kind == Kind.FORGET:
             start_sync(source, Kind.FORGET, by=COMMAND_LINE_ACTOR)
-        record_action(
-            by=by,
-            action="connectors.stop",
-            reason=reason,
-            object_type="connected_source",
-            object_id=source.pk,
-            tenant_id=source.user_id,
-            kind=job.kind,
-        )
+        record_source_action(source, "connectors.stop", by=by, reason=reason, kind=job.kind)
     return job
+
+
+def record_source_action(source: ConnectedSource, action: str, *, by: User | None, reason: str, **details: Any) -> None:
+    """Write an entry of the audit log. Raises ``ApiError`` "REASON_REQUIRED"."""
+    audit: dict[str, Any] = {"object_type": "connected_source", "object_id": source.pk, "tenant_id": source.user_id}
+    record_action(by=by, action=action, reason=reason, **audit, **details)
 
 
 def fail_sync(job_id: UUID, code: str) -> bool:
@@ -221,6 +222,59 @@ def close_page(
             # An incomplete delta leaves its stream's cursor as it was.
             left = {CAPPED, *(cursor.get(CAPPED, ()) if job.kind == Kind.DELTA else ())}
             synced = {name: position for name, position in cursor.items() if name not in left}
-            execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(synced), "again": AGAIN})
+            execute(SYNCED, {"source": job.source_id, "cursor": Jsonb(synced), "retry": RETRY})
         failpoints.failpoint("page:before-commit")
     failpoints.failpoint("page:after-commit")
+
+
+# --- replay ---------------------------------------------------------------------------------------------------------
+def archived_message_ids() -> list[int]:
+    """Return the ids of all archived messages, newest first: of a source's, only the last sync's can continue."""
+    return [row.msg_id for row in execute(f"SELECT msg_id FROM {ARCHIVE} ORDER BY msg_id DESC", {})]
+
+
+def replay_messages(msg_ids: Sequence[int], *, by: User | None, reason: str = "replayed") -> dict[int, int | ApiError]:
+    """Put archived messages back into the queue; return each one's new message id, or its error.
+
+    ``by`` None is the command line. A refused message does not keep the others from being replayed.
+    """
+    outcomes: dict[int, int | ApiError] = {}
+    for msg_id in msg_ids:
+        try:
+            with transaction.atomic():
+                outcomes[msg_id] = _replay(msg_id, by, reason)
+        except ApiError as error:
+            outcomes[msg_id] = error
+    return outcomes
+
+
+def _replay(msg_id: int, by: User | None, reason: str) -> int:
+    rows = execute(f"SELECT message FROM {ARCHIVE} WHERE msg_id = %(id)s FOR UPDATE", {"id": msg_id})
+    if not rows:
+        raise ApiError(NOT_FOUND, "There is no such message in the archive.")
+    try:
+        body = Body.parse(json.loads(rows[0].message or "null"))
+    except ValueError:
+        raise ApiError(error_codes.MESSAGE_MALFORMED) from None
+    job = IngestionJob.objects.select_related("source").select_for_update(of=("self",)).filter(pk=body.job_id).first()
+    if job is None:
+        raise ApiError(error_codes.SYNC_GONE)
+    if job.status != Status.FAILED or job.page != body.page:
+        raise ApiError(error_codes.SYNC_WENT_ON, "The sync of this message is not where the message stopped it.")
+    if body.kind != Kind.FORGET:
+        # The old sync's end would delete records that only the newer one has seen.
+        others = IngestionJob.objects.filter(source_id=job.source_id, finished_at__isnull=False)
+        if others.filter(created_at__gt=job.created_at).exists():
+            raise ApiError(error_codes.SYNC_WENT_ON, "A newer sync of this source has begun since.")
+        if job.source.status != ConnectedSource.Status.ACTIVE:
+            detail = "The source is not active; its tenant has to connect it again first."
+            raise ApiError(error_codes.SOURCE_NOT_ACTIVE, detail)
+    status = Status.QUEUED if job.started_at is None else Status.RUNNING
+    with _only_active_sync():
+        resumed = {"status": status, "error_message": None, "finished_at": None}
+        IngestionJob.objects.filter(pk=job.pk).update(**resumed, updated_at=Now())
+    execute(f"DELETE FROM {ARCHIVE} WHERE msg_id = %(id)s", {"id": msg_id})
+    new_id = pgmq.enqueue_page(body)
+    audit: dict[str, Any] = {"object_type": "ingestion_job", "object_id": job.pk, "tenant_id": job.user_id}
+    record_action(by=by, action="ingestion.replay", reason=reason, **audit, archived=msg_id, message=new_id)
+    return new_id

@@ -1,20 +1,30 @@
-"""Scope and queries of a record search: tenant, sources, model and required words; by vector and by word."""
+"""Search of records of connected systems and of clients, by vector and by word (POST /search)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models.functions import Left
 
+from embeddings import active_model
 from embeddings.embedders import EmbeddingModel
+from embeddings.search import MIN_CANDIDATES, query_parser, search_snapshot
 from embeddings.search.bm25 import TextHit
-from embeddings.search.query_parser import Query
+from embeddings.search.fusion import RankedChunk, ScoreParts, fuse
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
+from embeddings.search.results import render_snippets
 from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
-from integrations.models import ConnectedSource, Provider
+from integrations.models import ClientIntelligence, ConnectedSource, Provider, SourceDocument
 
 CLIENTS = "clients"
 RECORDS = (*Provider.values, CLIENTS)
+MOST_TEXT = 4_000  # characters shown of a record
+SNIPPET_CHARS = 20_000  # of a record that the snippet is taken from
+SHOWN = ("source", "source_id", "document_type", "external_id", "title", "url", "client_name")
+CLIENT = "client"  # document type of client_intelligence
 
 # Rows with the nearest signs, whose vectors are then compared: exact for tenants with no more rows. Among 50,000 texts
 # of the model with the fewest signs, 99.9 % of the 10 nearest are found, and 99.3 % of the 50 nearest.
@@ -38,6 +48,25 @@ WITH_WORDS = "SELECT id, score FROM {function}(%(words)s, %(required)s::tsquery,
 
 
 @dataclass(frozen=True, slots=True)
+class RecordResult:
+    """A record that matches a query. ``snippet`` is HTML whose only markup is <mark>."""
+
+    record_id: UUID
+    source: str  # "hubspot"; "clients" for a row of client_intelligence
+    source_id: UUID | None  # None: the tenant's own row
+    document_type: str
+    external_id: str | None
+    title: str
+    url: str | None
+    client_name: str | None
+    text: str
+    snippet: str
+    score: float
+    parts: ScoreParts
+    updated_at: datetime  # at the provider, if known
+
+
+@dataclass(frozen=True, slots=True)
 class TableScope:
     """The rows of a table to search. ``findable`` is SQL on a row ``c``; ``function`` searches by words."""
 
@@ -52,7 +81,7 @@ class SearchScope:
     """The tables to search for a tenant. ``required`` is a tsquery of phrases and excluded words."""
 
     user_id: UUID
-    live: EmbeddingModel
+    model: str  # as ``embedding_model`` of records names it
     providers: dict[UUID, str]  # of all connected sources
     documents: TableScope | None
     clients: TableScope | None
@@ -62,14 +91,90 @@ class SearchScope:
     def parts(self) -> list[TableScope]:
         return [part for part in (self.documents, self.clients) if part]
 
-    @property
-    def model(self) -> str:
-        """The model as ``embedding_model`` of records names it."""
-        return f"{self.live.model}@{self.live.version}"
+
+def search_records(
+    *,
+    user_id: UUID,
+    query: str,
+    sources: Sequence[str] = RECORDS,
+    k: int = 10,
+    mode: str = HYBRID,
+    live: EmbeddingModel | None = None,
+    bought: QueryEmbedding | None = None,
+) -> list[RecordResult]:
+    """Return at most ``k`` records of ``user_id`` that match ``query``, the best first.
+
+    A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
+    another search of the same request. Raises what ``embeddings.search.search`` raises.
+    """
+    parsed = query_parser.parse_query(query)
+    query_parser.validate_options(k, mode)
+    model = live or active_model.active_model(user_id)
+    with search_snapshot(user_id):
+        scope = resolve_scope(user_id, model, parsed, sources)
+        needs_vector = mode != TEXT and has_vectors(scope)
+    if not scope.parts:
+        return []
+    vector = (bought or QueryEmbedding(user_id)).vector(model, parsed) if needs_vector else None
+    with search_snapshot(user_id):
+        n, lexemes = max(MIN_CANDIDATES, 4 * k), query_parser.query_lexemes(parsed.text)
+        ranking = fuse(
+            model.model,
+            nearest_records(scope, vector, n) if vector else [],
+            keyword_matches(scope, lexemes, n) if mode != VECTOR else [],
+            k,
+        )
+        return fetch_records(scope, ranking, lexemes)
+
+
+def fetch_records(scope: SearchScope, ranking: Sequence[RankedChunk], lexemes: Sequence[str]) -> list[RecordResult]:
+    """Return the ranked records, in that order. Call inside ``search_snapshot``."""
+    ids = [ranked.chunk_id for ranked in ranking]
+    rows = _documents(scope, ids) | _clients(scope, ids)
+    shown = [(ranked, rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]
+    excerpts = render_snippets([row["beginning"] for _, row in shown], lexemes)
+    return [
+        RecordResult(
+            record_id=row["id"],
+            text=row["beginning"][:MOST_TEXT],
+            snippet=snippet,
+            score=ranked.score,
+            parts=ranked.parts,
+            updated_at=row["source_updated_at"] or row["updated_at"],
+            **{name: row[name] for name in SHOWN},
+        )
+        for (ranked, row), snippet in zip(shown, excerpts, strict=True)
+    ]
+
+
+def _documents(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    if scope.documents is None:
+        return {}
+    own = SourceDocument.objects.filter(user_id=scope.user_id, pk__in=ids, deleted_at=None)
+    rows = own.filter(source_id__in=scope.documents.source_ids).annotate(beginning=Left("text", SNIPPET_CHARS))
+    columns = ("id", "source_id", "document_type", "external_id", "title", "url")
+    return {
+        row["id"]: row | {"source": scope.providers[row["source_id"]], "client_name": None}
+        for row in rows.values(*columns, "beginning", "source_updated_at", "updated_at")
+    }
+
+
+def _clients(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    if scope.clients is None:
+        return {}
+    own = ClientIntelligence.objects.filter(user_id=scope.user_id, pk__in=ids)
+    rows = own.annotate(beginning=Left("text", SNIPPET_CHARS)).values(
+        "id", "source_id", "external_id", "client_name", "beginning", "source_updated_at", "updated_at"
+    )
+    return {
+        row["id"]: row | {"source": CLIENTS, "document_type": CLIENT, "title": row["client_name"], "url": None}
+        for row in rows
+        if row["source_id"] is None or row["source_id"] in scope.clients.source_ids
+    }
 
 
 def resolve_scope(user_id: UUID, live: EmbeddingModel, query: Query, sources: Sequence[str]) -> SearchScope:
-    """Return the scope of a search of the tenant's connected sources. Call inside ``as_tenant``."""
+    """Return the scope of a search of the tenant's connected sources. Call inside ``search_snapshot``."""
     own = ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
     providers = dict(own.values_list("pk", "provider"))
     ids = tuple(source_id for source_id, provider in providers.items() if provider in sources)
@@ -79,7 +184,8 @@ def resolve_scope(user_id: UUID, live: EmbeddingModel, query: Query, sources: Se
     if CLIENTS in sources:
         findable = "(c.source_id IS NULL OR c.source_id = ANY(%(sources)s))"
         clients = TableScope("client_intelligence", "find_clients", findable, tuple(providers))
-    return SearchScope(user_id, live, providers, documents, clients, _required_words(query))
+    model = f"{live.model}@{live.version}"
+    return SearchScope(user_id, model, providers, documents, clients, _required_words(query))
 
 
 def _required_words(query: Query) -> str:
@@ -102,7 +208,7 @@ def has_vectors(scope: SearchScope) -> bool:
 
 
 def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list[VectorHit]:
-    """Return the ``n`` records nearest to ``vector``, the best first. Call inside ``as_tenant``."""
+    """Return the ``n`` records nearest to ``vector``, the best first. Call inside ``search_snapshot``."""
     digits = "[" + ",".join([f"{number:.9g}" for number in vector]) + "]"
     planner = ", ".join(f"set_config('{name}', '{setting}', true)" for name, setting in PLANNER_SETTINGS.items())
     hits: list[tuple[float, Any]] = []
@@ -117,7 +223,7 @@ def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list
 
 
 def keyword_matches(scope: SearchScope, lexemes: Sequence[str], n: int) -> list[TextHit]:
-    """Return the ``n`` best records that contain any of ``lexemes``. Call inside ``as_tenant``."""
+    """Return the ``n`` best records that contain any of ``lexemes``. Call inside ``search_snapshot``."""
     hits: list[tuple[Any, float]] = []
     for part in scope.parts if lexemes else ():
         params = _params(scope, part) | {"words": list(lexemes), "n": n}

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from accounts.audit.models import AuditEntry
 from accounts.error_codes import ApiError
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import pgmq, replay
+from integrations.sync import lifecycle, pgmq
 from integrations.sync.pgmq import ARCHIVE, QUEUE, Body
 from testing.factories import syncs
 from testing.personas import Person
@@ -36,7 +36,7 @@ def archived() -> list[int]:
 
 
 def refusal(msg_id: int) -> str:
-    became = replay.replay_messages([msg_id], by=None)[msg_id]
+    became = lifecycle.replay_messages([msg_id], by=None)[msg_id]
     assert isinstance(became, ApiError)
     return became.code
 
@@ -46,7 +46,7 @@ def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, st
     began = {"started_at": "2026-01-01T00:00Z"} if page else {}
     msg_id, body = given_up(page, finished_at="2026-01-02T00:00Z", **began)
 
-    sent = replay.replay_messages([msg_id], by=None)[msg_id]
+    sent = lifecycle.replay_messages([msg_id], by=None)[msg_id]
 
     message = pgmq.read_message()
     assert message is not None
@@ -54,13 +54,13 @@ def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, st
     job = IngestionJob.objects.get(pk=body.job_id)
     assert (job.status, job.error_message, job.finished_at, job.page) == (status, None, None, page)
     assert archived() == []
-    assert replay.replay_messages([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
+    assert lifecycle.replay_messages([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
 
 
 def test_who_put_it_back_and_why_is_kept(sam: Person) -> None:
     msg_id, body = given_up()
 
-    sent = replay.replay_messages([msg_id], by=sam.user, reason="the provider is well again")[msg_id]
+    sent = lifecycle.replay_messages([msg_id], by=sam.user, reason="the provider is well again")[msg_id]
 
     entry = AuditEntry.objects.get(action="ingestion.replay")
     assert (entry.actor_id, entry.reason) == (sam.user.pk, "the provider is well again")
@@ -92,7 +92,7 @@ def test_what_a_disconnected_source_has_left_can_still_be_removed() -> None:
     msg_id, body = given_up(kind="forget")
     ConnectedSource.objects.filter(pk=body.source_id).update(status="disconnected")
 
-    assert isinstance(replay.replay_messages([msg_id], by=None)[msg_id], int)
+    assert isinstance(lifecycle.replay_messages([msg_id], by=None)[msg_id], int)
 
 
 @pytest.mark.parametrize("now", [{"page": 3}, {"status": "completed"}, {"status": "running"}])

@@ -4,38 +4,30 @@ import base64
 import hashlib
 import re
 import secrets
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 from django.conf import settings
+from django.core.signing import BadSignature, TimestampSigner
 from django.db import connection, transaction
-from django.utils.crypto import constant_time_compare, salted_hmac
+from django.utils.crypto import constant_time_compare
 
 from accounts.error_codes import ApiError, not_found
-from integrations.error_codes import (
-    CODE_REFUSED,
-    CONSENT_REFUSED,
-    OAUTH_CLIENT_REFUSED,
-    PROVIDER_NOT_CONFIGURED,
-    PROVIDER_UNREACHABLE,
-    SCOPES_MISSING,
-    STATE_MISMATCH,
-    SYNC_ALREADY_ACTIVE,
-)
+from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import OAUTH_CONFIGS, GrantRefused, TokenResponse, uses_pkce
-from integrations.sync import sync_jobs
+from integrations.sync import lifecycle
 from jobs.outcomes import StageFailure, Wait
 from vendors import calls
 from vendors.error_codes import VENDOR_REFUSES_KEY
 
 FIXTURE_ACCOUNT = "recorded"  # the account of fixture mode
 STATE_SECONDS = 30 * 60  # to sign in at the provider, find the second factor, and choose the account
-_STATE_SALT = "integrations.oauth.state"
 _NUMBER = re.compile(r"[0-9]{1,32}")
 
 CREATE = """
@@ -64,7 +56,7 @@ class ConsentRequest:
 def start_consent(*, user_id: UUID, provider: str, redirect_uri: str) -> ConsentRequest:
     """Return the consent page's address. Raises ``ApiError`` PROVIDER_NOT_CONFIGURED."""
     config = _client_config(provider)
-    state = make_state(user_id, provider)
+    state = _state_signer(user_id, provider).sign(secrets.token_urlsafe(18))
     verifier = secrets.token_urlsafe(48) if uses_pkce(provider) else ""
     params = {
         "response_type": "code",
@@ -98,20 +90,32 @@ def complete_consent(
     back), CODE_REFUSED, SCOPES_MISSING, PROVIDER_NOT_CONFIGURED, PROVIDER_UNREACHABLE.
     """
     config = _client_config(provider)
-    is_valid = is_valid_state(state, user_id=user_id, provider=provider)
-    if not is_valid or not constant_time_compare(state, expected_state):
-        raise ApiError(STATE_MISMATCH)
+    try:
+        _state_signer(user_id, provider).unsign(state, max_age=STATE_SECONDS)
+    except BadSignature:
+        raise ApiError(error_codes.STATE_MISMATCH) from None
+    if not constant_time_compare(state, expected_state):
+        raise ApiError(error_codes.STATE_MISMATCH)
     if not code:
-        raise ApiError(CONSENT_REFUSED)
+        raise ApiError(error_codes.CONSENT_REFUSED)
     in_callback = OAUTH_CONFIGS[provider].account_in_callback
     if in_callback and not _NUMBER.fullmatch(account):
-        raise ApiError(CODE_REFUSED, "The provider did not say which company was chosen.", field="realmId")
-    tokens = _exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
+        raise ApiError(error_codes.CODE_REFUSED, "The provider did not say which company was chosen.", field="realmId")
+    with _provider_errors():
+        tokens = token_endpoint.exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
     if tokens.scopes is not None and set(config["scopes"].split()) - tokens.scopes:
-        raise ApiError(SCOPES_MISSING, "Not everything that we need was allowed. Connect again and allow all of it.")
+        raise ApiError(
+            error_codes.SCOPES_MISSING, "Not everything that we need was allowed. Connect again and allow all of it."
+        )
     if not tokens.refresh:
-        raise ApiError(CODE_REFUSED, "The provider gave no lasting access. Remove our app there, then connect again.")
-    account = account if in_callback else tokens.account or _fetch_account(provider, tokens)
+        raise ApiError(
+            error_codes.CODE_REFUSED, "The provider gave no lasting access. Remove our app there, then connect again."
+        )
+    if not in_callback:
+        account = tokens.account
+        if not account and provider == "hubspot":  # of the others, "" is one account for each provider
+            with _provider_errors():
+                account = token_endpoint.fetch_account(provider, tokens.access)
     return connect_account(user_id, provider, account, tokens)
 
 
@@ -120,38 +124,23 @@ def connect_fixtures(*, user_id: UUID, provider: str) -> ConnectedSource:
     if provider not in settings.CONNECTORS:
         raise not_found()
     if not settings.INTEGRATIONS_USE_FIXTURES:
-        raise ApiError(PROVIDER_NOT_CONFIGURED)
+        raise ApiError(error_codes.PROVIDER_NOT_CONFIGURED)
     return connect_account(user_id, provider, FIXTURE_ACCOUNT, None)
 
 
-# --- state: binds a consent to its tenant, provider and time --------------------------------------------------------
-def make_state(user_id: UUID, provider: str) -> str:
-    nonce = f"{secrets.token_urlsafe(18)}.{int(time.time())}"
-    return f"{nonce}.{_sign_state(user_id, provider, nonce)}"
+def _state_signer(user_id: UUID, provider: str) -> TimestampSigner:
+    """Return the signer of states, which binds a consent to its tenant, provider and time."""
+    return TimestampSigner(salt=f"integrations.oauth.state:{user_id}:{provider}")
 
 
-def is_valid_state(state: str, *, user_id: UUID, provider: str) -> bool:
-    """Return whether this tenant got the state for this provider less than half an hour ago."""
-    nonce, _, signature = state.rpartition(".")
-    if not constant_time_compare(signature, _sign_state(user_id, provider, nonce)):
-        return False
-    return time.time() - int(nonce.rpartition(".")[2]) < STATE_SECONDS
-
-
-def _sign_state(user_id: UUID, provider: str, nonce: str) -> str:
-    return salted_hmac(_STATE_SALT, f"{user_id}:{provider}:{nonce}", algorithm="sha256").hexdigest()
-
-
-# --- the source -----------------------------------------------------------------------------------------------------
 def connect_account(user_id: UUID, provider: str, account: str, tokens: TokenResponse | None) -> ConnectedSource:
     """Create or revive the account's source and start a full sync. ``tokens`` None: recorded responses."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(CREATE, [uuid4(), user_id, provider, account])
         sources = ConnectedSource.objects.select_for_update(no_key=True)
         source = sources.get(user_id=user_id, provider=provider, account=account)
-        params: dict[str, Any] = {
-            "id": source.pk, "transport": "rest", "scopes": "", "access": None, "refresh": None, "seconds": None,
-        }  # fmt: skip
+        params: dict[str, Any] = dict.fromkeys(("access", "refresh", "seconds"))
+        params |= {"id": source.pk, "transport": "rest", "scopes": ""}
         if tokens:
             params |= {
                 "transport": settings.CONNECTORS[provider]["transport"],
@@ -165,41 +154,30 @@ def connect_account(user_id: UUID, provider: str, account: str, tokens: TokenRes
         source.refresh_from_db()
         try:
             with transaction.atomic():
-                sync_jobs.start_sync(source, IngestionJob.Kind.FULL, by=str(source.user_id))
+                lifecycle.start_sync(source, IngestionJob.Kind.FULL, by=str(source.user_id))
         except ApiError as error:
-            if error.code != SYNC_ALREADY_ACTIVE:  # that sync continues with the new tokens
+            if error.code != error_codes.SYNC_ALREADY_ACTIVE:  # that sync continues with the new tokens
                 raise
     return source
 
 
-# --- the provider ---------------------------------------------------------------------------------------------------
 def _client_config(provider: str) -> dict[str, str]:
     if provider not in settings.CONNECTORS:
         raise not_found()
     if not token_endpoint.is_configured(provider):
-        raise ApiError(PROVIDER_NOT_CONFIGURED)
+        raise ApiError(error_codes.PROVIDER_NOT_CONFIGURED)
     config: dict[str, str] = settings.CONNECTORS[provider]
     return config
 
 
-def _exchange_code(provider: str, code: str, *, redirect_uri: str, verifier: str) -> TokenResponse:
+@contextmanager
+def _provider_errors() -> Iterator[None]:
+    """Raise ``ApiError`` for what a token endpoint raises."""
     try:
-        return token_endpoint.exchange_code(provider, code, redirect_uri=redirect_uri, verifier=verifier)
+        yield
     except (GrantRefused, calls.VendorRefused) as refused:
-        raise ApiError(CODE_REFUSED) from refused
+        raise ApiError(error_codes.CODE_REFUSED) from refused
     except (Wait, StageFailure) as failure:
-        if isinstance(failure, Wait) and failure.reason in (OAUTH_CLIENT_REFUSED, VENDOR_REFUSES_KEY):
-            raise ApiError(PROVIDER_NOT_CONFIGURED) from failure
-        raise ApiError(PROVIDER_UNREACHABLE, retry_after=5) from failure
-
-
-def _fetch_account(provider: str, tokens: TokenResponse) -> str:
-    """Return the account of the tokens where the provider can name it; "" is one account for each provider."""
-    if provider != "hubspot":
-        return ""
-    try:
-        return token_endpoint.fetch_account(provider, tokens.access)
-    except GrantRefused as refused:
-        raise ApiError(CODE_REFUSED) from refused
-    except (Wait, StageFailure) as failure:
-        raise ApiError(PROVIDER_UNREACHABLE, retry_after=5) from failure
+        if isinstance(failure, Wait) and failure.reason in (error_codes.OAUTH_CLIENT_REFUSED, VENDOR_REFUSES_KEY):
+            raise ApiError(error_codes.PROVIDER_NOT_CONFIGURED) from failure
+        raise ApiError(error_codes.PROVIDER_UNREACHABLE, retry_after=5) from failure
