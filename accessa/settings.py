@@ -264,7 +264,7 @@ EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of EMBEDDE
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
 EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
 CHUNKER = env.str("CHUNKER", default="markdown-simple@1")  # of new documents; `manage.py rechunk` moves the others
-CHUNKERS = ("statutes.chunking.articles.CHUNKER",)  # those of apps that `embeddings` does not know, by dotted path
+CHUNKERS = ("statutes.article_chunker.CHUNKER",)  # those of apps that `embeddings` does not know, by dotted path
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)

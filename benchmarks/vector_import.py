@@ -10,8 +10,8 @@ from django.db import connection
 
 from benchmarks.moto_server import BUCKET, Aws
 from statutes import artifact_import
+from statutes.artifact_import import FolderSource
 from statutes.s3 import keys
-from statutes.s3.artifact_source import FolderSource
 
 FORGET = """
     DELETE FROM document_terms WHERE document_id IN (SELECT document_id FROM laws WHERE law_id = ANY(%(laws)s));
@@ -31,7 +31,7 @@ def measure(here: Aws, law_ids: Sequence[str]) -> dict[str, Any]:
 
 def _passages_per_second(folder: Path, law_ids: Sequence[str]) -> float:
     began = time.perf_counter()
-    passages = sum(artifact_import.import_artifacts(FolderSource(folder), law_id).vectors for law_id in law_ids)
+    passages = sum(artifact_import.import_artifacts(FolderSource(folder), law_id)[1] for law_id in law_ids)
     return passages / (time.perf_counter() - began)
 
 

@@ -76,7 +76,7 @@ def _covered(*tables: str, model_of: str, reason: str, applies_if: str = "true")
     return sql_invariant(_COVERED.format(model_of=model_of, reason=reason, applies_if=applies_if, and_not=and_not))
 
 
-def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+def buffer_intact(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     """Compare every buffered vector with the sha that was written beside it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT job_id, document_id FROM upload_jobs WHERE job_id = ANY(%s)", [list(job_ids)])
@@ -87,7 +87,7 @@ def _sound_vectors(job_ids: Sequence[UUID]) -> dict[UUID, str]:
 
 _CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."
 buffer_covers = all_invariants(
-    _covered("document_vector_buffer", "shadow_vectors", model_of="j", reason=_CHOSEN), _sound_vectors
+    _covered("document_vector_buffer", "shadow_vectors", model_of="j", reason=_CHOSEN), buffer_intact
 )
 vectors_buffered = all_invariants(buffer_covers, vectors_planned)
 

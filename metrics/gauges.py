@@ -13,8 +13,7 @@ from jobs.cluster import live_clusters
 from jobs.display_status import DUE, USERS_AT_LIMIT, starved_filter
 from jobs.models import UploadJob
 from metrics.rollups import MetricSample
-from statutes.consumer.status import ALIVE
-from statutes.models import Consumer
+from statutes.models import ALIVE, Consumer
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
 CONSUMER_OUTCOMES = ("received", "ended", "failed")

@@ -18,16 +18,22 @@ from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, exact_filter
 from accounts.error_codes import ApiError
 from accounts.models import User
 from jobs.admin import UploadJobAdmin, job_link
-from statutes import services
-from statutes.consumer.status import ALIVE
-from statutes.models import Consumer, Law, LawVersion
-from statutes.queries import document_ids_of_law, laws_with_error_codes
+from statutes import staff_actions
+from statutes.models import ALIVE, Consumer, Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
 from statutes.sqs.messages import PRIORITIES
 from statutes.stages import MIMES
 
 MAX_REPROCESSED, MAX_WITHDRAWN = 100, 10  # per request, which must be answered: a law has hundreds of objects
 MAX_TITLE_CHARS = 60  # in a list
+MAX_VERSIONS = 1_000  # per law
+
+
+def document_ids_of_law(law_id: str) -> list[UUID]:
+    """Return the document ids of a law's versions, by which its jobs are found."""
+    return list(LawVersion.objects.filter(law_id=law_id).values_list("document_id", flat=True)[:MAX_VERSIONS])
+
+
 UploadJobAdmin.document_lookups.append(document_ids_of_law)
 
 
@@ -54,7 +60,7 @@ class LawAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Law]:
         return laws_with_error_codes().defer("uploader_id")
 
-    @admin.display(description="law")
+    @admin.display(description="statute")
     def law(self, law: Law) -> str:
         return nowrap(law.pk)
 
@@ -74,20 +80,19 @@ class LawAdmin(ReadOnlyAdmin):
     @admin.display(description="keys in the bucket")
     def artifacts(self, law: Law) -> str:
         if law.document_id is None:
-            return "none: no version of this law is found"
+            return "none: no version is live"
         names = (keys.manifest(law.pk), keys.law(law.pk), keys.chunks(law.pk), keys.vectors(law.pk))
         return format_html_join("", "<div>{}</div>", ((key,) for key in names))
 
     def has_withdraw_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("statutes.withdraw_law")
 
-    @admin.action(description="Take out of the corpus", permissions=["withdraw"])
+    @admin.action(description="Withdraw", permissions=["withdraw"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Law]) -> HttpResponse | None:
-        """Ask for a reason, then withdraw the chosen laws."""
         return _confirm_action(
-            self, request, services.withdraw, name="withdraw", most=MAX_WITHDRAWN, done="taken out",
-            line="All versions go: passages, vectors, work and the objects in the bucket. The raw files stay.",
-            title="Take laws out of the corpus", button="Take out",
+            self, request, staff_actions.withdraw, name="withdraw", most=MAX_WITHDRAWN, done="withdrawn",
+            line="Passages, vectors, jobs and objects in the bucket of all versions are deleted. The raw files stay.",
+            title="Withdraw statutes", button="Withdraw",
         )  # fmt: skip
 
 
@@ -122,11 +127,11 @@ class LawVersionAdmin(ReadOnlyAdmin):
     def document(self, version: LawVersion) -> str:
         return nowrap(version.pk)
 
-    @admin.display(description="found", boolean=True)
+    @admin.display(description="live", boolean=True)
     def live(self, version: LawVersion) -> bool:
         return bool(getattr(version, "is_live", False))
 
-    @admin.display(description="law")
+    @admin.display(description="statute")
     def law_link(self, version: LawVersion) -> str:
         page = reverse("admin:statutes_law_change", args=[version.law_id])
         return format_html('<a class="underline" href="{}">{}</a>', page, version.law_id)
@@ -139,7 +144,7 @@ class LawVersionAdmin(ReadOnlyAdmin):
     def refused_count(self, version: LawVersion) -> int:
         return len(version.refused)
 
-    @admin.display(description="kept of its failure")
+    @admin.display(description="archive of its failure")
     def archive_folder(self, version: LawVersion) -> str:
         return keys.failed(version.law_id, version.version) if version.status == Law.Status.FAILED else ""
 
@@ -148,26 +153,24 @@ class LawVersionAdmin(ReadOnlyAdmin):
             for pk in request.POST.getlist(ACTION_CHECKBOX_NAME):
                 UUID(pk)
         except ValueError:
-            messages.error(request, "What was chosen is no version; choose again.")
+            messages.error(request, "A selected id is not a version's; select again.")
             return HttpResponseRedirect(request.get_full_path())
         return cast("HttpResponse | None", super().response_action(request, queryset))
 
     def has_reprocess_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("statutes.reprocess_lawversion")
 
-    @admin.action(description="Do again from the raw file", permissions=["reprocess"])
+    @admin.action(description="Reprocess from the raw file", permissions=["reprocess"])
     def reprocess(self, request: HttpRequest, queryset: QuerySet[LawVersion]) -> HttpResponse | None:
-        """Ask for a reason, then reprocess the chosen versions."""
-
         def run(pk: str, **fields: Any) -> None:
             version = LawVersion.objects.only("law_id", "version").get(pk=UUID(pk))
-            services.reprocess(version.law_id, version.version, document_id=version.pk, **fields)
+            staff_actions.reprocess(version.law_id, version.version, document_id=version.pk, **fields)
 
         return _confirm_action(
-            self, request, run, name="reprocess", most=MAX_REPROCESSED, done="begun again",
-            line="Each is read, cut and embedded again from its raw file. What is found of it stays as it is until that"
-            " is done, and where it fails.",
-            title="Do versions again", button="Do again",
+            self, request, run, name="reprocess", most=MAX_REPROCESSED, done="queued again",
+            line="Each is read, chunked and embedded again from its raw file. Until that has succeeded,"
+            " the live version stays searchable.",
+            title="Reprocess versions", button="Reprocess",
         )  # fmt: skip
 
 
@@ -175,7 +178,6 @@ def _confirm_action(
     model_admin: ReadOnlyAdmin, request: HttpRequest, run: Callable[..., object], *, name: str, most: int, done: str,
     line: str, **texts: str,
 ) -> HttpResponse:  # fmt: skip
-    """Show a form for the reason; once it is valid, run the action for each chosen row, and report what was refused."""
     chosen = [pk for pk in request.POST.getlist(ACTION_CHECKBOX_NAME) if "\0" not in pk]
     batch, path = chosen[:most], request.get_full_path()
     form = admin_base.ReasonForm(request.POST if "confirmed" in request.POST else None)
@@ -232,7 +234,7 @@ class ConsumerAdmin(ReadOnlyAdmin):
         return Consumer.objects.annotate(is_alive=ExpressionWrapper(ALIVE, output_field=BooleanField()))
 
     # As statutes.consumer.status counts: a redelivered message is counted again.
-    @admin.display(description="messages handed out")
+    @admin.display(description="messages received")
     def received_count(self, consumer: Consumer) -> int:
         return consumer.received
 
@@ -244,7 +246,7 @@ class ConsumerAdmin(ReadOnlyAdmin):
     def failed_count(self, consumer: Consumer) -> int:
         return consumer.failed
 
-    @admin.display(description="heard of")
+    @admin.display(description="liveness")
     def liveness(self, consumer: Consumer) -> str:
         if consumer.state == Consumer.State.SHUTDOWN:
             return "stopped"

@@ -1,5 +1,6 @@
 """Import of a law from its artifacts, which another deployment has uploaded, or this one before."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +8,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple
+from shutil import copyfile
+from tempfile import NamedTemporaryFile, TemporaryFile
+from typing import IO, Any, NamedTuple, Protocol
 from uuid import UUID
 
 import numpy
@@ -19,6 +21,7 @@ from psycopg.types.json import Jsonb
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
 from documents.deterministic_ids import chunk_id
+from documents.error_codes import HASH_MISMATCH
 from documents.files import lock_document
 from documents.models import Document
 from embeddings import active_model
@@ -28,15 +31,117 @@ from embeddings.search import bm25
 from jobs.advisory_locks import session_lock
 from jobs.choices import ACTIVE
 from jobs.models import UploadJob
-from statutes import queries, versions
+from statutes import versions
 from statutes.error_codes import LAW_BUSY, MANIFEST_INVALID, OTHER_MODEL, OUTDATED, VECTORS_TOO_WIDE
-from statutes.intake import is_outdated
 from statutes.models import Law, LawVersion
-from statutes.s3 import artifact_source, client
-from statutes.s3.artifact_source import Source
-from statutes.s3.manifests import Manifest, ManifestRefused
+from statutes.s3 import client, keys
+from statutes.s3.manifests import MAX_BYTES, Entry, Manifest, ManifestRefused, parse_manifest
 
 BATCH_SIZE = 64  # passages read together
+DIFFERENT_OBJECT = "An object is not the one that the manifest names: read it again."
+CREATE_IMPORT_TABLE = """
+    CREATE TEMP TABLE IF NOT EXISTS arriving_passages (
+        chunk_id uuid, chunk_ord int, chunk_sha text, text text, meta jsonb, vector_sha text,
+        embedding vector(1536)) ON COMMIT DROP;
+    DELETE FROM arriving_passages  -- of another law, in a transaction of the caller's"""
+COPY_PASSAGES = """
+    COPY arriving_passages (chunk_id, chunk_ord, chunk_sha, text, meta, vector_sha, embedding) FROM STDIN"""
+DELETE_OTHER_PASSAGES = """
+    DELETE FROM {table} c WHERE c.document_id = %(document)s
+    AND NOT EXISTS (SELECT FROM arriving_passages a WHERE a.chunk_id = c.chunk_id)"""
+UPSERT_PASSAGES = """
+    INSERT INTO document_chunks AS c
+        (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text, meta,
+         embed_model, embed_version, vector_dim, vector_sha, embedding, embed_updated_at)
+    SELECT chunk_id, %(user)s, %(document)s, %(chunker)s, %(chunker_version)s, chunk_ord, chunk_sha, text, meta,
+           CASE WHEN embedding IS NOT NULL THEN %(model)s END, CASE WHEN embedding IS NOT NULL THEN %(version)s END,
+           CASE WHEN embedding IS NOT NULL THEN %(dimensions)s END, vector_sha, embedding,
+           CASE WHEN embedding IS NOT NULL THEN clock_timestamp() END
+    FROM arriving_passages
+    ON CONFLICT (chunk_id) DO UPDATE SET
+        chunk_ord = excluded.chunk_ord, chunk_sha = excluded.chunk_sha, text = excluded.text, meta = excluded.meta,
+        embed_model = excluded.embed_model, embed_version = excluded.embed_version, vector_dim = excluded.vector_dim,
+        vector_sha = excluded.vector_sha, embedding = excluded.embedding, embed_updated_at = excluded.embed_updated_at,
+        updated_at = clock_timestamp()
+    WHERE (c.chunk_sha, c.chunk_ord, c.meta, c.vector_sha, c.embed_model, c.embed_version) IS DISTINCT FROM
+        (excluded.chunk_sha, excluded.chunk_ord, excluded.meta, excluded.vector_sha, excluded.embed_model,
+         excluded.embed_version)"""
+
+
+# Sources
+
+
+class Source(Protocol):
+    def read(self, key: str, most: int) -> bytes: ...
+    def fetch(self, key: str, to: Path, most: int) -> None: ...
+
+
+class BucketSource:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def read(self, key: str, most: int) -> bytes:
+        return client.read_object(self._name, key, most=most)
+
+    def fetch(self, key: str, to: Path, most: int) -> None:
+        client.download_object(self._name, key, to, most=most)
+
+
+class FolderSource:
+    """A folder as ``aws s3 sync`` makes it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, key: str, most: int) -> bytes:
+        with (self._root / key).open("rb") as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise client.ObjectTooLarge
+        return content
+
+    def fetch(self, key: str, to: Path, most: int) -> None:
+        if (self._root / key).stat().st_size > most:
+            raise client.ObjectTooLarge
+        copyfile(self._root / key, to)
+
+
+def read_manifest(source: Source, law_id: str) -> tuple[Manifest, str]:
+    """Return a law's manifest and its sha256. Raises ``ManifestRefused``, and ``FileNotFoundError`` without one."""
+    content = source.read(keys.manifest(law_id), MAX_BYTES)
+    manifest = parse_manifest(content)
+    if manifest.law_id != law_id:
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest is another law's.")
+    return manifest, hashlib.sha256(content).hexdigest()
+
+
+def read_verified(source: Source, entry: Entry) -> bytes:
+    """Return an object whose hash is the manifest's; raise ``ManifestRefused("HASH_MISMATCH")`` otherwise."""
+    try:
+        content = source.read(entry.key, max(1, entry.size))
+    except (client.ObjectTooLarge, FileNotFoundError):
+        raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT) from None
+    if hashlib.sha256(content).hexdigest() != entry.sha256:
+        raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT)
+    return content
+
+
+@contextmanager
+def verified_file(source: Source, entry: Entry) -> Iterator[Path]:
+    """Yield a large object as a temporary file with a verified hash; raises as ``read_verified``."""
+    with NamedTemporaryFile(prefix="accessa-vectors-") as file:
+        path = Path(file.name)
+        try:
+            source.fetch(entry.key, path, max(1, entry.size))
+        except (client.ObjectTooLarge, FileNotFoundError):
+            raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT) from None
+        with path.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() != entry.sha256:
+                raise ManifestRefused(HASH_MISMATCH, DIFFERENT_OBJECT)
+        yield path
+
+
+# Import
 
 
 class Passage(NamedTuple):
@@ -47,25 +152,18 @@ class Passage(NamedTuple):
     meta: dict[str, Any]
 
 
-class ImportCounts(NamedTuple):
-    """The law's passages, and how many of them have a vector."""
-
-    passages: int
-    vectors: int
-
-
-def import_artifacts(source: Source, law_id: str) -> ImportCounts:
-    """Import a law's passages and vectors, all or none; safe to repeat.
+def import_artifacts(source: Source, law_id: str) -> tuple[int, int]:
+    """Import a law's passages and vectors, all or none; safe to repeat. Return how many of each it has.
 
     Raises ``ManifestRefused`` for invalid artifacts and for what does not fit (another model, a version older than the
     live one, a version with an active job), and ``OSError`` of the source.
     """
-    manifest, sha256 = artifact_source.read_manifest(source, law_id)
+    manifest, sha256 = read_manifest(source, law_id)
     document_id = _document_id(manifest)
-    law = json.loads(artifact_source.read_verified(source, manifest.law))
+    law = json.loads(read_verified(source, manifest.law))
     with (
         session_lock(versions.publish_lock_key(law_id)) as is_ours,
-        artifact_source.verified_file(source, manifest.embeddings) as vectors,
+        verified_file(source, manifest.embeddings) as vectors,
     ):
         if not is_ours:
             raise ManifestRefused(LAW_BUSY, "Another process is publishing this law.")
@@ -79,7 +177,7 @@ def import_artifacts(source: Source, law_id: str) -> ImportCounts:
                 LawVersion.objects.filter(pk=old.pk).update(canonical=None, job_id=None, updated_at=Now())
     if old is not None:
         services.delete_objects(old.pk)
-    return ImportCounts(len(manifest.chunks), len(manifest.chunks) - len(manifest.missing))
+    return len(manifest.chunks), len(manifest.chunks) - len(manifest.missing)
 
 
 def _document_id(manifest: Manifest) -> UUID:
@@ -91,7 +189,7 @@ def _document_id(manifest: Manifest) -> UUID:
 
 
 def _check_version(manifest: Manifest) -> None:
-    if is_outdated(manifest.law_id, manifest.version, LawVersion(ingest_timestamp=_ingest_timestamp(manifest))):
+    if versions.is_outdated(manifest.law_id, manifest.version, _ingest_timestamp(manifest)):
         raise ManifestRefused(OUTDATED, "A newer version of the law is found here.")
     both = versions.document_ids(manifest.law_id, manifest.version)
     if UploadJob.objects.filter(document_id__in=both, state__in=ACTIVE).exists():
@@ -137,7 +235,7 @@ def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:
     document_id = _document_id(manifest)
     with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="ingest") as pool:
         while batch := list(islice(entries, BATCH_SIZE)):
-            contents = pool.map(lambda entry: artifact_source.read_verified(source, entry), batch)
+            contents = pool.map(lambda entry: read_verified(source, entry), batch)
             for entry, content in zip(batch, contents, strict=True):
                 # Any other id could belong to another document, whose passage would be overwritten.
                 if entry.chunk_id != chunk_id(document_id, chunker, version, ord_):
@@ -155,7 +253,6 @@ def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:
 
 
 def _parse_vector(line: bytes, law_id: str, passage: Passage) -> tuple[str, str]:
-    """Return a vector's sha and its pgvector text. Raises ``ManifestRefused`` for an invalid one."""
     try:
         body = json.loads(line)
         numbers = numpy.array(body["vector"], dtype=numpy.float32)
@@ -219,15 +316,15 @@ def _write_passages(manifest: Manifest, document_id: UUID, rows: IO[bytes]) -> N
         "dimensions": DIMENSIONS,
     }
     with connection.cursor() as cursor:
-        cursor.execute(queries.CREATE_IMPORT_TABLE)
-        with cursor.copy(queries.COPY_PASSAGES) as copy:
+        cursor.execute(CREATE_IMPORT_TABLE)
+        with cursor.copy(COPY_PASSAGES) as copy:
             for row in rows:
                 pk, ord_, chunk_sha, text, meta, sha, vector = json.loads(row)
                 copy.write_row((pk, ord_, chunk_sha, text, Jsonb(meta), sha, vector))
         lock_document(document_id, "vectors")
         for table in ("shadow_vectors", "document_vector_buffer", "document_chunks"):
-            cursor.execute(queries.DELETE_OTHER_PASSAGES.format(table=table), params)
-        cursor.execute(queries.UPSERT_PASSAGES, params)
+            cursor.execute(DELETE_OTHER_PASSAGES.format(table=table), params)
+        cursor.execute(UPSERT_PASSAGES, params)
     bm25.index_document(document_id)
 
 

@@ -8,9 +8,10 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, staff_error
+from accounts.error_codes import Context, error_codes, staff_error
 from documents import error_codes as documents
 from embeddings import error_codes as embeddings
+from jobs.outcomes import Permanent, StageFailure
 
 failure = partial(staff_error, context=Context.STATUTE_FAILURE)
 file_failure = partial(failure, retryable=False)
@@ -40,23 +41,12 @@ RAW_FILE_MISSING.explain(Context.REQUEST, staff_message=_("There is no file unde
 RAW_BUCKET_CLOSED = failure(
     "RAW_BUCKET_CLOSED",
     _("The bucket that the message names does not exist, cannot be read, or is not in STATUTES_RAW_BUCKETS."),
-    _(
-        "Let the worker's role read it and name it there, or send a correct message. Then retry, or put its message"
-        " back: `manage.py laws redrive --yes`."
-    ),
-    detail=_("The bucket of the message is not there, or may not be read."),
+    _("Let the worker's role read it, or correct the message. Then retry, or run `manage.py laws redrive --yes`."),
 )
 RAW_FILE_CLOSED = failure(
     "RAW_FILE_CLOSED",
-    _(
-        "The store refuses this file but not others: it is archived, encrypted with a key that we may not use, denied,"
-        " or not scanned yet."
-    ),
-    _(
-        "Restore it, or grant the worker's role access (kms:Decrypt). Then retry, or put its message back:"
-        " `manage.py laws redrive --yes`."
-    ),
-    detail=_("The store does not give this file to us, but others."),
+    _("The store refuses this file but not others: it is archived, denied, not scanned yet, or we may not decrypt it."),
+    _("Restore it, or grant access (kms:Decrypt). Then retry, or run `manage.py laws redrive --yes`."),
 )
 RAW_FILE_INFECTED = file_failure(
     "RAW_FILE_INFECTED", _("The bucket's malware scanner has found a threat in the file."), REPLACE_FILE
@@ -65,7 +55,6 @@ RAW_FILE_TAGS_DIFFER = file_failure(
     "RAW_FILE_TAGS_DIFFER",
     _("The file's tags document_id or version contradict the message."),
     _("Correct the tags or the message."),
-    detail=_("The file's tags name another law or another version."),
 )
 
 # File formats
@@ -102,7 +91,6 @@ LAW_UNKNOWN = failure(
     "LAW_UNKNOWN",
     _("No row has the version of a statute that the job belongs to: rows were deleted by hand."),
     _("Send its message again."),
-    detail=_("Nothing is noted of this version of a law."),
 )
 for code, message, remedy in (
     (documents.EMPTY_FILE, _("The statute's file is empty."), REPLACE_FILE),
@@ -129,6 +117,13 @@ for code, message, remedy in (
     ),
 ):
     code.explain(Context.STATUTE_FAILURE, staff_message=message, remedy=remedy)
+
+
+def statute_failure(code: str, kind: type[StageFailure] = Permanent) -> StageFailure:
+    """Return the failure of a statute's file, with the message for staff."""
+    declared = error_codes(Context.STATUTE_FAILURE)[code]
+    return kind(declared, str(declared.meaning))
+
 
 # Waits
 MORE_URGENT_LAW = wait_reason(
@@ -177,18 +172,12 @@ MESSAGE_INVALID.explain(
 MESSAGE_KEY_UNUSABLE = message_error(
     "MESSAGE_KEY_UNUSABLE",
     _("S3 announces a key from which no statute's id can be made."),
-    _(
-        "Give the file and its folders names of letters, digits, `_` and `-`, and the file no other suffix than `.pdf`,"
-        " `.docx` or `.xml`; or send a message of its own for it."
-    ),
+    _("Use letters, digits, `_` and `-` in its names, and `.pdf`, `.docx` or `.xml`; or send a message of its own."),
 )
 MESSAGE_BUCKET_REFUSED = message_error(
     "MESSAGE_BUCKET_REFUSED",
     _("The message names a bucket that is neither STATUTES_BUCKET nor in STATUTES_RAW_BUCKETS."),
-    _(
-        "Correct the sender. Or add the bucket, if everybody may find what it contains, and put the message back:"
-        " `manage.py laws redrive --yes`."
-    ),
+    _("Correct the sender. Or add the bucket, if all tenants may read it, and run `manage.py laws redrive --yes`."),
 )
 MESSAGE_BUCKET_REFUSED.explain(
     Context.REQUEST,
@@ -226,8 +215,7 @@ documents.HASH_MISMATCH.explain(
     Context.MANIFEST,
     staff_message=_("An object is not the one that the manifest names."),
     remedy=_(
-        "Repeat it: a newer version was being uploaded. If it fails again, upload the statute again: its message with"
-        " `force_reprocess`."
+        "Repeat it: a newer version was being uploaded. If it fails again, send its message with `force_reprocess`."
     ),
 )
 embeddings.VECTORS_NOT_SOUND.explain(
@@ -260,7 +248,6 @@ SQS_MESSAGE_LOST = log_code(
     "SQS_MESSAGE_LOST",
     _("A message was handed to another consumer while we held it."),
     _("Nothing: the work is done once. If it happens often, raise SQS_VISIBILITY_SECONDS."),
-    detail=_("The message is no longer held."),
 )
 SQS_HELD_TOO_LONG = log_code(
     "SQS_HELD_TOO_LONG",

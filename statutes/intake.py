@@ -49,7 +49,7 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
     """
     with transaction.atomic():
         reprocessing.lock_documents(message.law_id, message.version)
-        if is_outdated(message.law_id, message.version, message):
+        if versions.is_outdated(message.law_id, message.version, message.ingest_timestamp):
             return IntakeResult(IntakeStatus.OUTDATED)
         if message.rest and not _is_known(message):
             return IntakeResult(IntakeStatus.WITHDRAWN)
@@ -91,19 +91,14 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
         return IntakeResult(IntakeStatus.IN_PROGRESS, job.pk)  # another consumer, or support, was faster
 
 
-def is_outdated(law_id: str, version: str, other: Message | LawVersion) -> bool:
-    """Tell whether a newer version of the law than ``version``, which ``other`` describes, is live."""
-    law = Law.objects.filter(pk=law_id).first()
-    if law is None or law.document_id is None:
-        return False
-    live = LawVersion.objects.filter(document_id=law.document_id).values_list("ingest_timestamp", flat=True).first()
-    return versions.is_older(version, other.ingest_timestamp, than=law.version, than_ingested=live)
-
-
 def is_superseded_or_withdrawn(message: Message) -> bool:
     """Tell whether a version has lost its job on purpose: a newer one replaced it, or the law was withdrawn."""
     outdated = _versions(message).filter(error_code=OUTDATED).exists()
-    return outdated or not _is_known(message) or is_outdated(message.law_id, message.version, message)
+    return (
+        outdated
+        or not _is_known(message)
+        or versions.is_outdated(message.law_id, message.version, message.ingest_timestamp)
+    )
 
 
 def _is_known(message: Message) -> bool:
@@ -119,10 +114,7 @@ def _newest_job(document_id: UUID) -> UploadJob | None:
 
 
 def _target_document(live_id: UUID | None, message: Message) -> UUID:
-    """Return the document in which to process a version: the second one while the first is live.
-
-    The live document itself, where its reprocessing without a change has failed (``move_to_live_document``).
-    """
+    """Return the second document while the first is live, unless its reprocessing without a change has failed."""
     if live_id is None:
         return versions.document_id(message.law_id, message.version)
     job = _newest_job(live_id)

@@ -5,21 +5,20 @@ from uuid import UUID
 
 from documents import invariants as documents
 from embeddings import invariants as embeddings
-from embeddings import vector_store
 from jobs.choices import State
 from jobs.models import UploadJob
-from jobs.pipeline import Invariant, all_invariants, sql_invariant
+from jobs.pipeline import all_invariants, sql_invariant
 
 version_recorded = all_invariants(
     documents.tenant_matches,
     sql_invariant("""
-        SELECT j.job_id, 'The version of the law is not noted.' FROM upload_jobs j
+        SELECT j.job_id, 'No row has the version of the statute.' FROM upload_jobs j
         WHERE j.job_id = ANY(%(jobs)s)
           AND NOT EXISTS (SELECT FROM law_versions v WHERE v.document_id = j.document_id)"""),
 )
 received = all_invariants(
     sql_invariant("""
-        SELECT j.job_id, 'The file''s format or sum is not known.'
+        SELECT j.job_id, 'The file''s format or checksum is not known.'
         FROM upload_jobs j JOIN law_versions v USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND (v.format IS NULL OR v.raw_sha256 IS NULL)"""),
     documents.original_stored,
@@ -27,7 +26,7 @@ received = all_invariants(
 requested = all_invariants(received, documents.parse_requested)
 normalized = all_invariants(
     sql_invariant("""
-        SELECT j.job_id, 'The law is not there in its canonical form.'
+        SELECT j.job_id, 'The canonical form of the statute is missing.'
         FROM upload_jobs j JOIN law_versions v USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND v.canonical IS NULL"""),
     documents.parse_stored,
@@ -46,36 +45,26 @@ CHUNKS_WITHOUT_VECTOR = """
           SELECT FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
             AND s.embed_model = {wanted}.embed_model AND s.embed_version = {wanted}.embed_version)"""
 _COVERED = f"""
-    SELECT j.job_id, 'A passage has no vector, and is not noted as refused.'
+    SELECT j.job_id, 'A passage has no vector and is not recorded as refused.'
     FROM upload_jobs j JOIN law_versions v USING (document_id) LEFT JOIN active_models l ON l.user_id = j.user_id
     WHERE j.job_id = ANY(%(jobs)s)
       AND ({{wanted}}.embed_model IS NULL
            OR EXISTS (SELECT {CHUNKS_WITHOUT_VECTOR} AND NOT v.refused ? c.chunk_id::text))"""
 
 
-def _sound(job_ids: Sequence[UUID]) -> dict[UUID, str]:
-    jobs = UploadJob.objects.filter(pk__in=job_ids).values_list("pk", "document_id")
-    reason = "A buffered vector does not have its sha."
-    return {job_id: reason for job_id, document_id in jobs if any(vector_store.corrupt_buffered_vectors(document_id))}
-
-
-vectors_complete = all_invariants(sql_invariant(_COVERED.format(wanted="j", committed="false")), _sound)
+vectors_complete = all_invariants(
+    sql_invariant(_COVERED.format(wanted="j", committed="false")), embeddings.buffer_intact
+)
 vectors_buffered = all_invariants(vectors_complete, embeddings.vectors_planned)
 _published = sql_invariant("""
-    SELECT j.job_id, 'The version''s artifacts are not uploaded, or nothing names it as the one that is found.'
+    SELECT j.job_id, 'The version''s artifacts are not uploaded, or it is not the live version.'
     FROM upload_jobs j JOIN law_versions v USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND (v.manifest_sha256 IS NULL OR NOT EXISTS (
         SELECT FROM laws w WHERE w.law_id = v.law_id AND w.document_id = v.document_id))""")
 _live = all_invariants(sql_invariant(_COVERED.format(wanted="l", committed="true")), embeddings.searchable, _published)
 
 
-def _by_state(*, done: Invariant, before: Invariant) -> Invariant:
-    def check(job_ids: Sequence[UUID]) -> dict[UUID, str]:
-        ended = set(UploadJob.objects.filter(pk__in=job_ids, state=State.DONE).values_list("pk", flat=True))
-        return before([pk for pk in job_ids if pk not in ended]) | done([pk for pk in job_ids if pk in ended])
-
-    return check
-
-
-# A version is live once its job is done, and not before: it replaces another.
-embedded = _by_state(done=_live, before=vectors_buffered)
+def embedded(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Require a live version once the job is done, and none before: it replaces another."""
+    done = set(UploadJob.objects.filter(pk__in=job_ids, state=State.DONE).values_list("pk", flat=True))
+    return vectors_buffered([pk for pk in job_ids if pk not in done]) | _live([pk for pk in job_ids if pk in done])

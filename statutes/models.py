@@ -1,7 +1,9 @@
 """Models of statutes (spec 004): laws, their versions, and SQS consumers."""
 
+from datetime import timedelta
+
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
 
@@ -40,10 +42,7 @@ class Law(models.Model):
 
 
 class LawVersion(models.Model):
-    """A version of a law, which is processed once: its row is the processing lock (spec 004 §5.2).
-
-    Reprocessed while it is live, it has another row, of its second document (``statutes.reprocessing``).
-    """
+    """A version of a law; its row is the processing lock (spec 004 §5.2). Reprocessed while live, it has two."""
 
     document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of versions.document_ids
     law_id = models.TextField()
@@ -126,3 +125,13 @@ class Consumer(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+SILENT = timedelta(seconds=60)  # three long polls, during which a consumer does not write
+ALIVE = Q(seen_at__gt=Now() - SILENT) & ~Q(state=Consumer.State.SHUTDOWN)
+
+
+def laws_with_error_codes() -> QuerySet[Law]:
+    """Return the laws annotated with ``error_code``, that of the latest version: None where it has not failed."""
+    latest = LawVersion.objects.filter(law_id=OuterRef("law_id")).order_by("-created_at")
+    return Law.objects.annotate(error_code=Subquery(latest.values("error_code")[:1]))

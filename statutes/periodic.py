@@ -13,22 +13,45 @@ from documents.files import lock_document
 from documents.models import Document
 from jobs.choices import ACTIVE, CANCELLED_CODES
 from jobs.models import UploadJob
-from statutes import queries, settlement
 from statutes.models import LawVersion
-from statutes.s3 import artifacts
+from statutes.s3.artifact_upload import archive_failure, failure_details, is_fatal
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 BATCH_SIZE = 20
+# A minute late: a redelivered message is recorded just before its dead job is retried.
+_DEAD = """
+    FROM law_versions v JOIN upload_jobs j ON j.job_id = v.job_id
+    WHERE v.status IN ('processing', 'normalized') AND v.updated_at < clock_timestamp() - interval '1 minute'
+      AND j.state = 'deadletter' AND j.finished_at < clock_timestamp() - interval '1 minute'"""
+_IS_FATAL = """(coalesce(j.last_error -> 'permanent' = 'true', false)
+                AND coalesce(j.last_error ->> 'code', '') <> ALL(%(let_go)s))"""
+FATAL_FAILURES = f"SELECT v.document_id {_DEAD} AND {_IS_FATAL} ORDER BY v.updated_at LIMIT %(most)s"
+MARK_FAILED = f"""
+WITH dead AS (
+    SELECT v.document_id, coalesce(j.last_error ->> 'code', 'internal') AS code {_DEAD}
+      AND (v.document_id = ANY(%(archived)s) OR NOT {_IS_FATAL})
+    ORDER BY v.document_id LIMIT 1000
+), failed AS (
+    UPDATE law_versions v SET status = 'failed', error_code = dead.code, updated_at = clock_timestamp()
+    FROM dead WHERE v.document_id = dead.document_id AND v.status IN ('processing', 'normalized')
+    RETURNING v.law_id, v.version
+)
+UPDATE laws l SET status = 'failed', updated_at = clock_timestamp() FROM failed
+WHERE l.law_id = failed.law_id AND l.version = failed.version AND l.document_id IS NULL"""
+_EXPIRED = """v.status = 'failed' AND v.updated_at < clock_timestamp() - make_interval(days => %(days)s)
+              AND NOT EXISTS (SELECT FROM laws w WHERE w.document_id = v.document_id)"""
+# Selected before any lock is taken, so that an expired version that cannot be deleted does not block the others.
+EXPIRED_FAILURES = f"""
+    SELECT v.document_id FROM law_versions v JOIN documents d USING (document_id)
+    WHERE {_EXPIRED} ORDER BY v.updated_at LIMIT %(most)s"""
+IS_EXPIRED = f"SELECT EXISTS (SELECT FROM law_versions v WHERE v.document_id = %(document_id)s AND {_EXPIRED})"
 
 
 def record_failures() -> None:
-    """Mark versions as failed whose job was cancelled, or ended while no consumer held its message.
-
-    Fatal failures are archived first, as when a message is settled; while the bucket is away they are tried again.
-    """
+    """Mark versions whose job ended while no consumer held its message; archive fatal failures first."""
     params: dict[str, Any] = {"let_go": list(CANCELLED_CODES), "most": BATCH_SIZE}
     with connection.cursor() as cursor:
-        cursor.execute(queries.FATAL_FAILURES, params)
+        cursor.execute(FATAL_FAILURES, params)
         document_ids = [document_id for (document_id,) in cursor.fetchall()]
     archived = document_ids
     if settings.STATUTES_BUCKET:
@@ -37,17 +60,17 @@ def record_failures() -> None:
             row = LawVersion.objects.filter(pk=document_id)
             version = row.defer("canonical").first()
             job = UploadJob.objects.filter(pk__in=row.values("job_id")).first()
-            if version is None or job is None or not settlement.is_fatal(job):  # withdrawn or retried meanwhile
+            if version is None or job is None or not is_fatal(job):  # withdrawn or retried meanwhile
                 continue
             try:
-                artifacts.archive_failure(version, settlement.failure_details(job))
+                archive_failure(version, failure_details(job))
             except OSError:
                 log.warning("A failed statute could not be archived; retrying later.", code="STORAGE_UNAVAILABLE")
                 row.update(updated_at=Now())  # behind the others, in case the bucket never accepts this one
                 break
             archived.append(document_id)
     with connection.cursor() as cursor:
-        cursor.execute(queries.MARK_FAILED, params | {"archived": archived})
+        cursor.execute(MARK_FAILED, params | {"archived": archived})
 
 
 def delete_expired_failures() -> None:
@@ -59,7 +82,7 @@ def delete_expired_failures() -> None:
     if not settings.STATUTES_FAILED_DAYS:
         return
     with connection.cursor() as cursor:
-        cursor.execute(queries.EXPIRED_FAILURES, {"days": settings.STATUTES_FAILED_DAYS, "most": BATCH_SIZE})
+        cursor.execute(EXPIRED_FAILURES, {"days": settings.STATUTES_FAILED_DAYS, "most": BATCH_SIZE})
         document_ids = [document_id for (document_id,) in cursor.fetchall()]
     for document_id in document_ids:
         if _erase_if_expired(document_id):
@@ -68,14 +91,13 @@ def delete_expired_failures() -> None:
 
 
 def _erase_if_expired(document_id: UUID) -> bool:
-    """Erase a version's document, unless a message has come for it meanwhile or a job is active."""
     with transaction.atomic():
         lock_document(document_id)  # before any row, as intake and deletions do
         document = Document.objects.filter(pk=document_id).first()
         if document is None or UploadJob.objects.filter(document_id=document_id, state__in=ACTIVE).exists():
             return False
         with connection.cursor() as cursor:
-            cursor.execute(queries.IS_EXPIRED, {"document_id": document_id, "days": settings.STATUTES_FAILED_DAYS})
+            cursor.execute(IS_EXPIRED, {"document_id": document_id, "days": settings.STATUTES_FAILED_DAYS})
             (is_expired,) = cursor.fetchone()
         if is_expired:
             services.delete_rows(document)

@@ -33,7 +33,6 @@ RESET_FIELDS: dict[str, Any] = {
 
 
 def live_document_id(law_id: str, version: str) -> UUID | None:
-    """Return which of a version's two documents is live, if one is."""
     law = Law.objects.filter(pk=law_id, document_id__in=versions.document_ids(law_id, version))
     return law.values_list("document_id", flat=True).first()
 
@@ -49,7 +48,6 @@ def lock_documents(law_id: str, version: str) -> None:
 
 
 def get_or_create_document(version: LawVersion) -> Document:
-    """Return the document of a version."""
     document, _ = Document.objects.get_or_create(
         pk=version.pk,
         defaults={
@@ -99,7 +97,6 @@ def _move_job(claim: Claim, document: Document) -> None:
 
 
 def _restore_live_version(version: LawVersion) -> None:
-    """Restore the live version's row to what it was before its job was started."""
     law = Law.objects.get(pk=version.law_id)
     done = UploadJob.objects.filter(document_id=version.pk, campaign_id=None, state=State.DONE)
     last = done.order_by("-created_at", "-job_id").first()
@@ -112,10 +109,7 @@ def _restore_live_version(version: LawVersion) -> None:
 def move_to_live_document(
     claim: Claim, version: LawVersion, parse: ParseResult, canonical: dict[str, object]
 ) -> Moved | None:
-    """Move a job back to the live document if file and text are the same; return None where they are not.
-
-    The live passages keep their ids then, and the second document is deleted.
-    """
+    """Move a job back to the live document if file and text are the same, so that ids of passages stay; else None."""
     live = None if claim.job.payload.get(SEPARATE) else _identical_live_document(version, parse)
     if live is None:
         return None
@@ -143,7 +137,6 @@ def move_to_live_document(
 
 
 def _identical_live_document(version: LawVersion, parse: ParseResult) -> Document | None:
-    """Return the live document, where it has the same file and text, and all its objects are there."""
     live_id = live_document_id(version.law_id, version.version)
     if live_id is None or not LawVersion.objects.filter(pk=live_id, raw_sha256=version.raw_sha256).exists():
         return None

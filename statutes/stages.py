@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import files, ocr_batches, parsers, services, storage
-from documents.deterministic_ids import parse_id
+from documents.deterministic_ids import canonical_json, parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.files import ParseResult, lock_document
 from documents.models import Document, OcrPage
@@ -28,26 +28,54 @@ from jobs.choices import Stage, State
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
-from statutes import invariants, lambda_client, queries, readers, reprocessing, versions
-from statutes.chunking import articles
-from statutes.error_codes import LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
-from statutes.intake import OUTDATED, PIPELINE, is_outdated
+from statutes import article_chunker, invariants, reprocessing, versions
+from statutes.error_codes import LAMBDA_REFUSED, LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
+from statutes.intake import OUTDATED, PIPELINE
+from statutes.invariants import CHUNKS_WITHOUT_VECTOR
 from statutes.models import Law, LawVersion
-from statutes.readers import Format
-from statutes.readers.file_type import sniff_format
-from statutes.s3 import artifacts, raw_files
+from statutes.readers import sandbox_client
+from statutes.readers.file_type import Format, sniff_format
+from statutes.s3 import artifact_upload, client, keys, raw_files
 from statutes.sqs.messages import PRIORITIES
-from statutes.structure import json_schema, markdown, model
+from statutes.structure import markdown, model, schema_validation
+from vendors import aws_client, calls
+from vendors.rate_limit import Vendor
 
 MIMES = {
     "pdf": "application/pdf",
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "xml": "application/xml",
 }
-SCANS = f"{readers.VERSION}.ocr-{ocr.VERSION}"  # parser version of the OCR pages that can be reused
+SCANS = f"{sandbox_client.VERSION}.ocr-{ocr.VERSION}"  # parser version of the OCR pages that can be reused
 YIELD_SECONDS = 5.0
 MAX_YIELD_SECONDS = 900.0  # a job older than this no longer yields, so that none starves
+LAMBDA_READ_SECONDS, LAMBDA_WAIT_SECONDS = 20.0, 60.0
 UPLOADED = "uploaded_manifest"  # in the job's payload: sha256 of the manifest that this run has uploaded
+# ix_law_versions_urgent gives the versions that are begun and not read; the subquery then looks up each one's job. All
+# statutes belong to one user, whose jobs take 150 ms to scan at 100,000 statutes. A failed version that was withdrawn
+# has no job. The inner LIMIT keeps the planner from joining.
+_URGENT = """EXISTS (
+        SELECT FROM law_versions v
+        WHERE v.status = '{status}' AND v.job_id IS NOT NULL AND v.priority = ANY(%(before)s) AND (
+            SELECT j.job_id FROM upload_jobs j
+            WHERE j.document_id = v.document_id AND j.pipeline = %(pipeline)s AND j.stage = %(first)s
+              AND j.state = 'queued' AND (j.run_after IS NULL OR j.wait_reason = 'MORE_URGENT_LAW')
+            LIMIT 1) IS NOT NULL)"""
+# Failed versions, which staff may have retried, can be many: they are scanned only where nothing else waits.
+MORE_URGENT = f"""
+    SELECT clock_timestamp() < %(since)s + make_interval(secs => %(aged)s) AND (
+        {_URGENT.format(status="processing")} OR {_URGENT.format(status="failed")})"""
+# Whether the live version has a passage that the new chunks would remove or change.
+LOSES_PASSAGE = """
+    SELECT EXISTS (
+        SELECT FROM law_versions v JOIN laws w USING (law_id, document_id) JOIN document_chunks c USING (document_id)
+        WHERE v.document_id = %(document)s AND c.chunker_name || '@' || c.chunker_version = %(chunker)s
+          AND NOT EXISTS (
+            SELECT FROM document_chunk_buffer b WHERE b.chunk_id = c.chunk_id AND b.chunk_sha = c.chunk_sha))"""
+CHUNK_IDS_WITHOUT_VECTOR = f"""
+    SELECT array((
+        SELECT c.chunk_id::text {CHUNKS_WITHOUT_VECTOR.format(wanted="j", committed="false")} ORDER BY c.chunk_ord))
+    FROM upload_jobs j WHERE j.job_id = %s"""
 
 
 def receive(claim: Claim) -> Outcome:
@@ -58,32 +86,30 @@ def receive(claim: Claim) -> Outcome:
     if _yields(claim, version):
         raise Wait(YIELD_SECONDS, MORE_URGENT_LAW)
     head = raw_files.head_raw_file(version)
-    with raw_files.download_raw_file(version, head) as raw_file:
-        file_format = sniff_format(raw_file.path, most=settings.STATUTES_MAX_BYTES)
-        pages = parsers.inspect_pdf(raw_file.path).pages if file_format == "pdf" else 1
+    with raw_files.download_raw_file(version, head) as (path, length, raw_sha256):
+        file_format = sniff_format(path, most=settings.STATUTES_MAX_BYTES)
+        pages = parsers.inspect_pdf(path).pages if file_format == "pdf" else 1
         with claim.transaction():
             pass  # a version that was withdrawn meanwhile gets no new object
         bucket, name = storage.locate(document.raw_path)
-        bucket.put_file(raw_file.path, name)
+        bucket.put_file(path, name)
     failpoints.failpoint("queued:stored")
     try:
         with claim.transaction():
             Document.objects.filter(pk=document.pk).update(
-                bytes_len=raw_file.length,
-                file_sha256=versions.file_sha256(document.pk, raw_file.sha256),
+                bytes_len=length,
+                file_sha256=versions.file_sha256(document.pk, raw_sha256),
                 mime=MIMES[file_format],
                 pages=pages,
                 stored_at=Now(),
                 updated_at=Now(),
             )
-            columns: dict[str, object] = {"raw_sha256": raw_file.sha256, "format": file_format}
-            if raw_file.sha256 != version.raw_sha256:  # OCR pages and refused passages were of another file
+            columns: dict[str, object] = {"raw_sha256": raw_sha256, "format": file_format}
+            if raw_sha256 != version.raw_sha256:  # OCR pages and refused passages were of another file
                 OcrPage.objects.filter(document_id=document.pk).delete()
                 columns["reprocessed"] = 0
             _update(version, **columns)
-            return claim.advance(
-                event={"format": file_format, "bytes": raw_file.length}, payload={"format": file_format}
-            )
+            return claim.advance(event={"format": file_format, "bytes": length}, payload={"format": file_format})
     except ClaimLost:
         files.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
         raise
@@ -101,7 +127,7 @@ def _yields(claim: Claim, version: LawVersion) -> bool:
         "aged": MAX_YIELD_SECONDS,
     }
     with connection.cursor() as cursor:
-        cursor.execute(queries.MORE_URGENT, params)
+        cursor.execute(MORE_URGENT, params)
         return bool(cursor.fetchone()[0])
 
 
@@ -117,7 +143,7 @@ def choose_reader(claim: Claim) -> Outcome:
 
 
 def _reader(version: LawVersion) -> Parser:
-    return Parser(f"law-{version.format}", readers.VERSION)
+    return Parser(f"law-{version.format}", sandbox_client.VERSION)
 
 
 def normalize(claim: Claim) -> Outcome:
@@ -136,7 +162,7 @@ def normalize(claim: Claim) -> Outcome:
         return {number: scanned[number - 1] for number in blank}
 
     with bucket.local_file(name) as path:
-        law = readers.read_statute(path, format=cast(Format, version.format), scan=scan)
+        law = sandbox_client.read_statute(path, format=cast(Format, version.format), scan=scan)
     source = {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
     canonical = law.as_json(law_id=version.law_id, version=version.version, source=source)
     rendered = markdown.render_markdown(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
@@ -146,7 +172,7 @@ def normalize(claim: Claim) -> Outcome:
 
 
 def _store_parse(
-    claim: Claim, version: LawVersion, law: model.Law, canonical: dict[str, object], parse: ParseResult
+    claim: Claim, version: LawVersion, law: model.CanonicalLaw, canonical: dict[str, object], parse: ParseResult
 ) -> Outcome:
     document = claim.job.document
     with claim.transaction():
@@ -175,7 +201,7 @@ def _store_parse(
 def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
     document, version = claim.job.document, _version(claim)
-    json_schema.check_schema(version.canonical)
+    schema_validation.check_schema(version.canonical)
     content = files.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent(PARSE_HASH_MISMATCH)
@@ -184,19 +210,16 @@ def check_parse(claim: Claim) -> Outcome:
 
 def plan_chunks(claim: Claim) -> Outcome:
     """Stage parse_validated: chunk by article."""
-    chunker = articles.CHUNKER
+    chunker = article_chunker.CHUNKER
     plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
     return Advance(fields={"chunks_version": chunker.label, "payload": plan})
 
 
 def commit_chunks(claim: Claim) -> Outcome:
-    """Stage chunks_buffered: as for any document, but in the second document where a live passage would be removed.
-
-    No case is known that comes so far: the same text gives the same passages.
-    """
+    """Stage chunks_buffered: in the second document where a live passage would be removed (no case is known)."""
     job = claim.job
     with connection.cursor() as cursor:
-        cursor.execute(queries.LOSES_PASSAGE, {"document": job.document_id, "chunker": job.chunks_version})
+        cursor.execute(LOSES_PASSAGE, {"document": job.document_id, "chunker": job.chunks_version})
         (loses_passage,) = cursor.fetchone()
     if loses_passage:
         return reprocessing.move_to_second_document(claim, for_good=True)
@@ -224,7 +247,7 @@ def embed(claim: Claim) -> Outcome:
 
 def _chunks_without_vector(job_id: UUID) -> list[str]:
     with connection.cursor() as cursor:
-        cursor.execute(queries.CHUNK_IDS_WITHOUT_VECTOR, [job_id])
+        cursor.execute(CHUNK_IDS_WITHOUT_VECTOR, [job_id])
         return list(cursor.fetchone()[0])
 
 
@@ -244,10 +267,7 @@ def verify_vectors(claim: Claim) -> Outcome:
 
 
 def publish(claim: Claim) -> Outcome:
-    """Stage embedded: upload the artifacts, the manifest last; then replace the live version by this one.
-
-    A version that became outdated while it was processed is erased.
-    """
+    """Stage embedded: upload the artifacts, then replace the live version; erase a version that became outdated."""
     with claim.transaction():  # a law that was withdrawn meanwhile has no row
         version = LawVersion.objects.get(pk=claim.job.document_id)
     with session_lock(versions.publish_lock_key(version.law_id)) as is_ours:
@@ -255,25 +275,54 @@ def publish(claim: Claim) -> Outcome:
             raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         def ensure_lock() -> None:
-            """Raise unless the claim holds, and this session still has the law's lock."""
             with claim.transaction():
                 if not holds_session_lock(versions.publish_lock_key(version.law_id)):
                     raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
-        if is_outdated(version.law_id, version.version, version):
+        if versions.is_outdated(version.law_id, version.version, version.ingest_timestamp):
             # An earlier attempt that lost its lock while uploading may have overwritten the live version's artifacts.
             live = LawVersion.objects.filter(pk__in=Law.objects.filter(pk=version.law_id).values("document_id"))
             for row in live.filter(job_id__in=UploadJob.objects.filter(state=State.DONE).values("job_id")):
-                artifacts.upload_artifacts(row, ensure_lock=ensure_lock)
+                artifact_upload.upload_artifacts(row, ensure_lock=ensure_lock)
             return _erase_outdated(claim)
         ensure_lock()
         known = claim.job.payload.get(UPLOADED)
-        manifest_sha256 = artifacts.upload_artifacts(version, ensure_lock=ensure_lock, known=known)
+        manifest_sha256 = artifact_upload.upload_artifacts(version, ensure_lock=ensure_lock, known=known)
         failpoints.failpoint("embedded:uploaded")
         with claim.transaction():  # so that a retry, which may wait long for the Lambda, does not upload again
             claim.save_progress(total_pct=claim.job.total_pct, payload={UPLOADED: manifest_sha256})
-        lambda_client.invoke_lambda(version, manifest_sha256)
+        invoke_lambda(version, manifest_sha256)
         return _replace_live_version(claim, version, manifest_sha256)
+
+
+def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
+    """Invoke STATUTES_LAMBDA, if it is set, asynchronously; it may be invoked twice for one manifest.
+
+    Call it outside of transactions. Raises as ``vendors.calls``, and ``Wait("LAMBDA_REFUSED")`` for a function
+    that is missing or forbidden: an operator's mistake, not the law's.
+    """
+    function = settings.STATUTES_LAMBDA
+    if not function:
+        return False
+    payload = {
+        "bucket": client.statutes_bucket(),
+        "law_id": version.law_id,
+        "version": version.version,
+        "manifest_key": keys.manifest(version.law_id),
+        "manifest_sha256": manifest_sha256,
+    }
+    parts = function.split(":")
+    region = str(parts[3] if parts[0] == "arn" and len(parts) > 3 else settings.SQS_REGION)
+    function_client = aws_client.create_client("lambda", region=region, endpoint=None, seconds=LAMBDA_READ_SECONDS)
+    try:
+        with calls.guarded_call(Vendor("lambda", function, requests_per_minute=0), "invoke"):
+            # https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
+            function_client.invoke(
+                FunctionName=function, InvocationType="Event", Payload=canonical_json(payload).encode()
+            )
+    except calls.VendorRefused as refused:
+        raise Wait(LAMBDA_WAIT_SECONDS, LAMBDA_REFUSED) from refused
+    return True
 
 
 def _replace_live_version(claim: Claim, version: LawVersion, manifest_sha256: str) -> Moved:
@@ -323,7 +372,6 @@ def _commit_version(claim: Claim, version: LawVersion, manifest_sha256: str, old
 
 
 def _erase_outdated(claim: Claim) -> Moved:
-    """Erase a version that a newer one has replaced meanwhile: its document, its passages, and this very job."""
     document = claim.job.document
     with transaction.atomic():
         lock_document(document.pk)

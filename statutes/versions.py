@@ -7,6 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from documents.deterministic_ids import NAMESPACE
+from statutes.models import Law, LawVersion
 
 _PART = re.compile(r"[0-9]+|[^\W\d_]+")
 
@@ -17,6 +18,15 @@ def is_older(version: str, ingested: datetime | None, *, than: str, than_ingeste
     if key != other_key or version == than:
         return key < other_key
     return ingested is None or (than_ingested is not None and ingested < than_ingested)
+
+
+def is_outdated(law_id: str, version: str, ingested: datetime | None) -> bool:
+    """Tell whether a newer version of the law than ``version``, which was ingested at ``ingested``, is live."""
+    law = Law.objects.filter(pk=law_id).first()
+    if law is None or law.document_id is None:
+        return False
+    live = LawVersion.objects.filter(document_id=law.document_id).values_list("ingest_timestamp", flat=True).first()
+    return is_older(version, ingested, than=law.version, than_ingested=live)
 
 
 def sort_key(version: str) -> tuple[tuple[int, int, str], ...]:
@@ -37,7 +47,6 @@ def document_ids(law_id: str, version: str) -> tuple[UUID, UUID]:
 
 
 def other_document_id(law_id: str, version: str, document_id: UUID) -> UUID:
-    """Return the other of a version's two documents."""
     first, second = document_ids(law_id, version)
     return second if document_id == first else first
 

@@ -13,8 +13,7 @@ from django.db.models.functions import Now
 from accessa.checks import s3_error_messages
 from accessa.doctor.runner import Finding, error, note, skipped, warning
 from jobs.outcomes import StageFailure, Wait
-from statutes.consumer import status
-from statutes.models import Consumer
+from statutes.models import ALIVE, Consumer
 from statutes.s3 import client as s3
 from statutes.sqs import client as sqs
 from statutes.sqs import dead_letters
@@ -123,7 +122,7 @@ def _check_rights(name: str, url: str) -> Iterator[Finding]:
 
 
 def _check_consumers() -> Iterator[Finding]:
-    consumers = status.alive_consumers()
+    consumers = Consumer.objects.filter(ALIVE)
     if not (count := consumers.count()):
         yield error("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
         return

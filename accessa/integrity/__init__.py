@@ -23,9 +23,10 @@ from embeddings import vector_store
 from jobs.choices import Stage, State
 from jobs.models import UploadJob
 from jobs.pipeline import get_pipeline
+from statutes import artifact_import
+from statutes.artifact_import import Source
 from statutes.models import Law, LawVersion
-from statutes.s3 import artifact_source, keys
-from statutes.s3.artifact_source import Source
+from statutes.s3 import keys
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
 
 BATCH_SIZE = 200
@@ -173,7 +174,7 @@ def find_changed_artifacts() -> Iterator[Violation]:
     """
     if not settings.STATUTES_BUCKET:
         return
-    source = artifact_source.BucketSource(settings.STATUTES_BUCKET)
+    source = artifact_import.BucketSource(settings.STATUTES_BUCKET)
     uploaded = LawVersion.objects.filter(manifest_sha256__isnull=False, job_id__isnull=False).values("pk")
     for law_id in list(Law.objects.filter(document_id__in=uploaded).order_by("pk").values_list("pk", flat=True)):
         if _find_difference(source, law_id) and (reason := _find_difference(source, law_id)):
@@ -186,7 +187,7 @@ def _find_difference(source: Source, law_id: str) -> str | None:
         return None
     version = LawVersion.objects.filter(pk=law.document_id).values_list("version", "manifest_sha256").first()
     try:
-        manifest, sha256 = artifact_source.read_manifest(source, law_id)
+        manifest, sha256 = artifact_import.read_manifest(source, law_id)
     except FileNotFoundError:
         return NO_MANIFEST
     except ManifestRefused as error:
@@ -205,9 +206,9 @@ def _check_object(source: Source, manifest: Manifest, entry: Entry) -> str | Non
     try:
         if entry is manifest.embeddings:
             name = "the vectors"
-            with artifact_source.verified_file(source, entry):
+            with artifact_import.verified_file(source, entry):
                 return None
-        artifact_source.read_verified(source, entry)
+        artifact_import.read_verified(source, entry)
     except ManifestRefused:
         return f"{CHANGED}: {name}."
     return None

@@ -11,7 +11,6 @@ from accounts.error_codes import ApiError, Context, ErrorCode, error_codes, find
 from documents.parsers.errors import FAILURES
 from jobs.choices import CANCELLED_CODES
 from jobs.outcomes import Permanent
-from statutes.errors import SANDBOX_FAILURES, UNREADABLE
 from testing.error_tables import GUIDES, insert_tables, schema_codes
 
 TENANTS = (Context.WAIT, Context.FAILURE, Context.SYNC_FAILURE)
@@ -54,7 +53,7 @@ def test_what_the_sandbox_reports_is_declared() -> None:
     of_pdfs = {code for _, code, _ in FAILURES.values()}
 
     assert of_pdfs | set(CANCELLED_CODES) <= error_codes(Context.FAILURE).keys()
-    assert of_pdfs | UNREADABLE.keys() | SANDBOX_FAILURES.keys() <= error_codes(Context.STATUTE_FAILURE).keys()
+    assert of_pdfs <= error_codes(Context.STATUTE_FAILURE).keys()
 
 
 def test_every_code_is_documented() -> None:

@@ -41,7 +41,7 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
     from documents.deterministic_ids import NAMESPACE  # noqa: PLC0415  needs the settings
     from documents.parsers import pdf_engines  # noqa: PLC0415
     from documents.parsers.sandbox import rlimits  # noqa: PLC0415
-    from statutes.chunking import articles  # noqa: PLC0415
+    from statutes import article_chunker  # noqa: PLC0415
     from statutes.readers import docx, pdf, xml  # noqa: PLC0415
     from statutes.structure import markdown  # noqa: PLC0415
     from testing.embedders import InstantEmbedder  # noqa: PLC0415
@@ -53,7 +53,7 @@ def _objects(path: Path, law_id: str) -> dict[str, bytes]:
         read = {".xml": xml.read_xml, ".docx": docx.read_docx}[path.suffix]
         law = read(path.read_bytes())
     rendered = markdown.render_markdown(law)
-    chunks = articles.CHUNKER.split(rendered.text, rendered.page_starts)
+    chunks = article_chunker.CHUNKER.split(rendered.text, rendered.page_starts)
     vectors = InstantEmbedder().embed([chunk.text for chunk in chunks])
     objects = {
         f"bare/normalized/{law_id}/law.json": json.dumps(law.as_json(law_id=law_id, version="1", source={})).encode()

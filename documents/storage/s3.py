@@ -65,7 +65,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
             endpoint_url=settings.S3_ENDPOINT_URL,
             region_name=settings.S3_REGION,
             custom_domain=None,  # its URLs are not signed
-            client_config=_config(),
+            client_config=client_config(),
         )
 
     @property
@@ -97,7 +97,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
         """
         if not self.presigns:
             return super().sign_upload(name, length=length, mime=mime, sha256=sha256)
-        terms: dict[str, Any] = {"ContentLength": length, "ContentType": mime.lower(), **_encryption()}
+        terms: dict[str, Any] = {"ContentLength": length, "ContentType": mime.lower(), **encryption_params()}
         if settings.S3_SIGN_SHA256:
             terms["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
         return self._presigned("put_object", name, **terms)
@@ -130,7 +130,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
     def put(self, name: str, content: bytes | IO[bytes]) -> None:
         """Write an object atomically."""
         try:
-            self._call("put_object", Key=name, Body=content, ContentType=TYPES[self.alias], **_encryption())
+            self._call("put_object", Key=name, Body=content, ContentType=TYPES[self.alias], **encryption_params())
         except FileNotFoundError:
             raise _unavailable() from None
 
@@ -215,7 +215,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
 
     def is_public(self, name: str) -> bool:
         """Request the object without credentials."""
-        with closing(self._client(boto3.Session(), _config(UNSIGNED))) as anonymous:
+        with closing(self._client(boto3.Session(), client_config(UNSIGNED))) as anonymous:
             try:
                 anonymous.head_object(Bucket=self.bucket_name, Key=name)
             except ClientError:
@@ -223,7 +223,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
         return True
 
 
-def _config(signature: Any = "s3v4") -> Config:
+def client_config(signature: Any = "s3v4") -> Config:
     return Config(
         signature_version=signature,
         s3={"addressing_style": settings.S3_ADDRESSING_STYLE},
@@ -236,7 +236,7 @@ def _config(signature: Any = "s3v4") -> Config:
     )
 
 
-def _encryption() -> dict[str, str]:
+def encryption_params() -> dict[str, str]:
     terms = {"ServerSideEncryption": settings.S3_SERVER_SIDE_ENCRYPTION, "SSEKMSKeyId": settings.S3_KMS_KEY_ID}
     return {name: term for name, term in terms.items() if term}
 

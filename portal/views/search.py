@@ -19,8 +19,7 @@ from integrations.search import RECORDS, RecordResult
 from portal.user_messages import error_message
 from portal.views.auth import tenant_id, tenant_page
 from search.services import UPLOADS, search
-from statutes.search import StatutePassage, search_statutes
-from statutes.search.results import strip_heading_marks
+from statutes.search import StatutePassage, search_statutes, strip_heading_marks
 
 MAX_RESULTS = 10
 MAX_CHOICES = 100  # documents to choose from, the newest

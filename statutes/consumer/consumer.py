@@ -1,6 +1,8 @@
 """SQS consumer: receives messages and holds each until its jobs have ended (spec 004 §1 to §3)."""
 
 import random
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,22 +11,27 @@ from contextlib import contextmanager
 import structlog
 from django.conf import settings
 from django.db import close_old_connections, connection
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DatabaseError, InterfaceError, OperationalError
 
+from jobs import services, worker
+from jobs.choices import State as JobState
+from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
+from jobs.cluster.lease_heartbeat import HEARTBEAT
+from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
+from jobs.safe_errors import safe_error_name
 from statutes import models
-from statutes.consumer.dispatcher import Dispatcher
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
-from statutes.consumer.job_thread import WorkerThread, disarm_stage_alarm
+from statutes.consumer.message_jobs import MessageJobs
 from statutes.consumer.status import Status
 from statutes.error_codes import DATABASE_AWAY
-from statutes.sqs import client, dead_letters, envelope
+from statutes.sqs import client, dead_letters, messages
 from statutes.sqs.client import ReceivedMessage
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 State = models.Consumer.State
-POLL_SECONDS = 0.5  # how late the end of another worker's job may be noticed
+POLL_SECONDS = 0.5  # how late a due job, or the end of another worker's job, may be noticed
 URGENT_SECONDS = 2  # how late an urgent message may be noticed during the long poll of the other queue
 MIN_BACKOFF, MAX_BACKOFF = 1.0, 60.0  # seconds, while the queue or the database is away
 MAX_RETRY_AFTER = 300.0  # the longest wait that the queue may ask for: it may be repaired by then
@@ -33,6 +40,59 @@ ALARM_SECONDS = 13  # from the end of the grace (15) to the kernel's alarm: at 3
 
 class Interrupted(BaseException):
     """The process was told, for the second time, to stop during a long poll."""
+
+
+class WorkerThread:
+    """Runs jobs until the process is told to stop. ``mortal``: a stage that exceeds its limit ends the process."""
+
+    def __init__(self, *, mortal: bool) -> None:
+        self._mortal = mortal
+        self._due = threading.Event()
+        self.changed = threading.Event()  # set after each drain: jobs may have ended
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+
+    def start(self) -> None:
+        HEARTBEAT.may_kill_process = self._mortal
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._due.set()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self, seconds: float) -> None:
+        """Wait so long for the current stage to end; call after ``shared_state.request_stop()``."""
+        self._due.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def release_jobs(self) -> None:
+        """Release the jobs of a stage that does not end. What it writes after that is rejected."""
+        for job in UploadJob.objects.filter(state=JobState.WORKING, claimed_by=worker.worker_name()):
+            try:
+                Claim(job).move("release")
+            except ClaimLost:
+                continue
+
+    def _run(self) -> None:
+        while not shared_state.is_stopping():
+            count = 0
+            try:
+                services.requeue_due_and_expired()
+                count = worker.drain()
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("The database is away.", error=safe_error_name(error))
+                connection.close()
+            except worker.DrainFailed as error:
+                log.error("A drain failed.", error=str(error))
+            self.changed.set()
+            if count == 0:
+                self._due.wait(POLL_SECONDS)
+            self._due.clear()
+        connection.close()
+        self.changed.set()
 
 
 class Consumer:
@@ -49,19 +109,16 @@ class Consumer:
         self.worker = WorkerThread(mortal=mortal) if works else None
         # By queue: after how many receives a message that always fails becomes a dead letter, if ever.
         self._most_receives: dict[str, int | None] = {}
-        self.work = Dispatcher(self.in_flight, self.status, self._most_receives)
+        self.work = MessageJobs(self.in_flight, self.status, self._most_receives)
         self._until_idle = until_idle
         self._failures = 0
         self._listening = False
         self._stop_requested_at: float | None = None
 
     def run(self) -> bool:
-        """Consume until told to stop; return whether everything started has ended or was released in good order.
-
-        Raises ``ImproperlyConfigured`` for a queue whose redrive policy is unusable.
-        """
+        """Consume until told to stop; return whether all work ended in good order. Raises as ``max_receive_count``."""
         self.status.transition(State.BOOT)
-        while not shared_state.is_stopping() and not self._try(self._init):
+        while not shared_state.is_stopping() and not self._try(self._read_queue_attributes):
             continue
         if not shared_state.is_stopping():
             self.in_flight.start()
@@ -72,20 +129,19 @@ class Consumer:
         return self._shutdown()
 
     def interrupt(self) -> None:
-        """Stop after the current long poll, whose messages have to be released. A second call stops at once.
-
-        For signal handlers.
-        """
+        """Stop after the current long poll, whose messages have to be released; a second call stops at once."""
         if self._stop_requested_at is None:
             self._stop_requested_at = time.monotonic()
-            grace = int(settings.JOBS_STOP_GRACE_SECONDS)
-            disarm_stage_alarm(at_last=grace + ALARM_SECONDS if self._mortal else 0)
+            # From here on the process ends by itself. The kernel's alarm ends whatever hangs, such as a call to a store
+            # that no longer answers; 0 sets no alarm.
+            HEARTBEAT.may_kill_process = False
+            signal.alarm(int(settings.JOBS_STOP_GRACE_SECONDS) + ALARM_SECONDS if self._mortal else 0)
         if shared_state.is_stopping() and self._listening:
             self._listening = False
             raise Interrupted
         shared_state.request_stop()
 
-    def _init(self) -> None:
+    def _read_queue_attributes(self) -> None:
         self.status.transition(State.INIT)
         for url in client.queue_urls():
             self._most_receives[url] = dead_letters.max_receive_count(url)
@@ -116,12 +172,11 @@ class Consumer:
             time.sleep(POLL_SECONDS)
 
     def _dispatch(self) -> None:
-        """Start the most urgent message's job; all jobs, where other workers run them."""
         if self.work.dispatch(one=self.worker is not None) and self.worker:
             self.worker.wake()
 
     def _receive(self, room: int) -> list[ReceivedMessage]:
-        """Poll the urgent queue first. While messages are held, poll briefly: their jobs may end meanwhile."""
+        """Poll the urgent queue first, and briefly while messages are held: their jobs may end meanwhile."""
         *urgent, queue_url = client.queue_urls()
         wait = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else client.MAX_WAIT))
         for url in urgent:
@@ -145,7 +200,7 @@ class Consumer:
         if self.in_flight.readd(received):
             return
         self.status.received += 1
-        body = envelope.parse_body(received.body)
+        body = messages.parse_body(received.body)
         is_refused = bool(body.refused)
         # Left to the queue, which sooner or later moves it to the dead letters, where staff see it.
         for (code, part), times in Counter((refused.code, refused.field) for refused in body.refused).items():
@@ -181,7 +236,7 @@ class Consumer:
         return False
 
     def _wait(self, code: str, at_least: float) -> None:
-        """Back off exponentially; the jitter keeps consumers from coming back all at once."""
+        # Exponential; the jitter keeps consumers from coming back all at once.
         longest = min(MAX_BACKOFF, MIN_BACKOFF * 2**self._failures)
         pause = max(min(at_least, MAX_RETRY_AFTER), random.uniform(longest / 2, longest))  # noqa: S311
         until = time.monotonic() + pause
@@ -194,11 +249,12 @@ class Consumer:
         """Finish the current stage, or release its job when the grace is over; release the messages that remain."""
         deadline = (self._stop_requested_at or time.monotonic()) + settings.JOBS_STOP_GRACE_SECONDS
         if self._stop_requested_at is None:  # it ends of itself
-            disarm_stage_alarm()
+            HEARTBEAT.may_kill_process = False
+            signal.alarm(0)
         self.status.transition(State.SHUTDOWN)
         self.in_flight.release_all(held for held in self.in_flight if not held.jobs)
         is_orderly = True
-        if self.worker and self.worker.is_started:
+        if self.worker:
             self.worker.stop(max(0.0, deadline - time.monotonic()))
             is_orderly = not self.worker.is_alive
         try:

@@ -10,8 +10,7 @@ from django.conf import settings
 
 from statutes.sqs import client
 from statutes.sqs.client import ReceivedMessage
-from statutes.sqs.envelope import Item
-from statutes.sqs.messages import Message
+from statutes.sqs.messages import Item, Message
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 RENEWALS, RETRY_FACTOR = 3, 10  # renewals per visibility timeout; after a failed one they come so much faster
@@ -70,14 +69,10 @@ class InFlightMessages:
         return held is not None
 
     def drop(self, held: InFlightMessage) -> None:
-        """Hold a message no longer; it reappears when its visibility timeout ends."""
         self._held.pop(held.received.message_id, None)
 
     def release(self, held: InFlightMessage, *, after: float = 0) -> bool:
-        """Hold a message no longer, and let it reappear after so many seconds; return whether the queue answered.
-
-        A lost message, which another consumer may have, is left alone.
-        """
+        """Let a message reappear after so many seconds, unless it is lost; return whether the queue answered."""
         self.drop(held)
         with self._changing:
             return held.is_lost or self._change_visibility(held, after)
@@ -95,10 +90,7 @@ class InFlightMessages:
             pause = interval if self.renew_all() else interval / RETRY_FACTOR
 
     def renew_all(self) -> bool:
-        """Renew the visibility timeout of all messages, up to the 12 hours that SQS allows from a receipt.
-
-        Returns whether the queue has answered.
-        """
+        """Hide all messages again, up to 12 hours from their receipt; return whether the queue answered."""
         answered = True
         for held in self:
             if held.is_lost:

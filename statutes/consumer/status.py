@@ -1,27 +1,21 @@
-"""Consumer status: its state in the log and in ``sqs_consumers`` (spec 004 §1), and which consumers are alive."""
+"""Status of a consumer: its state and counts, in the log and in ``sqs_consumers`` (spec 004 §1)."""
 
 import time
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import structlog
 from django.db import connection
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
 from django.db.utils import DatabaseError, InterfaceError
 
 from jobs.choices import Stage
 from jobs.cluster import shared_state
 from jobs.safe_errors import safe_error_name
 from statutes.models import Consumer
-from statutes.queries import UPSERT_CONSUMER
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 State = Consumer.State
 
-SILENT = timedelta(seconds=60)  # three long polls, during which a consumer does not write
-ALIVE = Q(seen_at__gt=Now() - SILENT) & ~Q(state=State.SHUTDOWN)
 WRITE_SECONDS = 5.0
 # The spec's names for the progress of a message, by the stage of its job.
 SUB_STATES = {
@@ -38,10 +32,21 @@ SUB_STATES = {
     Stage.EMBEDDED: "uploading",
 }
 FINALIZE = "finalize"
-
-
-def alive_consumers() -> QuerySet[Consumer]:
-    return Consumer.objects.filter(ALIVE)
+# A consumer may reuse the name of an earlier one: in a container every main process has the same pid.
+UPSERT_CONSUMER = """
+WITH old AS (
+    SELECT name FROM sqs_consumers WHERE seen_at < clock_timestamp() - interval '1 hour' AND name <> %(name)s
+    FOR UPDATE SKIP LOCKED
+), deleted AS (DELETE FROM sqs_consumers USING old WHERE sqs_consumers.name = old.name)
+INSERT INTO sqs_consumers AS c (name, state, job_id, received, ended, failed, started_at, changed_at, seen_at)
+VALUES (%(name)s, %(state)s, %(job)s, %(received)s, %(ended)s, %(failed)s,
+        clock_timestamp(), clock_timestamp(), clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET
+    state = excluded.state, job_id = excluded.job_id, seen_at = excluded.seen_at,
+    received = excluded.received, ended = excluded.ended, failed = excluded.failed,
+    changed_at = CASE WHEN c.state = excluded.state THEN c.changed_at ELSE excluded.changed_at END,
+    started_at = CASE WHEN %(first)s THEN excluded.started_at ELSE c.started_at END
+"""
 
 
 class Status:
@@ -76,18 +81,11 @@ class Status:
     def save(self) -> None:
         """Write the row; while the database is away, the consumer goes on without it."""
         self._saved_at = time.monotonic()
-        params = {
-            "name": shared_state.cluster_name(),
-            "state": self.state.value,
-            "job": self.job_id,
-            "received": self.received,
-            "ended": self.ended,
-            "failed": self.failed,
-            "first": self._first,
-        }
+        counts = {"received": self.received, "ended": self.ended, "failed": self.failed}
+        params = {"name": shared_state.cluster_name(), "state": self.state.value, "job": self.job_id, **counts}
         try:
             with connection.cursor() as cursor:
-                cursor.execute(UPSERT_CONSUMER, params)
+                cursor.execute(UPSERT_CONSUMER, params | {"first": self._first})
             self._first = False
         except (DatabaseError, InterfaceError) as error:
             log.warning("The consumer's status could not be written.", error=safe_error_name(error))

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from documents.parsers import HEADER, HEADER_WITHIN
-from statutes.errors import Unreadable
+from jobs.outcomes import Permanent
+from statutes.error_codes import OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT, statute_failure
 
 Format = Literal["pdf", "docx", "xml"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -18,24 +19,23 @@ _XML = re.compile(r"\s*<(?:\?xml\b|!--|!DOCTYPE\s+(?!html\b)|(?!html\b)[\w:.-]+[
 def sniff_format(path: Path, *, most: int) -> Format:
     """Return the format of a file of at most so many bytes.
 
-    Raises ``Unreadable``: EMPTY_FILE, FILE_TOO_LARGE, OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT. Whether the file is valid,
-    and whether a ZIP is a Word document, is known after reading it.
+    Raises ``Permanent``: EMPTY_FILE, FILE_TOO_LARGE, OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT. Whether the file is valid, and
+    whether a ZIP is a Word document, is known after reading it.
     """
     size = path.stat().st_size
     if size == 0:
-        raise Unreadable("EMPTY_FILE")
+        raise statute_failure("EMPTY_FILE")
     if size > most:
-        raise Unreadable("FILE_TOO_LARGE")
+        raise statute_failure("FILE_TOO_LARGE")
     with path.open("rb") as file:
         return detect_format(file.read(HEADER_WITHIN))
 
 
 def detect_format(start: bytes) -> Format:
-    """Return the format of a file by its beginning. Raises ``Unreadable``."""
     if start.startswith(_ZIP):
         return "docx"
     if start.startswith(_OLE):
-        raise Unreadable("OLD_OR_LOCKED_WORD")
+        raise Permanent(OLD_OR_LOCKED_WORD)
     encoding = next((encoding for bom, encoding in _BOMS if start.startswith(bom)), "latin-1")
     if encoding == "latin-1" and start[:2] in (b"<\0", b"\0<"):
         encoding = "utf-16-le" if start[0] else "utf-16-be"
@@ -43,4 +43,4 @@ def detect_format(start: bytes) -> Format:
         return "xml"
     if HEADER in start:
         return "pdf"
-    raise Unreadable("UNKNOWN_FORMAT")
+    raise Permanent(UNKNOWN_FORMAT)

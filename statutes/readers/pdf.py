@@ -1,20 +1,22 @@
-"""Reader of PDFs: the lines of their pages without running heads and page numbers. Runs in the child only."""
+"""Reader of PDFs: lines of pages without running heads and page numbers, column by column. Runs in the child only."""
+
+from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from typing import Any
 
 import pypdfium2
 
 from documents.parsers import pdf_engines
 from documents.parsers.page_structure import remove_headers_footers
 from documents.parsers.sandbox import rlimits
-from statutes.readers import pdf_columns
-from statutes.structure.builder import build_law
+from statutes.structure.builder import MAX_TITLE_CHARS, NOTE, TITLE, build_law
 from statutes.structure.headings import Outline
-from statutes.structure.model import Law, Line, Place
-from statutes.structure.titles import MAX_TITLE_CHARS, NOTE, TITLE
+from statutes.structure.model import CanonicalLaw, Line, Place
 
 MASK = "\ue000"  # no text has it
 EDGE_LINES = 6  # at either edge of a page, among which running lines are looked for
@@ -28,6 +30,12 @@ _FURNITURE = re.compile(
     r"(?:BOLET[ÍI]N OFICIAL DEL ESTADO|cve: [A-Z]+-[\w-]+|Verificable en https?://\S+"
     r"|N[úu]m\. \d{1,4} .{5,60}P[áa]g\. \d{1,6}|CVE \d{6,9}(?: \|.*)?|VerDate \w.*|Jkt \d{6} PO \d{5}.*)$"
 )
+# Columns
+MIN_ROWS = 4  # side by side: fewer are a letterhead or signatures
+MIN_COLUMN_SHARE = 0.6  # of the jumps to the right that end at one place
+PROSE_RATIO = 8.0  # width to height of a line of prose; a table's figures are shorter
+RAGGED_POINTS = 3  # by which the lines of a column begin apart: letters have different side bearings
+MAX_PIECES = 2_000  # per page: beyond, it is a drawing
 _DIGITS = re.compile(r"\d+")
 _MARKS = re.compile(r"^#{1,6} |\*\*")
 
@@ -43,7 +51,7 @@ def page_texts(document: pdf_engines.OpenedPdf) -> list[str]:
         try:
             page = document.fium[number]
             text_page = page.get_textpage()
-            text = pdf_columns.unfold_columns(text_page) or pdf_engines.clean_text(text_page.get_text_bounded())
+            text = unfold_columns(text_page) or pdf_engines.clean_text(text_page.get_text_bounded())
             text_page.close()
             page.close()
         except pypdfium2.PdfiumError:
@@ -52,11 +60,8 @@ def page_texts(document: pdf_engines.OpenedPdf) -> list[str]:
     return texts
 
 
-def read_pdf(pages: Sequence[str], scanned: Mapping[int, str]) -> Law:
-    """Return the law of such pages. ``scanned`` has, by page from 1, the OCR text of pages without text.
-
-    Places are characters of all pages' texts, joined by line ends.
-    """
+def read_pdf(pages: Sequence[str], scanned: Mapping[int, str]) -> CanonicalLaw:
+    """Return the law of such pages, its places in characters of all texts; ``scanned`` is OCR text by page, from 1."""
     texts = [page if page.strip() else scanned.get(number, "") for number, page in enumerate(pages, 1)]
     return build_law(list(_lines(texts)))
 
@@ -73,7 +78,6 @@ def _lines(pages: Sequence[str]) -> Iterator[Line]:
 
 
 def _without_edges(pages: Sequence[str]) -> list[list[str]]:
-    """Return each page's lines without running lines, their first occurrence too, and page numbers."""
     outline = Outline([line.strip() for page in pages for line in page.split("\n")])
     bodies = _without_running_lines(pages, outline)
     removed = Counter[str]()
@@ -93,7 +97,6 @@ def _without_edges(pages: Sequence[str]) -> list[list[str]]:
 
 
 def _running_shapes(pages: Sequence[Sequence[str]], outline: Outline) -> set[str]:
-    """Return the shapes of lines at the edges of many pages, in a law of few pages, or with reordered words."""
     counts: Counter[str] = Counter()
     for lines in pages:
         edge = (lines[index].strip() for index in _edge(lines, EDGE_LINES))
@@ -146,3 +149,62 @@ def _edge(lines: Sequence[str], most: int) -> set[int]:
 def _shape(line: str) -> str:
     """Return a running line's common form: without its numbers and its order, which left pages turn round."""
     return " ".join(sorted(_DIGITS.sub("0", line).split()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The box of a piece of text, in points; the origin is the bottom of the page."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    @property
+    def is_prose(self) -> bool:
+        return self.right - self.left >= PROSE_RATIO * (self.top - self.bottom)
+
+    def is_beside(self, other: _Piece) -> bool:
+        height = min(self.top - self.bottom, other.top - other.bottom)
+        overlap = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return overlap > height / 2 and other.left - self.right > height / 2
+
+
+def unfold_columns(page: Any) -> str | None:
+    """Return the text of a PDFium text page column by column; None for a page without interleaved columns."""
+    count = page.count_rects()
+    if count > MAX_PIECES:
+        return None
+    pieces = [_Piece(*page.get_rect(number)) for number in range(count)]
+    gutter = _gutter(pieces)
+    if gutter is None:
+        return None
+    lines = (
+        pdf_engines.clean_text(page.get_text_bounded(piece.left, piece.bottom, piece.right, piece.top))
+        for piece in _by_column(pieces, gutter)
+    )
+    return "\n".join(" ".join(line.split("\n")) for line in lines if line.strip())
+
+
+def _gutter(pieces: Sequence[_Piece]) -> float | None:
+    """Return the left edge of the right column, if the file goes from left to right row by row."""
+    jumps = [(piece, other) for piece, other in pairwise(pieces) if piece.is_beside(other)]
+    prose = [(piece, other) for piece, other in jumps if piece.is_prose and other.is_prose]
+    if len(prose) < MIN_ROWS or len(prose) < MIN_COLUMN_SHARE * len(jumps):
+        return None
+    lefts = Counter(round(other.left) for _, other in prose)
+    place = lefts.most_common(1)[0][0]
+    column = [other.left for _, other in prose if abs(other.left - place) <= RAGGED_POINTS]
+    return min(column) - 2.0 if len(column) >= MIN_COLUMN_SHARE * len(prose) else None
+
+
+def _by_column(pieces: Sequence[_Piece], gutter: float) -> Iterator[_Piece]:
+    left: list[_Piece] = []
+    right: list[_Piece] = []
+    for piece in pieces:
+        if piece.left < gutter < piece.right:
+            yield from (*left, *right, piece)
+            left, right = [], []
+        else:
+            (left if piece.right <= gutter else right).append(piece)
+    yield from (*left, *right)

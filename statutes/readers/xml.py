@@ -4,16 +4,36 @@ import re
 from collections.abc import Iterator
 
 from statutes.readers import xml_vocabularies
-from statutes.readers.xml_text import ASIDE, CONTENTS, HEADINGS, NUMBERS, paragraphs, place_of
-from statutes.readers.xml_tree import Element, parse_xml
+from statutes.readers.xml_tree import INLINE, Element, parse_xml
 from statutes.structure.article_ids import Numbering, number_prefix
-from statutes.structure.builder import TRANSITORY, build_law
+from statutes.structure.builder import MAX_TITLE_CHARS, TRANSITORY, build_law, find_title
 from statutes.structure.end_matter import end_matter_heading
-from statutes.structure.headings import Heading, Outline, detect_language, number_key
-from statutes.structure.model import RANKS, Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.headings import Heading, Outline, detect_language, number_key, sections_with_subsections
+from statutes.structure.model import RANKS, Article, CanonicalLaw, Division, Line, Paragraph, Place
 from statutes.structure.patterns import AFTER_LABEL
-from statutes.structure.section_numbering import sections_with_subsections
-from statutes.structure.titles import MAX_TITLE_CHARS, find_title
+
+BLOCKS = (
+    "p", "paragraph", "parrafo", "párrafo", "para", "block", "blocklist", "fraccion", "fracción", "inciso", "li",
+    "item", "point", "alinea", "intro", "wrapup", "wrap", "subparagraph", "clause", "subclause", "level", "tr", "list",
+    "content", "texto", "text", "contenido", "tblock", "hcontainer", "crossheading", "longtitle", "recital",
+    "chapeau", "continuation", "subitem", "subsection", "tocitem", "contentsitem", "row", "blockquote",
+    "h1", "h2", "h3",
+)  # fmt: skip
+NUMBERS = ("num", "number", "numero", "número", "label")
+HEADINGS = (
+    "heading", "titulo", "título", "encabezado", "rubrica", "rúbrica", "head", "name", "nombre", "subheading",
+    "denominacion", "denominación", "epigrafe", "epígrafe", "rubro",
+)  # fmt: skip
+CONTENTS = ("toc", "tableofcontents", "indice", "índice")
+ROWS = {"tr": " | ", "row": " | ", "tocitem": " ", "contentsitem": " "}
+# Elements in them that are no blocks belong to their sentence.
+_SENTENCES = ("p", "parrafo", "párrafo", "text", "texto", "para", "td", "th", "li")
+# Clauses whose number is only an attribute, and the sign that the law prints after it.
+_CLAUSES = {"fraccion": ".", "fracción": ".", "inciso": ")", "numeral": ".", "apartado": "."}
+_NUMBER_ATTRIBUTES = ("numero", "número", "num", "number", "n")
+# Not the law's text: metadata, editors' footnotes, struck text.
+ASIDE = frozenset({"meta", "metadata", "metadatos", "note", "authorialnote", "editorial", "script", "style", "del"})
+_LABELS = frozenset((*NUMBERS, *HEADINGS))
 
 DIVISIONS = {
     "annex": "annex", "anexo": "annex", "attachment": "annex", "component": "annex", "schedule": "annex",
@@ -51,7 +71,7 @@ _NOUNS_BY_KIND = {
 }  # fmt: skip
 
 
-def read_xml(content: bytes) -> Law:
+def read_xml(content: bytes) -> CanonicalLaw:
     """Return the law of an XML file, its places in bytes. Raises ``Unreadable``."""
     root = xml_vocabularies.normalize_vocabulary(parse_xml(content))
     articles = list(root.descendants(*ARTICLES))
@@ -65,7 +85,6 @@ def read_xml(content: bytes) -> Law:
 
 
 def _lines(root: Element) -> Iterator[Line]:
-    """Yield the lines of a file without article elements, which is read like plain text."""
     elements = list(root.descendants("texto")) if root.name == "norma" else []
     for element in elements:  # the Biblioteca del Congreso of Chile keeps the lines of the page
         for line in element.raw(without=ASIDE).split("\n"):
@@ -75,7 +94,6 @@ def _lines(root: Element) -> Iterator[Line]:
 
 
 def _title(root: Element, unit: tuple[str, ...]) -> str:
-    """Return the title in the file's title elements; "An Act" alone is none."""
     for name in TITLES:
         for element in root.descendants(name):
             text = "" if unit and element.has(*unit) else element.text(without=ASIDE)
@@ -84,7 +102,52 @@ def _title(root: Element, unit: tuple[str, ...]) -> str:
     return ""
 
 
-class LawBuilder:
+def paragraphs(element: Element, lead: str = "") -> Iterator[Paragraph]:
+    """Yield the blocks below in order; ``lead`` is text before the first, such as a list's number."""
+    if element.name in ROWS:
+        cells = [child.text(without=ASIDE) for child in element.children()]
+        row = ROWS[element.name].join(filter(None, cells)) or element.text(without=ASIDE)
+        if text := f"{lead} {row}".strip():
+            yield Paragraph(text, place_of(element))
+        return
+    run, is_lead = [f"{lead} {_number_of_clause(element)} "], True
+    is_mixed = element.name in _SENTENCES or any(isinstance(piece, str) and piece.strip() for piece in element.pieces)
+    for piece in element.pieces:
+        if isinstance(piece, str):
+            run.append(piece)
+            is_lead = is_lead and not piece.strip()
+        elif piece.name in ASIDE:
+            run.append(" ")
+        elif piece.name in _LABELS and not piece.has(*BLOCKS):
+            run.append(f" {piece.text(without=ASIDE)} ")
+        elif (is_mixed or piece.name in INLINE) and piece.name not in BLOCKS and not piece.has(*BLOCKS):
+            run.append(piece.raw(without=ASIDE))
+            is_lead = is_lead and not run[-1].strip()
+        else:
+            text = " ".join("".join(run).split())
+            if text and not is_lead:
+                yield Paragraph(text, place_of(element))
+            yield from paragraphs(piece, text if is_lead else "")
+            run, is_lead = [], True
+    if text := " ".join("".join(run).split()):
+        yield Paragraph(text, place_of(element))
+
+
+def _number_of_clause(element: Element) -> str:
+    if element.name not in _CLAUSES or element.child(*NUMBERS) is not None:
+        return ""
+    attributes = element.attributes
+    number = next((attributes[name].strip() for name in _NUMBER_ATTRIBUTES if attributes.get(name)), "")
+    if not number or element.text().startswith((f"{number}.", f"{number})", f"{number} ")):
+        return ""
+    return number + (_CLAUSES[element.name] if number[-1].isalnum() else "")
+
+
+def place_of(element: Element) -> Place:
+    return Place(element.start, element.end)
+
+
+class DivisionBuilder:
     """Collects an element's articles in it, or in the division that a bare heading among them has opened."""
 
     def __init__(self, children: list[Division | Article], before: list[Paragraph], label: str = "") -> None:
@@ -95,15 +158,11 @@ class LawBuilder:
     def children(self) -> list[Division | Article]:
         return self._open[-1].children if self._open else self._own
 
-    @property
-    def label(self) -> str:
-        return self._open[-1].label if self._open else self._label
+    def number_prefix(self) -> str:
+        return number_prefix(self._open[-1].label if self._open else self._label)
 
     def add_text(self, paragraph: Paragraph, label: str = "") -> None:
-        """Add a paragraph outside of articles: to the division before its first article, later to a text of its own.
-
-        A ``label`` is all that the text contains.
-        """
+        """Add text to the division before its first article, later to a text of its own, or only a ``label``."""
         if not self.children:
             (self._open[-1].paragraphs if self._open else self._before).append(paragraph)
             return
@@ -122,7 +181,6 @@ class LawBuilder:
         self._open.append(division)
 
     def close_divisions(self, other: Division) -> None:
-        """Close the divisions that cannot contain ``other``."""
         while self._open and RANKS[self._open[-1].kind] >= RANKS[other.kind]:
             self._open.pop()
 
@@ -143,17 +201,16 @@ class _Reader:
         self._outline = Outline([])
         self._outline.is_by_section = unit == SECTIONS
         self._divisions = DIVISIONS if unit == ARTICLES else {**DIVISIONS, **dict.fromkeys(ARTICLES, "chapter")}
-        self._law = Law("", self._language, "bytes")
+        self._law = CanonicalLaw("", self._language, "bytes")
         self._in_transitory = False
 
-    def law(self) -> Law:
+    def law(self) -> CanonicalLaw:
         law = self._law
-        self._read_children(self._root, LawBuilder(law.children, law.preamble))
+        self._read_children(self._root, DivisionBuilder(law.children, law.preamble))
         law.title = _title(self._root, self._unit) or find_title(law.preamble)
         return law
 
-    def _read_children(self, element: Element, builder: LawBuilder) -> None:
-        """Add an element's articles, its divisions with their children, and the text between."""
+    def _read_children(self, element: Element, builder: DivisionBuilder) -> None:
         loose = Element(element.name, {}, element.start, element.end)
         is_mixed = element.has(*self._unit, *ANNEXES)
         for piece in element.pieces:
@@ -178,7 +235,7 @@ class _Reader:
                 self._read_children(piece, builder)
         self._add_loose_text(loose, builder)
 
-    def _add_loose_text(self, loose: Element, builder: LawBuilder) -> None:
+    def _add_loose_text(self, loose: Element, builder: DivisionBuilder) -> None:
         """Add text in its place; among transitory, additional or final provisions an ordinal begins an article."""
         prefix, article = self._prefix(builder), None
         for paragraph in paragraphs(loose):
@@ -198,8 +255,8 @@ class _Reader:
                 article = None
                 builder.add_text(paragraph, end.label if end else "")
 
-    def _prefix(self, builder: LawBuilder) -> str:
-        return "transitorio" if self._in_transitory else number_prefix(builder.label)
+    def _prefix(self, builder: DivisionBuilder) -> str:
+        return "transitorio" if self._in_transitory else builder.number_prefix()
 
     def _division_of_heading(self, element: str | Element) -> Division | None:
         """Return the division that a bare heading opens, where the articles are beside it and not in it."""
@@ -221,7 +278,6 @@ class _Reader:
         return element.name in self._divisions and element.name not in (*HEADINGS, *NUMBERS, "p")
 
     def _heading(self, text: str) -> Heading | None:
-        """Return the heading that a text begins with: "CAPÍTULO I De las aguas"."""
         self._outline.language = self._language
         return self._outline.heading(text, in_transitory=self._in_transitory)
 
@@ -242,7 +298,7 @@ class _Reader:
             unnumbered = _NOUNS_BY_KIND["annex"][self._language == "en"]
         label = self._full_label(kind, label, element) or number or ("" if title else unnumbered)
         division = Division(kind, number, label, place_of(element), title)
-        self._read_children(rest, LawBuilder(division.children, division.paragraphs, label))
+        self._read_children(rest, DivisionBuilder(division.children, division.paragraphs, label))
         if enters_transitory:
             self._in_transitory = False
         return division
@@ -262,7 +318,7 @@ class _Reader:
         return Article(article_id, number, label, place_of(element), title, body)
 
     def _label_within(self, text: str) -> tuple[str, str]:
-        """Split a text that begins with its own label: "Artículo 12 Bis.- Los …"."""
+        # "Artículo 12 Bis.- Los …"
         heading = self._heading(text)
         return (heading.label, heading.rest) if heading and heading.kind == "article" else ("", text)
 
@@ -276,7 +332,6 @@ class _Reader:
 
 
 def _split_label(element: Element, unit: tuple[str, ...]) -> tuple[str, str, Element]:
-    """Return the number and the heading at an element's beginning, and the rest of it."""
     labels = {NUMBERS: "", HEADINGS: ""}
     rest = Element(element.name, element.attributes, element.start, element.end)
     for piece in element.pieces:
@@ -297,7 +352,6 @@ def _number(label: str, element: Element) -> str:
 
 
 def _number_attribute(element: Element) -> str:
-    """Return the number in an attribute, or at the end of an id like "art_12"."""
     attributes = {name.lower(): text.strip() for name, text in element.attributes.items()}
     for name in NUMBER_ATTRIBUTES:
         if attributes.get(name):

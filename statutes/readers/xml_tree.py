@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 from xml.parsers import expat
 
-from statutes.errors import Unreadable
-
 MAX_DEPTH, MAX_ELEMENTS = 100, 1_000_000  # elements; a law of 1,000 pages has 300,000, and a million take 300 MB
 SOFT_HYPHEN = "\xad"  # invisible, and no search finds a word that contains it
 OUT_OF_MEMORY = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
@@ -22,12 +20,17 @@ INLINE = frozenset((
 ))  # fmt: skip
 
 
+class Unreadable(Exception):
+    """A file that no later attempt can read. ``code`` is in ``statutes.error_codes``, which a child cannot import."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
 @dataclass(slots=True)
 class Element:
-    """``name`` is lower-case and without namespace; ``pieces`` are texts and elements in order.
-
-    ``start`` is the byte of its opening tag, ``end`` that of its closing tag.
-    """
+    """Lower-case name without namespace, texts and elements in order, bytes of the opening and the closing tag."""
 
     name: str
     attributes: dict[str, str]
@@ -52,7 +55,6 @@ class Element:
                 yield from child.descendants(*names)
 
     def has(self, *names: str) -> bool:
-        """Tell whether there is such a descendant."""
         return any(True for _ in self.descendants(*names))
 
     def length_within(self, most: int) -> bool:
@@ -68,7 +70,6 @@ class Element:
         return " ".join(self.raw(without=without).split())
 
     def raw(self, *, without: frozenset[str] = frozenset()) -> str:
-        """Return the same with the original white space."""
         return "".join(self._texts(without))
 
     def _texts(self, without: frozenset[str]) -> Iterator[str]:

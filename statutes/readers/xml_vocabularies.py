@@ -45,7 +45,6 @@ _HEADING = re.compile(r"(?:nombre|denominacion|titulo|título|heading)[_.-]\w+|\
 
 
 def normalize_vocabulary(root: Element) -> Element:
-    """Rename the elements in place, and return the root."""
     dialect = _dialect(root)  # by the original names
     known: dict[str, str] = {}
     for element in _all(root):
@@ -90,7 +89,6 @@ def _all(root: Element) -> Iterator[Element]:
 
 
 def _rearrange_crown(root: Element) -> None:
-    """Move headings of sections into them, and write the brackets of clauses' numbers."""
     for element in _all(root):
         if element.name == "p1group":
             heading, section = element.child("title"), element.child("p1")
@@ -124,7 +122,6 @@ def _unwrap(element: Element, name: str) -> None:
 
 
 def _rearrange_formex(root: Element) -> None:
-    """Make a regulation's title no heading of a division, and quotation marks text."""
     for title in root.children("title"):
         title.name = "doctitle"
     for element in _all(root):

@@ -15,15 +15,7 @@ from botocore.config import Config
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from documents.storage.s3 import (
-    CONNECT_SECONDS,
-    LIST_PAGE_SIZE,
-    READ_BYTES,
-    READ_SECONDS,
-    REQUIRED_KEYS,
-    OperationNotAllowed,
-    map_s3_errors,
-)
+from documents.storage import s3
 
 CONCURRENCY = 16  # connections, and so uploads: the 300 objects of a law at 30 ms each take 0.9 s, not 1.7
 JSON = "application/json"
@@ -79,7 +71,7 @@ def object_tags(bucket: str, key: str) -> dict[str, str] | None:
     """Return an object's tags as in ``Head``; they may be readable where the object is not."""
     try:
         tags = _call("get_object_tagging", Bucket=bucket, Key=key)["TagSet"]
-    except OperationNotAllowed:  # an S3 without tags, or credentials that may not read them
+    except s3.OperationNotAllowed:  # an S3 without tags, or credentials that may not read them
         return None
     return {tag["Key"]: tag["Value"] for tag in tags}
 
@@ -94,7 +86,7 @@ def is_accessible(bucket: str) -> bool:
     """Tell whether a bucket exists and is readable. Raises ``OSError`` when the store is away."""
     try:
         _require_bucket(bucket)
-    except (BucketMissing, OperationNotAllowed):
+    except (BucketMissing, s3.OperationNotAllowed):
         return False
     return True
 
@@ -109,14 +101,13 @@ def download_object(bucket: str, key: str, to: Path, *, etag: str | None = None,
 
 
 def read_object(bucket: str, key: str, *, most: int | None = None) -> bytes:
-    """Return an object; raises as ``download_object``."""
     return b"".join(_pieces(bucket, key, most, {}))
 
 
 def _pieces(bucket: str, key: str, most: int | None, conditions: dict[str, Any]) -> Iterator[bytes]:
     left = most or settings.STATUTES_MAX_BYTES
-    with closing(_call("get_object", Bucket=bucket, Key=key, **conditions)["Body"]) as body, map_s3_errors():
-        for piece in body.iter_chunks(READ_BYTES):
+    with closing(_call("get_object", Bucket=bucket, Key=key, **conditions)["Body"]) as body, s3.map_s3_errors():
+        for piece in body.iter_chunks(s3.READ_BYTES):
             left -= len(piece)
             if left < 0:
                 raise ObjectTooLarge
@@ -125,25 +116,25 @@ def _pieces(bucket: str, key: str, most: int | None, conditions: dict[str, Any])
 
 def put_object(bucket: str, key: str, body: bytes | IO[bytes], *, mime: str = JSON) -> None:
     """Write an object atomically."""
+    encryption = s3.encryption_params() if _shares_documents_store() else {}  # else the bucket's own default
     with _bucket_errors():
-        _call("put_object", Bucket=bucket, Key=key, Body=body, ContentType=mime, **_encryption())
+        _call("put_object", Bucket=bucket, Key=key, Body=body, ContentType=mime, **encryption)
 
 
 def copy_object(bucket: str, key: str, *, to: str, to_bucket: str | None = None) -> None:
     """Copy an object without its tags within the store, atomically. Raises ``FileNotFoundError``."""
     target = {"Bucket": to_bucket or bucket, "Key": to, "TaggingDirective": "REPLACE"}
-    _call("copy_object", CopySource={"Bucket": bucket, "Key": key}, **target, **_encryption())
+    encryption = s3.encryption_params() if _shares_documents_store() else {}
+    _call("copy_object", CopySource={"Bucket": bucket, "Key": key}, **target, **encryption)
 
 
 def delete_object(bucket: str, key: str) -> None:
-    """Delete an object, if it exists."""
     with _bucket_errors():
         _call("delete_object", Bucket=bucket, Key=key)
 
 
 def list_keys(bucket: str, prefix: str) -> Iterator[str]:
-    """Yield the keys that begin with ``prefix``, in order."""
-    params: dict[str, Any] = {"Prefix": prefix, "MaxKeys": LIST_PAGE_SIZE}
+    params: dict[str, Any] = {"Prefix": prefix, "MaxKeys": s3.LIST_PAGE_SIZE}
     while True:
         with _bucket_errors():
             page = _call("list_objects_v2", Bucket=bucket, **params)
@@ -168,20 +159,13 @@ def _call(operation: str, **params: Any) -> Any:
         credentials = (settings.S3_ACCESS_KEY_ID, settings.S3_SECRET_ACCESS_KEY, settings.S3_SESSION_TOKEN)
     with _client_lock:
         client = _client(settings.STATUTES_S3_ENDPOINT_URL, settings.S3_REGION, credentials, os.getpid())
-    with map_s3_errors():
+    with s3.map_s3_errors():
         response = getattr(client, operation)(**params)
-    if operation in REQUIRED_KEYS and REQUIRED_KEYS[operation] not in response:
+    if operation in s3.REQUIRED_KEYS and s3.REQUIRED_KEYS[operation] not in response:
         if "Body" in response:
             response["Body"].close()
         raise OSError(errno.ENOTCONN, "What answers is no S3.")
     return response
-
-
-def _encryption() -> dict[str, str]:
-    if not _shares_documents_store():
-        return {}  # the bucket's own default
-    params = {"ServerSideEncryption": settings.S3_SERVER_SIDE_ENCRYPTION, "SSEKMSKeyId": settings.S3_KMS_KEY_ID}
-    return {name: setting for name, setting in params.items() if setting}
 
 
 def _shares_documents_store() -> bool:
@@ -194,17 +178,8 @@ _client_lock = threading.Lock()  # with the cache alone, concurrent threads make
 @cache
 def _client(endpoint: str | None, region: str, credentials: tuple[str, ...], process: int) -> Any:
     """Return one client for all threads of a process; a fork makes its own, because sockets must not be shared."""
-    config = Config(
-        signature_version="s3v4",
-        s3={"addressing_style": "path" if endpoint else "auto"},
-        # The SDK's own checksums are trailers that many S3 of other makers refuse.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
-        max_pool_connections=CONCURRENCY + 2,
-        retries={"mode": "standard", "total_max_attempts": 2},  # the job is what tries again
-    )
+    style = {"addressing_style": "path" if endpoint else "auto"}
+    config = s3.client_config().merge(Config(s3=style, max_pool_connections=CONCURRENCY + 2))
     access, secret, token = credentials or ("", "", "")
     session = boto3.Session(access or None, secret or None, token or None)
     return session.client("s3", endpoint_url=endpoint, region_name=region, config=config)

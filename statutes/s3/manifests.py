@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.error_codes import ErrorCode
 from documents.deterministic_ids import canonical_json
 from embeddings.embedders import DIMENSIONS
+from jobs.outcomes import Permanent
 from statutes.error_codes import MANIFEST_INVALID, VECTORS_TOO_WIDE
 
 SCHEMA_VERSION = "1"
@@ -19,13 +19,8 @@ MAX_BYTES = 64 * 1024 * 1024
 TEXT_FIELDS = ("law_id", "version", "chunker", "reader", "title", "language")
 
 
-class ManifestRefused(Exception):
-    """``code`` is stable; ``detail`` repeats nothing of the manifest's text."""
-
-    def __init__(self, code: ErrorCode, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
-        self.code = code
-        self.detail = detail
+class ManifestRefused(Permanent):
+    """Invalid artifacts; ``detail`` repeats nothing of the manifest's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +46,13 @@ class Entry:
         return cls(key, sha256, size, UUID(fields["chunk_id"]) if is_passage else None)
 
     def as_json(self) -> dict[str, Any]:
-        chunk_id = {"chunk_id": str(self.chunk_id)} if self.chunk_id else {}
-        return {"key": self.key, "sha256": self.sha256, "size": self.size, **chunk_id}
+        body = {"key": self.key, "sha256": self.sha256, "size": self.size}
+        return body | ({"chunk_id": str(self.chunk_id)} if self.chunk_id else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``header`` is about the law as a whole; ``chunks`` are in reading order, of which ``missing`` have no vector.
-
-    Its bytes are the same whenever the same law is uploaded.
-    """
+    """``missing`` are the ``chunks`` without a vector. The same law has the same bytes whenever it is uploaded."""
 
     header: Mapping[str, Any]
     law: Entry

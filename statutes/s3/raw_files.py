@@ -5,7 +5,6 @@ import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
@@ -13,14 +12,7 @@ from django.conf import settings
 from documents import storage
 from documents.storage.s3 import OperationNotAllowed
 from jobs.outcomes import Permanent, Retryable
-from statutes.error_codes import (
-    RAW_BUCKET_CLOSED,
-    RAW_FILE_CLOSED,
-    RAW_FILE_INFECTED,
-    RAW_FILE_MISSING,
-    RAW_FILE_TAGS_DIFFER,
-)
-from statutes.errors import Unreadable
+from statutes import error_codes
 from statutes.models import LawVersion
 from statutes.s3 import client, keys
 from statutes.s3.client import Head, ObjectTooLarge
@@ -30,25 +22,16 @@ SCAN_TAG, INFECTED = "GuardDutyMalwareScanStatus", "THREATS_FOUND"
 PROBE_NAME = ".accessa-looks"  # a name that no file has
 
 
-@dataclass(frozen=True, slots=True)
-class RawFile:
-    """A downloaded file on its way into our own store."""
-
-    path: Path
-    length: int
-    sha256: str
-
-
 def head_raw_file(version: LawVersion) -> Head:
     """Check an object's size and tags. Raises ``Permanent``, ``Retryable``; ``OSError`` while the bucket is away."""
     if version.bucket not in client.raw_buckets():  # the row may be older than the setting, or come from a manifest
-        raise Retryable(RAW_BUCKET_CLOSED)
+        raise Retryable(error_codes.RAW_BUCKET_CLOSED)
     with _map_errors(version):
         head = client.head_object(version.bucket, version.raw_key)
     if not head.size:
-        raise Unreadable("EMPTY_FILE")
+        raise error_codes.statute_failure("EMPTY_FILE")
     if head.size > settings.STATUTES_MAX_BYTES:
-        raise Unreadable("FILE_TOO_LARGE")
+        raise error_codes.statute_failure("FILE_TOO_LARGE")
     _check_tags(version, head.tags or {})
     return head
 
@@ -65,7 +48,7 @@ def _map_errors(version: LawVersion, *, head_succeeded: bool = False) -> Iterato
     try:
         yield
     except FileNotFoundError:
-        raise Permanent(RAW_FILE_MISSING, "There is no file under the key that the message names.") from None
+        raise Permanent(error_codes.RAW_FILE_MISSING) from None
     except (client.BucketMissing, OperationNotAllowed) as refused:
         if isinstance(refused, OperationNotAllowed):
             # The bucket's policy may be what closes a file that a scanner has tagged.
@@ -75,14 +58,13 @@ def _map_errors(version: LawVersion, *, head_succeeded: bool = False) -> Iterato
         folder, slash, _ = version.raw_key.partition("/")
         folders = sorted({f"{folder}/" if slash else "", keys.RAW})
         if head_succeeded or any(_is_readable(version.bucket, folder) for folder in folders):
-            raise Retryable(RAW_FILE_CLOSED) from None
+            raise Retryable(error_codes.RAW_FILE_CLOSED) from None
         if version.bucket != client.statutes_bucket() and client.is_accessible(client.statutes_bucket()):
-            raise Retryable(RAW_BUCKET_CLOSED) from None
+            raise Retryable(error_codes.RAW_BUCKET_CLOSED) from None
         raise
 
 
 def _is_readable(bucket: str, folder: str) -> bool:
-    """Tell whether we may read the head of other files of a folder."""
     try:
         client.head_object(bucket, f"{folder}{PROBE_NAME}")
     except FileNotFoundError:
@@ -93,17 +75,16 @@ def _is_readable(bucket: str, folder: str) -> bool:
 
 
 def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
-    """Refuse a file that a scanner has found infected, or whose tags name another law or version."""
     if tags.get(SCAN_TAG) == INFECTED:
-        raise Permanent(RAW_FILE_INFECTED, "The bucket's scanner has found a threat in the file.")
+        raise Permanent(error_codes.RAW_FILE_INFECTED)
     expected = {"document_id": version.law_id, "version": version.version}
     if any(tags.get(name, text) != text for name, text in expected.items()):
-        raise Permanent(RAW_FILE_TAGS_DIFFER)
+        raise Permanent(error_codes.RAW_FILE_TAGS_DIFFER)
 
 
 @contextmanager
-def download_raw_file(version: LawVersion, head: Head) -> Iterator[RawFile]:
-    """Yield the object of ``head`` as a file that our store can move into place. Raises as ``head_raw_file``."""
+def download_raw_file(version: LawVersion, head: Head) -> Iterator[tuple[Path, int, str]]:
+    """Yield the object of ``head`` as a file, its length and its sha256. Raises as ``head_raw_file``."""
     folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)  # where a periodic task removes what a crash leaves
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / uuid.uuid4().hex
@@ -112,9 +93,9 @@ def download_raw_file(version: LawVersion, head: Head) -> Iterator[RawFile]:
             with _map_errors(version, head_succeeded=True):
                 length = client.download_object(version.bucket, version.raw_key, path, etag=head.etag)
         except ObjectTooLarge:
-            raise Unreadable("FILE_TOO_LARGE") from None
+            raise error_codes.statute_failure("FILE_TOO_LARGE") from None
         with path.open("rb") as file:
             os.fsync(file.fileno())
-            yield RawFile(path, length, hashlib.file_digest(file, "sha256").hexdigest())
+            yield path, length, hashlib.file_digest(file, "sha256").hexdigest()
     finally:
         path.unlink(missing_ok=True)

@@ -97,11 +97,7 @@ def delete_message(message: ReceivedMessage) -> None:
 
 
 def change_visibility(message: ReceivedMessage, seconds: float) -> None:
-    """Hide a message for so many seconds from now; 0 makes it visible at once.
-
-    Uses no database, which may be away while the message has to be held: raises ``MessageLost``, or one of
-    ``FAILURES``.
-    """
+    """Hide a message for so many seconds; no database is used. Raises ``MessageLost``, or one of ``FAILURES``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html
     try:
         with calls.record_call(_vendor(), "extend"):
@@ -135,7 +131,6 @@ def queue_urls() -> list[str]:
 
 
 def queue_attributes(queue_url: str) -> dict[str, str]:
-    """Return the queue's attributes. Raises as ``vendors.calls``."""
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
     with _guarded("attributes"):
         response = _client().get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])

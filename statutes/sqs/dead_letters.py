@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from accounts.audit import log as audit_log
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from statutes.sqs import client, envelope, messages
+from statutes.sqs import client, messages
 from statutes.sqs.client import ReceivedMessage
 from statutes.sqs.messages import Message, MessageRefused
 
@@ -68,10 +68,7 @@ def queue_depth(queue_url: str) -> int:
 
 
 def receive_dead_letters(queue_urls: Sequence[str], *, most: int = MAX_MESSAGES) -> list[DeadLetter]:
-    """Receive the dead letters of these queues; finish with ``redrive`` or ``release_dead_letters``.
-
-    Every message is visible again after SQS_VISIBILITY_SECONDS in any case. Raises as ``vendors.calls``.
-    """
+    """Receive dead letters; finish with ``redrive`` or ``release_dead_letters``. Raises as ``vendors.calls``."""
     letters: dict[str, DeadLetter] = {}
     seen: set[str] = set()
     for queue_url in queue_urls:
@@ -89,9 +86,9 @@ def receive_dead_letters(queue_urls: Sequence[str], *, most: int = MAX_MESSAGES)
 
 def _parse_dead_letter(received: ReceivedMessage, queue_url: str) -> DeadLetter:
     try:
-        items = [item for item in envelope.parse_items(received.body) if isinstance(item, Message)]
+        items = [item for item in messages.parse_items(received.body) if isinstance(item, Message)]
     except MessageRefused as refused:
-        return DeadLetter(received, queue_url, (), f"{refused.code} {refused.field}".strip())
+        return DeadLetter(received, queue_url, (), str(refused))
     return DeadLetter(received, queue_url, tuple(f"{item.law_id} {item.version}" for item in items))
 
 
@@ -105,17 +102,13 @@ def release_dead_letters(letters: Sequence[DeadLetter]) -> None:
 def summarize(letters: Sequence[DeadLetter]) -> str:
     """Return a sentence: how many dead letters there are, and how many can be redriven."""
     valid = sum(not letter.code for letter in letters)
-    stuck = f" {len(letters) - valid} cannot: nobody could work on them." if valid < len(letters) else ""
+    stuck = f" {len(letters) - valid} cannot: they are invalid." if valid < len(letters) else ""
     redrivable = f" {valid} can be put back: manage.py laws redrive --yes." if valid else ""
-    return f"{len(letters)} given up.{redrivable}{stuck}"
+    return f"{len(letters)} dead letters.{redrivable}{stuck}"
 
 
 def redrive(letters: Sequence[DeadLetter], *, by: User | None, reason: str) -> int:
-    """Move the valid messages back into their source queue; return how many. Raises ``ApiError("REASON_REQUIRED")``.
-
-    Each is sent before it is deleted: a crash between the two leaves it in both queues, and its law is processed once
-    all the same.
-    """
+    """Move the valid messages back into their source queue, sent before they are deleted; return how many."""
     valid = [letter for letter in letters if not letter.code]
     audit_log.record_action(
         by=by, action="laws.redrive", reason=reason, object_type="queue", object_id="dead letters",

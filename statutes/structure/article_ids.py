@@ -40,7 +40,6 @@ class Numbering:
         self._seen: Counter[str] = Counter()
 
     def assign(self, number: str, prefix: str = "") -> tuple[str, str]:
-        """Return an article's id and number; ``prefix`` is the ``number_prefix`` of its division."""
         number = prefixed_number(number, prefix)
         self._seen[number] += 1
         count = self._seen[number]
@@ -48,7 +47,6 @@ class Numbering:
 
 
 def strip_anchor(title: str) -> str:
-    """Return a heading without the id that it may end with."""
     return _ANCHOR.sub("", title)
 
 
@@ -74,10 +72,7 @@ class DivisionStack:
 
 
 class ArticleIds:
-    """Derives the ids of a law's articles from their headings, all of them, in order: a number may return.
-
-    The label gives the number, as ``structure.builder`` reads it; where it does not, the heading ends in ``{#id}``.
-    """
+    """Derives the ids of a law's articles from their headings, in order: from the label, or a final ``{#id}``."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()

@@ -1,47 +1,104 @@
-"""Builder of a law from its lines: divisions by rank, articles, paragraphs."""
+"""Builder of a law from its lines: title, divisions by rank, articles with their headings, paragraphs."""
 
-from statutes.structure import amendments, table_of_contents
+import re
+
+from statutes.structure import quoted_amendments, table_of_contents
 from statutes.structure.article_ids import Numbering, number_prefix
 from statutes.structure.end_matter import end_matter_heading, is_signature_line
 from statutes.structure.headings import Heading, Outline
-from statutes.structure.model import RANKS, RANKS_OF_INNER_PARTS, Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.model import (
+    INNER_PART_RANKS,
+    RANKS,
+    Article,
+    CanonicalLaw,
+    Division,
+    Line,
+    Paragraph,
+    Place,
+)
 from statutes.structure.patterns import BARE, DASHES, ENUMERATED, GENERAL, GOES_ON
-from statutes.structure.titles import (
-    MAX_HEADING_CHARS,
-    NOTE,
-    assign_article_headings,
-    find_title,
-    is_of_preamble,
-    is_sentence,
-    split_run_in_heading,
-)  # fmt: skip
 
-MAX_DIVISION_HEADING_CHARS = 200
+MAX_TITLE_CHARS, MAX_DIVISION_HEADING_CHARS, MAX_HEADING_CHARS = 300, 200, 80
 SHORT = 0.7  # of the longest lines: a line of prose reaches the margin, a heading seldom does
 ENDS = (".", ";", ":", ".”", '."', ".»", ".)", ".]")
 TRANSITORY, PROVISIONS, PROVISION = "transitorios", "disposicion", "disposicion-"
 _OPENING = "([“\"«‘'¿¡§"  # noqa: RUF001
+TITLE = re.compile(
+    r"(?:\d{1,6}\s+)?(?:(?:THE|LA|EL|REAL)\s+)?(?:LEY|C[OÓ]DIGO|REGLAMENTO|DECRETO|ESTATUTO|CONSTITUCI[OÓ]N|LINEAMIENTOS)\b"
+    r"|DIRECTIVA\b"
+    r"|(?:COMMISSION\s+|COUNCIL\s+)?(?:(?:IMPLEMENTING|DELEGATED)\s+)?(?:REGULATION|DIRECTIVE|DECISION)\s*\((?:E[UC]|EEC)\b"
+    r"|AN\s+ACT\b|(?=[^.]*\s(?:ACT|CODE|LAW|STATUTE|REGULATIONS|ORDER|RULES)\b(?:,?\s+(?:OF\s+)?\d{4})?\W*$)",
+    re.I,
+)
+_RECITALS = re.compile(
+    r"(?:Having regard|Whereas|WHEREAS|Acting in|HA[SV]E? ADOPTED|BE IT ENACTED|Be it|Vist[oa]s?|Considerando"
+    r"|TEXTO VIGENTE|Texto vigente|Última reforma|Nueva Ley|POR CUANTO|(?:EL|LA) PRESIDENT[EA]|EL CONGRESO)\b"
+)
+_ITEM = re.compile(r"^\d{1,6}\s+(?=[A-ZÁÉÍÓÚ])")  # the number of a gazette's entry
+_YEAR = re.compile(r"\b(?:Act|ACT|Order|Regulations|Rules),? \d{4}$")
+# An editor's note below a paragraph: "Fracción reformada DOF 01-01-2024".
+NOTE = re.compile(
+    r"(?:P[áa]rrafos?|Fracci[óo]n(?:es)?|(?:Sub)?[Ii]ncisos?|Art[íi]culos?|Apartados?|Numeral(?:es)?|Denominaci[óo]n"
+    r"|Cap[íi]tulos?|T[íi]tulos?|Secci[óo]n(?:es)?|Libros?|Reforma|Fe de erratas|Nota"
+    r"|Última reforma)\b[^.;:]{3,160}\bDOF(?:,?\s+(?:y\s+)?\d{1,2}-\d{1,2}-\d{4})+\.?$"
+)
+# A sentence has a verb, a title has none; in Spanish the future tense or "se" suffices.
+_SENTENCE = {
+    "es": re.compile(
+        r"\b(?:se\s\w|\w{2,}rán?\b|(?:es|son|est[áa]n?|ser[íi]an?|ha|han|hay|tienen?|pueden?"
+        r"|deben?|quedan?|rigen?|entran?|corresponden?|regulan?|establecen?|gozan?|constituyen?|comprenden?|aplican?"
+        r"|pertenecen?|ejercen?|garantizan?|reconocen?|fijan?|dictan?|reglamentan?|derivan?|emanan?|corren?|consisten?)\b)",
+        re.I,
+    ),
+    "en": re.compile(
+        r"\b(?:shall|is|are|was|were|may|must|has|have|does|do|will|means|includes?|applies|apply|takes?|consists?|comes?)\b"
+    ),
+}
+# Words that begin a sentence more often than a title.
+_DETERMINED = re.compile(
+    r"(?:El|La|Los|Las|Un|Una|Tod[oa]s?|Cada|Cuando|Si|Son|Es|En|Para|A|Al|Est[aeo]s?|Quien(?:es)?|Nadie|Ning[úu]n[oa]?"
+    r"|The|An?|Any|Every|Each|All|If|When|No|This|These)\s"
+)
+_CAPITALS = re.compile(r"([A-ZÁÉÍÓÚÜÑ][A-ZÁÉÍÓÚÜÑ\d ,;/()\-]{2,100}\.) +(?=[(“\"«¿]?\w)(?![A-ZÁÉÍÓÚÜÑ ]{4})(\S.*)$")
+# "Naturaleza jurídica.- Los recursos …", "Vigencia. La presente ley …"
+_NAMED_ES = re.compile(
+    r"([A-ZÁÉÍÓÚÑ][^.:;]{2,80}(?<=[a-záéíóúñ]{4})\.)(?: ?[-\u2013\u2014]+ *| +)(?=[A-ZÁÉÍÓÚÑ¿(«“\"])(\S+ \S.*)$"
+)
+_RUN_IN = re.compile(r"([A-Z][^.—]{2,100}\.) ?[\u2013\u2014] ?(\S.*)$")  # "4. Meters.—(1) A supplier …"
 
 
-def build_law(lines: list[Line], *, offsets: str = "characters") -> Law:
-    """Return the law of the lines. Deterministic; lines without any heading give a preamble only.
-
-    All visible text is kept but separators of labels, the hyphens of words that a line's end divides, and the opening
-    mark of a bill that a decree quotes as a whole.
-    """
+def build_law(lines: list[Line], *, offsets: str = "characters") -> CanonicalLaw:
+    """Return the law of the lines, deterministically: all visible text but separators and hyphens at line ends."""
     visible = [line for line in lines if line.text.strip()]
     builder = _Builder([line.text.strip() for line in visible], offsets)
     before: Line | None = None
     for number, line in enumerate(visible):
         before = line if builder.add_line(number, line, before) else None
     law = builder.law
-    assign_article_headings(law)
+    _assign_article_headings(law)
     _lift_end_matter(law.children)
     for child in law.children:
         _stretch(child)
     first = law.children[0] if law.children else None  # "CHAPTER 2027-15", and below it the title
     law.title = find_title(law.preamble or (first.paragraphs if isinstance(first, Division) else []))
     return law
+
+
+def find_title(preamble: list[Paragraph]) -> str:
+    texts = [one.text for one in preamble[:40] if len(one.text.split()) > 1 and len(one.text) <= MAX_TITLE_CHARS]
+    place = next((number for number, text in enumerate(texts) if TITLE.match(text)), None)
+    if place is None:
+        return (preamble[0].text if preamble else "")[:MAX_TITLE_CHARS]
+    if texts[place].upper() == "AN ACT":
+        return " ".join(texts[place : place + 2])[:MAX_TITLE_CHARS]
+    return _ITEM.sub("", texts[place])
+
+
+def _is_of_preamble(text: str, before: str) -> bool:
+    """Tell whether a line begins a paragraph of the preamble: a recital, a title, or the line after the title."""
+    if _RECITALS.match(text) or _YEAR.search(before[-20:]):
+        return True
+    return TITLE.match(text[:MAX_TITLE_CHARS]) is not None and not GOES_ON.search(before[-20:])
 
 
 class _Builder:
@@ -51,13 +108,13 @@ class _Builder:
         self._width = sorted(map(len, texts))[len(texts) * 9 // 10] if texts else 0
         self._below = ""  # the line below the current one
         self._contents = table_of_contents.contents_lines(texts, self._outline)
-        self._quoted = amendments.amendment_lines(texts, self._outline, self._contents)
+        self._quoted = quoted_amendments.amendment_lines(texts, self._outline, self._contents)
         # The line in which the last article begins, or the last ordinal, which may be one.
         numbers = (n for n in range(len(texts) - 1, -1, -1) if n not in self._quoted and n not in self._contents)
         headings = ((n, self._outline.heading(texts[n], in_transitory=True)) for n in numbers)
         self._last_article = next((n for n, heading in headings if heading and heading.kind == "article"), -1)
-        self._ranks = RANKS_OF_INNER_PARTS if self._outline.has_inner_parts else RANKS
-        self.law = Law("", self._outline.language, offsets)
+        self._ranks = INNER_PART_RANKS if self._outline.has_inner_parts else RANKS
+        self.law = CanonicalLaw("", self._outline.language, offsets)
         self._open: list[Division] = []
         self._article: Article | None = None
         self._untitled: Division | Article | None = None  # whose heading is in the next lines
@@ -101,7 +158,6 @@ class _Builder:
         return True
 
     def _is_crosshead(self, text: str, before: str) -> bool:
-        """Tell whether a line is the heading of the sections that follow, as in British acts with bare numbers."""
         if self._below not in self._outline.numbered:
             return False
         if len(text) > MAX_HEADING_CHARS or not text[:1].isupper() or text.endswith((*ENDS, ",")):
@@ -164,7 +220,7 @@ class _Builder:
         article = Article(article_id, number, heading.label, line.place)
         self._children().append(article)
         self._article, self._untitled = article, None
-        if parts := split_run_in_heading(heading.rest, self._outline.language):
+        if parts := _split_run_in_heading(heading.rest, self._outline.language):
             article.heading = parts[0]
             self._add_text(Line(parts[1], line.place, line.is_whole))
         elif heading.rest and self._is_article_heading(heading.rest, len(line.text)):
@@ -180,7 +236,7 @@ class _Builder:
             return False
         if text.endswith((*ENDS, ",")) or GOES_ON.search(text) or not text[0].isupper():
             return False
-        if is_sentence(text, self._outline.language):
+        if _is_sentence(text, self._outline.language):
             return False
         return _is_opening(self._below) and not self._outline.heading(self._below)
 
@@ -205,7 +261,7 @@ class _Builder:
             paragraphs = self._article.paragraphs
         last = paragraphs[-1] if paragraphs else None
         begins = begins or last is None or line.is_whole or _begins_paragraph(text, last, line.place)
-        if last is None or begins or (paragraphs is self.law.preamble and is_of_preamble(text, last.text)):
+        if last is None or begins or (paragraphs is self.law.preamble and _is_of_preamble(text, last.text)):
             paragraphs.append(Paragraph(text, line.place))
         else:
             # The word that a hyphen at the line's end divides becomes whole.
@@ -236,12 +292,10 @@ def _begins_paragraph(text: str, last: Paragraph, place: Place) -> bool:
 
 
 def _heading_prefix(division: Division) -> str:
-    """Return the prefix of article numbers by a division's heading; general provisions are any chapter."""
     return "" if GENERAL.match(division.heading) else number_prefix(division.heading)
 
 
 def _is_opening(text: str) -> bool:
-    """Tell whether a text may begin a sentence or a clause."""
     return text.lstrip(_OPENING)[:1].isupper() or ENUMERATED.match(text) is not None
 
 
@@ -266,3 +320,40 @@ def _stretch(child: Division | Article) -> Place:
             if place.end > child.place.end:
                 child.place = child.place.upto(place)
     return child.place
+
+
+# Headings of articles, distinguished from sentences
+
+
+def _is_sentence(text: str, language: str) -> bool:
+    return _SENTENCE[language].search(text) is not None
+
+
+def _split_run_in_heading(text: str, language: str) -> tuple[str, str] | None:
+    """Split an article's heading from the text in the same line: "OBJETO. La ley …", "Meters.—(1) A supplier …"."""
+    match = _CAPITALS.match(text) or (_RUN_IN if language == "en" else _NAMED_ES).match(text)
+    if match is None or _is_sentence(match[1], language) or _DETERMINED.match(match[1]):
+        return None
+    return match[1], match[2]
+
+
+def _assign_article_headings(law: CanonicalLaw) -> None:
+    """Make the short first paragraphs of articles their headings: "Section 4. Definitions."."""
+    articles = [article for _, article in law.articles()]
+    candidates = [article for article in articles if _may_have_heading(article, law.language)]
+    plain = [article for article in candidates if not _DETERMINED.match(article.paragraphs[0].text)]
+    count = sum(1 for article in articles if article.heading) + len(plain)
+    for article in candidates if 2 * count >= len(articles) else plain:
+        article.heading = article.paragraphs.pop(0).text
+
+
+def _may_have_heading(article: Article, language: str) -> bool:
+    is_clause = "transitorio" in article.number and not article.number.startswith("disposicion-")
+    if len(article.paragraphs) < 2 or article.heading or is_clause:
+        return False
+    first, second = article.paragraphs[:2]
+    if second.text.startswith("[") or NOTE.match(second.text):
+        return False  # a note about an article is not its text
+    if first.place.start != article.place.start or len(first.text) > MAX_HEADING_CHARS:
+        return False
+    return not first.text.endswith((":", ";", ",")) and not _is_sentence(first.text, language)

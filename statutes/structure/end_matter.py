@@ -49,10 +49,7 @@ _PARTICLES = frozenset(("de", "del", "la", "las", "los", "y", "e", "van", "von",
 
 
 def end_matter_heading(text: str, before: str, *, is_behind: bool, in_transitory: bool) -> Heading | None:
-    """Return the heading of the end matter that a line begins, or None. ``before`` is the line that it may continue.
-
-    ``is_behind``: no article follows any more. A reform decree may follow the transitory articles of another.
-    """
+    """Return the heading of the end matter that a line begins; ``is_behind``: no article follows any more."""
     if before and not before.endswith(LINE_ENDS) and not (is_behind and is_signature_line(before)):
         return None
     if _NOTE.match(text) and is_behind:
@@ -65,6 +62,5 @@ def end_matter_heading(text: str, before: str, *, is_behind: bool, in_transitory
 
 
 def is_signature_line(text: str) -> bool:
-    """Tell whether a line has only names."""
     words = text.split() if len(text) <= MAX_SIGNATURE_CHARS else []
     return bool(words) and all(word[0].isupper() or word in _PARTICLES for word in words)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from documents.markdown.normalization import normalize
 from statutes.structure.article_ids import LABEL_SEPARATOR, ArticleIds, DivisionStack
-from statutes.structure.model import Article, Division, Law, Paragraph, Place
+from statutes.structure.model import Article, CanonicalLaw, Division, Paragraph, Place
 
 ARTICLE_LEVEL = 6  # heading level of articles; those above are divisions
 DEEPEST = ARTICLE_LEVEL - 1  # deeper divisions share this level
@@ -21,7 +21,7 @@ class Rendered:
     page_starts: tuple[int, ...]
 
 
-def render_markdown(law: Law, *, pages: int = 0) -> Rendered:
+def render_markdown(law: CanonicalLaw, *, pages: int = 0) -> Rendered:
     """Return the law's markdown. Deterministic; normalizing it changes nothing.
 
     A division is a heading of its depth, an article one of level 6, a paragraph one line. A heading without words
@@ -78,6 +78,5 @@ class _Renderer:
 
 
 def _one_line(text: str) -> str:
-    """Return text as one line of normalized markdown that is no heading and no code."""
     plain = normalize(" ".join(text.split())).strip()
     return normalize(f"\\{plain}" if plain.startswith(_MARKS) else plain).strip()

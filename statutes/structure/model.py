@@ -1,7 +1,4 @@
-"""Canonical form of a law: divisions, articles and paragraphs, each with its place in the source.
-
-``schemas/law.schema.json`` is the published shape of ``Law.as_json``.
-"""
+"""Canonical form of a law, published as ``schemas/law.schema.json``: divisions, articles, paragraphs, their places."""
 
 from __future__ import annotations
 
@@ -17,15 +14,12 @@ RANKS = {
     "chapter": 6, "subchapter": 7, "section": 8, "subsection": 9, "text": 10,
 }  # fmt: skip
 # American codes divide chapters into parts.
-RANKS_OF_INNER_PARTS = RANKS | {"part": 8, "subpart": 9}
+INNER_PART_RANKS = RANKS | {"part": 8, "subpart": 9}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in the source, in characters of the text or in bytes of an XML file.
-
-    An element of XML ends where its closing tag begins.
-    """
+    """A place in the source, in characters of its text, or in bytes of XML up to the closing tag."""
 
     start: int
     end: int
@@ -72,15 +66,9 @@ class Article:
         return "\n\n".join(paragraph.text for paragraph in self.paragraphs)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "type": "article",
-            "id": self.id,
-            "number": self.number,
-            "label": self.label,
-            "heading": self.heading,
-            **self.place.as_json(),
-            "paragraphs": [paragraph.as_json() for paragraph in self.paragraphs],
-        }
+        names = {"id": self.id, "number": self.number, "label": self.label, "heading": self.heading}
+        paragraphs = [paragraph.as_json() for paragraph in self.paragraphs]
+        return {"type": "article", **names, **self.place.as_json(), "paragraphs": paragraphs}
 
 
 @dataclass(slots=True)
@@ -101,10 +89,7 @@ class Division:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "type": self.kind,
-            "number": self.number,
-            "label": self.label,
-            "heading": self.heading,
+            **{"type": self.kind, "number": self.number, "label": self.label, "heading": self.heading},
             **self.place.as_json(),
             "paragraphs": [paragraph.as_json() for paragraph in self.paragraphs],
             "children": [child.as_json() for child in self.children],
@@ -112,11 +97,8 @@ class Division:
 
 
 @dataclass(slots=True)
-class Law:
-    """A parsed law. ``offsets`` is the unit of its places: "characters" or "bytes".
-
-    ``contents`` is the table of contents, which is not to be cited.
-    """
+class CanonicalLaw:
+    """A parsed law. ``offsets`` is the unit of its places; ``contents``, its table of contents, is not cited."""
 
     title: str
     language: str
@@ -149,9 +131,8 @@ class Law:
         }
 
 
-def law_from_json(body: dict[str, Any]) -> Law:
-    """Return the law of ``Law.as_json``."""
-    return Law(
+def law_from_json(body: dict[str, Any]) -> CanonicalLaw:
+    return CanonicalLaw(
         body["title"],
         body["language"],
         body["source"]["offsets"],

@@ -12,11 +12,8 @@ _APOSTROPHE = "’"  # noqa: RUF001
 
 
 def quoted_lines(texts: Sequence[str], begins: Callable[[str, str], bool]) -> Iterator[int]:
-    """Yield the numbers of the lines in quotations for which ``begins(first_line, line_before)`` is true.
-
-    American bills open each paragraph again and close the last one only.
-    """
-    ends: dict[str, list[int]] = {}
+    """Yield the numbers of the lines in quotations for which ``begins(first_line, line_before)`` is true."""
+    ends: dict[str, list[int]] = {}  # American bills open each paragraph again and close the last one only
     starts: dict[str, list[int]] = {}  # after a colon another quotation begins: the one before it has ended by then
     number = 0
     while number < len(texts):

@@ -18,8 +18,6 @@ _IN_SECTION = re.compile(r"\btable\s+of\s+contents\b[^.;]{0,80}\bfollows\s*:$", 
 
 
 def contents_lines(texts: list[str], outline: Outline) -> set[int]:
-    """Return the numbers of the lines of the table of contents, its heading among them."""
-
     def is_article(text: str) -> bool:
         heading = outline.heading(text)
         return heading is not None and heading.kind == "article"

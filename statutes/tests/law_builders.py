@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import strategies as st
 
 from statutes.structure.article_ids import Numbering
-from statutes.structure.model import Article, Division, Law, Paragraph, Place
+from statutes.structure.model import Article, CanonicalLaw, Division, Paragraph, Place
 
 SENTENCE = "El contribuyente deberá presentar su declaración anual ante la autoridad fiscal competente. "  # 20 tokens
 TEXTS = [
@@ -53,10 +53,12 @@ _parts = st.recursive(
 plans = st.tuples(_texts, st.lists(_parts, max_size=8))
 
 
-def law_from_plan(plan: tuple[Sequence[int], Sequence[tuple[object, ...]]]) -> Law:
+def law_from_plan(plan: tuple[Sequence[int], Sequence[tuple[object, ...]]]) -> CanonicalLaw:
     """Return the law of a drawn plan, its ids as a reader gives them."""
     maker = _Maker()
-    return Law("Ley", "es", "characters", maker.paragraphs(plan[0]), [], [maker.part(part) for part in plan[1]])
+    return CanonicalLaw(
+        "Ley", "es", "characters", maker.paragraphs(plan[0]), [], [maker.part(part) for part in plan[1]]
+    )
 
 
 def article(number: int, text: str, *more: str) -> Article:
@@ -71,9 +73,9 @@ def chapter(number: str, *children: Article | Division, text: str = "") -> Divis
     return Division("chapter", number, f"CAPÍTULO {number}", Place(0, 0, 1), "", own, list(children))
 
 
-def law(*children: Article | Division, preamble: str = "") -> Law:
+def law(*children: Article | Division, preamble: str = "") -> CanonicalLaw:
     own = [Paragraph(preamble, Place(0, 0, 1))] if preamble else []
-    return Law("Ley", "es", "characters", own, [], list(children))
+    return CanonicalLaw("Ley", "es", "characters", own, [], list(children))
 
 
 class _Maker:

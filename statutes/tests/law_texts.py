@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from statutes.structure.builder import build_law
-from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.model import Article, CanonicalLaw, Division, Line, Paragraph, Place
 
 
-def build_from_text(text: str, *, is_whole: bool = False) -> Law:
+def build_from_text(text: str, *, is_whole: bool = False) -> CanonicalLaw:
     """Return the law of some lines, one character apart, on one page."""
     return build_law(list(text_lines(text, is_whole=is_whole)))
 
@@ -21,11 +21,11 @@ def text_lines(text: str, *, is_whole: bool = False) -> Iterator[Line]:
         at += len(line) + 1
 
 
-def law_json(law: Law) -> dict[str, Any]:
+def law_json(law: CanonicalLaw) -> dict[str, Any]:
     return law.as_json(law_id="law", version="1", source={})
 
 
-def encode_law(law: Law) -> bytes:
+def encode_law(law: CanonicalLaw) -> bytes:
     """Return JSON whose bytes depend on the law alone."""
     return json.dumps(law_json(law), ensure_ascii=False, sort_keys=True).encode()
 
@@ -35,17 +35,17 @@ def reject_scan(path: Path, pages: Sequence[int]) -> Mapping[int, str]:
     raise AssertionError(f"pages {pages} have no text")
 
 
-def article_texts(law: Law) -> dict[str, str]:
+def article_texts(law: CanonicalLaw) -> dict[str, str]:
     """Return each article's text by its id, a line for each paragraph."""
     return {article.id: "\n".join(p.text for p in article.paragraphs) for _, article in law.articles()}
 
 
-def article_paths(law: Law) -> dict[str, str]:
+def article_paths(law: CanonicalLaw) -> dict[str, str]:
     """Return where each article stands: "book 1 > chapter 2"."""
     return {article.id: " > ".join(f"{one.kind} {one.number}" for one in path) for path, article in law.articles()}
 
 
-def all_texts(law: Law) -> Iterator[str]:
+def all_texts(law: CanonicalLaw) -> Iterator[str]:
     """Yield all text of a law, labels and headings among it."""
     yield from _texts([*law.preamble, *law.contents])
     for child in law.children:

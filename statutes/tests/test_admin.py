@@ -13,8 +13,7 @@ from accessa.admin_menu import SIDEBAR
 from accounts.audit.tests.personas import Staff, audit_entries
 from jobs.models import UploadJob
 from statutes import versions
-from statutes.models import Consumer, Law, LawVersion
-from statutes.queries import laws_with_error_codes
+from statutes.models import Consumer, Law, LawVersion, laws_with_error_codes
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
 from testing.factories import JobFactory
 from testing.fakes.s3 import S3Server
@@ -135,7 +134,7 @@ def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> 
     operator = Staff("operator", group="operator")
 
     page = run_action(operator, VERSIONS, "reprocess", version.pk).content.decode()
-    assert "Do again" in page
+    assert "Reprocess versions" in page
     assert "1 chosen: LIVA 2024-01." in page
     assert (
         "This field is required" in run_action(operator, VERSIONS, "reprocess", version.pk, reason=" ").content.decode()
@@ -146,8 +145,8 @@ def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> 
 
     assert UploadJob.objects.get().document_id == version.pk
     assert [(action, actor) for action, actor, *_ in audit_entries()] == [("laws.reprocess", "operator@example.org")]
-    assert "1 begun again." in page
-    assert "1 not begun again: JOB_ALREADY_ACTIVE." in page
+    assert "1 queued again." in page
+    assert "1 not queued again: JOB_ALREADY_ACTIVE." in page
 
 
 def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion, laws: S3Server) -> None:
@@ -193,7 +192,7 @@ def test_consumers_are_shown_with_whether_they_live() -> None:
     page = Staff("support", group="support").page(CONSUMERS)
 
     assert f"/admin/jobs/{job.pk}/" in page
-    assert all(column in page for column in ("Messages handed out", "Done and deleted", "Refused or failed"))
+    assert all(column in page for column in ("Messages received", "Done and deleted", "Refused or failed"))
     assert [page.index(f">{count}</td>") for count in (41, 37, 3)] == sorted(
         page.index(f">{count}</td>") for count in (41, 37, 3)
     )

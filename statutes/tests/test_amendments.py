@@ -2,9 +2,9 @@
 
 import pytest
 
-from statutes.chunking.articles import CHUNKER, ArticleChunk
+from statutes.article_chunker import CHUNKER, ArticleChunk
 from statutes.structure.markdown import render_markdown
-from statutes.structure.model import Division, Law
+from statutes.structure.model import CanonicalLaw, Division
 from statutes.tests.law_texts import article_texts, build_from_text
 
 ENDED = "Artículo 3. La ley rige desde mañana."
@@ -164,7 +164,7 @@ def test_sections_of_a_code_that_an_act_amends_are_its_own_text() -> None:
     assert list(article_texts(law)) == ["1.01", "1.02"]
 
 
-def texts(law: Law) -> list[tuple[str, list[str]]]:
+def texts(law: CanonicalLaw) -> list[tuple[str, list[str]]]:
     """Return the texts that stand beside a law's divisions and articles."""
     children = (child for child in law.children if isinstance(child, Division) and child.kind == "text")
     return [(one.label, [paragraph.text for paragraph in one.paragraphs]) for one in children]

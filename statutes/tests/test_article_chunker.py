@@ -14,16 +14,15 @@ from documents.markdown.normalization import normalize
 from embeddings import chunking, tokenizer
 from embeddings.chunking import Chunk
 from embeddings.tests.test_chunking import assert_sound, documents
-from statutes.chunking.articles import CHUNKER, ArticleChunk
-from statutes.chunking.sections import iter_units
+from statutes.article_chunker import CHUNKER, ArticleChunk, iter_units
 from statutes.structure.markdown import Rendered, render_markdown
-from statutes.structure.model import Law
+from statutes.structure.model import CanonicalLaw
 from statutes.tests.law_builders import SENTENCE, article, chapter, law, law_from_plan, plans
 
 LEAST, MOST = CHUNKER.limits.smallest, CHUNKER.limits.largest
 
 
-def split(given_law: Law) -> list[Chunk]:
+def split(given_law: CanonicalLaw) -> list[Chunk]:
     rendered = render_markdown(given_law)
     return CHUNKER.split(rendered.text, rendered.page_starts)
 

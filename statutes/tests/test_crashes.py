@@ -17,7 +17,7 @@ from jobs import failpoints, services, worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
 from statutes.models import Law, LawVersion
-from statutes.s3 import artifacts
+from statutes.s3 import artifact_upload
 from statutes.tests.sample_laws import (
     LOWER,
     RATE,
@@ -153,6 +153,6 @@ def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) 
         raise ClaimLost("lost")
 
     with pytest.raises(ClaimLost):
-        artifacts.upload_artifacts(version, ensure_lock=unsure)
+        artifact_upload.upload_artifacts(version, ensure_lock=unsure)
 
     assert bucket_objects(laws)["normalized/LIVA/manifest.json"] == manifest

@@ -8,9 +8,9 @@ import pytest
 from jobs import services, worker
 from jobs.choices import Stage
 from jobs.models import UploadJob
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law
-from statutes.settlement import settle_message
 from statutes.tests import failure_injection, sample_laws
 from statutes.tests.sample_laws import (
     BUCKET,

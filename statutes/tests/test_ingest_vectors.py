@@ -24,9 +24,9 @@ from embeddings.models import DocumentChunk
 from embeddings.search import bm25, search
 from jobs.models import UploadJob
 from statutes import artifact_import, versions
+from statutes.artifact_import import FolderSource
 from statutes.models import Law, LawVersion
-from statutes.s3 import artifacts, keys
-from statutes.s3.artifact_source import FolderSource
+from statutes.s3 import artifact_upload, keys
 from statutes.s3.manifests import ManifestRefused
 from statutes.tests.artifact_factories import CHUNKER, TEXTS, InterruptibleS3Server, create_version, stored_objects
 
@@ -43,7 +43,7 @@ def s3(s3: InterruptibleS3Server, store: None, settings: Any) -> InterruptibleS3
 
 def published_folder(version: LawVersion) -> None:
     """As the pipeline's last stage does, but for the job's own state."""
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
     UploadJob.objects.filter(document_id=version.pk).update(stage="embedded", state="done", finished_at=Now())
     active_model.confirm_active_model(SYSTEM_TENANT_ID, EmbeddingModel("instant", "1"))
     vector_store.commit_vectors(version.pk, EmbeddingModel("instant", "1"))
@@ -265,9 +265,9 @@ def test_what_is_refused_by_its_manifest_costs_no_passage(folder: Path) -> None:
 def test_the_command_goes_on_after_a_law_that_is_refused(folder: Path) -> None:
     out, err = StringIO(), StringIO()
 
-    with pytest.raises(CommandError, match="1 of 2 laws"):
+    with pytest.raises(CommandError, match="1 of 2 statutes"):
         call_command("ingest_vectors", "NO_SUCH_LAW", LAW, folder=folder, stdout=out, stderr=err)
 
     assert out.getvalue() == "ISR_2024: 3 passages, 3 vectors\n"
-    assert err.getvalue() == "NO_SUCH_LAW: MANIFEST_MISSING: There is no manifest of this law.\n"
+    assert err.getvalue() == "NO_SUCH_LAW: MANIFEST_MISSING: There is no manifest of this statute.\n"
     shutil.rmtree(folder)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pytest
 
 from jobs.outcomes import Retryable, Wait
-from statutes import lambda_client
+from statutes import stages
 from statutes.models import LawVersion
 from testing.fakes.faults import http_error
 from testing.fakes.http_messages import Request, Response, json_response
@@ -56,7 +56,7 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
 
 
 def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
-    assert lambda_client.invoke_lambda(LAW, "ab" * 32)
+    assert stages.invoke_lambda(LAW, "ab" * 32)
 
     ((path, kind, event),) = server.told_
     assert path == f"/2015-03-31/functions/{ARN}/invocations"
@@ -73,7 +73,7 @@ def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
 def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> None:
     settings.STATUTES_LAMBDA = ""
 
-    assert not lambda_client.invoke_lambda(LAW, "ab")
+    assert not stages.invoke_lambda(LAW, "ab")
     assert server.told_ == []
 
 
@@ -90,4 +90,4 @@ def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type
     server.inject_fault("*", http_error(status, code=code))
 
     with pytest.raises(kind):
-        lambda_client.invoke_lambda(LAW, "ab")
+        stages.invoke_lambda(LAW, "ab")

@@ -11,7 +11,7 @@ from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import audit_entries
 from statutes import versions
 from statutes.models import Law, LawVersion
-from statutes.sqs import client, dead_letters, envelope
+from statutes.sqs import client, dead_letters, messages
 from statutes.sqs.messages import Message
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
 from statutes.tests.sqs_messages import message_body
@@ -47,13 +47,13 @@ def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
     assert "LIVA" not in command_output("list", "--status", "failed")
     shown = command_output("show", "LIVA")
     assert all(each in shown for each in ("2024-01", str(job.pk), "embedded, done", "normalized/LIVA/manifest.json"))
-    with pytest.raises(CommandError, match="no such law"):
+    with pytest.raises(CommandError, match="no such statute"):
         command_output("show", "NONE")
 
     assert str(job.pk) not in command_output("reprocess", "LIVA", "2024-01", "--reason", "T-1")
     with pytest.raises(CommandError, match=r"^JOB_ALREADY_ACTIVE: "):
         command_output("reprocess", "LIVA", "2024-01")
-    assert command_output("withdraw", "LIVA", "--reason", "T-2") == "Taken out.\n"
+    assert command_output("withdraw", "LIVA", "--reason", "T-2") == "Withdrawn.\n"
     assert not Law.objects.filter(pk="LIVA").exists()
     assert [(action, actor) for action, actor, *_ in audit_entries()] == [
         ("laws.reprocess", "command line"), ("laws.withdraw", "command line"),
@@ -71,10 +71,10 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
         assert "ISR_2024 2024-01" in each
         assert "MESSAGE_NOT_JSON" in each
         assert "somebody" not in each
-    assert "3 given up. 2 can be put back: manage.py laws redrive --yes. 1 cannot: nobody could work" in shown
+    assert "3 dead letters. 2 can be put back: manage.py laws redrive --yes. 1 cannot: they are invalid" in shown
     assert "2 put back, 1 left" in moved
     assert (queue.dead_letter_count(), queue.message_counts()) == (1, (2, 0))
-    sent_items = [envelope.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
+    sent_items = [messages.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
     assert sorted((each.law_id, each.force_reprocess) for each in sent_items if isinstance(each, Message)) == [
         ("ISR_2024", False), ("IVA_2024", True),
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server
     )
 
     [received] = client.receive_messages(queue.url, wait=1)
-    [message] = envelope.parse_items(received.body)
+    [message] = messages.parse_items(received.body)
     assert isinstance(message, Message)
     assert received.message_id in sent
     assert (message.law_id, message.version, message.raw_key, message.bucket) == ("LIVA", "2024-01", KEY, BUCKET)

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 
 from documents.markdown import normalization
 from documents.markdown.normalization import normalize
-from statutes.chunking.sections import iter_units
+from statutes.article_chunker import iter_units
 from statutes.structure.article_ids import strip_anchor
 from statutes.structure.builder import build_law
 from statutes.structure.markdown import DEEPEST, render_markdown
-from statutes.structure.model import Article, Division, Law, Line, Paragraph, Place
+from statutes.structure.model import Article, CanonicalLaw, Division, Line, Paragraph, Place
 from statutes.tests.law_builders import article, chapter, law, law_from_plan, plans
 
 
@@ -35,7 +35,9 @@ def test_the_published_example() -> None:
     title = Division(
         "title", "i", "TÍTULO I", at(11, 90, 1), "General", [Paragraph("Se aplica.", at(30, 39, 1))], [first]
     )
-    rendered = render_markdown(Law("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title]))
+    rendered = render_markdown(
+        CanonicalLaw("Ley", "es", "characters", [Paragraph("Ley  de prueba", at(0, 10, 1))], [], [title])
+    )
 
     assert rendered.text == (
         "Ley de prueba\n\n# TÍTULO I General\n\nSe aplica.\n\n###### Artículo 12 Bis — Plazos\n\nDiez días.\n"
@@ -104,11 +106,12 @@ def test_the_labels_of_a_file_that_was_read_say_their_ids(language: str) -> None
 
 def test_pages_without_text_begin_where_the_next_one_does() -> None:
     rendered = render_markdown(
-        Law("", "es", "characters", [Paragraph("Tres.", at(0, 5, 3)), Paragraph("Cinco.", at(6, 9, 5))]), pages=7
+        CanonicalLaw("", "es", "characters", [Paragraph("Tres.", at(0, 5, 3)), Paragraph("Cinco.", at(6, 9, 5))]),
+        pages=7,
     )
 
     assert rendered.page_starts == (0, 0, 0, 7, 7, 14, 14)
-    assert render_markdown(Law("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
+    assert render_markdown(CanonicalLaw("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
 
 
 def test_a_law_without_a_word_is_no_text() -> None:

@@ -10,10 +10,10 @@ from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Outcome, Wait
-from statutes import services
-from statutes.consumer import dispatcher
-from statutes.consumer.dispatcher import Dispatcher
+from statutes import staff_actions
+from statutes.consumer import message_jobs
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
+from statutes.consumer.message_jobs import MessageJobs
 from statutes.consumer.status import Status
 from statutes.intake import accept_message
 from statutes.sqs import client
@@ -49,7 +49,7 @@ class Hand:
 
     def __init__(self, queue: Queue) -> None:
         self.queue, self.in_flight, self.status = queue, InFlightMessages(), Status()
-        self.work = Dispatcher(self.in_flight, self.status, {queue.url: 3})
+        self.work = MessageJobs(self.in_flight, self.status, {queue.url: 3})
 
     def take(self, *items: Message) -> InFlightMessage:
         """Receive what the queue has, as a message that asks for ``items``, and begin it."""
@@ -109,7 +109,7 @@ def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
 ) -> None:
     sent = deliver(laws, law_xml(TAXED))
 
-    is_anothers = dispatcher.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
+    is_anothers = message_jobs.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
     assert is_anothers is is_anothers
 
@@ -154,7 +154,7 @@ def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: A
         sent = deliver(laws, law_xml(TAXED))
         worker.drain()
 
-    left = dispatcher.time_left(sample_laws.job_of(sent).pk)
+    left = message_jobs.time_left(sample_laws.job_of(sent).pk)
 
     assert 3000 + 500 < left <= 3000 + 600
 
@@ -168,7 +168,7 @@ def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(la
 
     again(lost)
     hand.take(statute_message())
-    services.withdraw("LIVA", by=None, reason="repealed")
+    staff_actions.withdraw("LIVA", by=None, reason="repealed")
     hand.work.settle_ended()
 
     assert hand.queue.is_empty

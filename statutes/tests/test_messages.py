@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 from pytest_django import Settings
 
-from statutes.sqs import envelope as events
 from statutes.sqs import messages
 from statutes.sqs.messages import Message, MessageRefused, UploadNotification
 from statutes.tests.sqs_messages import BUCKET, message_body, s3_record
@@ -20,8 +19,8 @@ def buckets(settings: Settings) -> None:
     settings.STATUTES_BUCKET, settings.S3_RAW_BUCKET = BUCKET, "raw"
 
 
-def parse(body: Any) -> list[events.Item]:
-    return events.parse_items(body if isinstance(body, str) else json.dumps(body))
+def parse(body: Any) -> list[messages.Item]:
+    return messages.parse_items(body if isinstance(body, str) else json.dumps(body))
 
 
 def refusal_code(body: Any) -> tuple[str, str]:
@@ -60,8 +59,8 @@ def test_fields_that_nobody_knows_are_ignored() -> None:
     assert parse(message_body(trace={"id": "\u0001"}, tags=["a"])) == parse(message_body())
 
 
-def test_the_schema_is_sound() -> None:
-    jsonschema.Draft202012Validator.check_schema(messages._schema())
+def test_the_schema_is_valid() -> None:
+    jsonschema.Draft202012Validator.check_schema(messages._validator().schema)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_a_key_whose_law_could_be_anothers_is_refused(key: str) -> None:
 def test_only_forms_of_one_law_have_one_id() -> None:
     keys = ["raw/us/ca/tax", "raw/us/ca/tax.pdf", "raw/us/ca/tax.DOCX", "raw/us/ca/tax.xml", "raw/us/ca-tax.pdf"]
 
-    assert [events.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
+    assert [messages.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
 
 
 def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(

@@ -20,7 +20,7 @@ SETTINGS = (ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")
 CALLS = {
     "statutes/s3/client.py": r'_call\("(\w+)"',
     "statutes/sqs/client.py": r"_client\([^)]*\)\.(\w+)\(",
-    "statutes/lambda_client.py": r"\bclient\.(\w+)\(FunctionName",
+    "statutes/stages.py": r"\bfunction_client\.(\w+)\(",
     "embeddings/embedders/titan.py": r"\bclient\.(\w+)\(\s",
 }
 RIGHTS = {

@@ -14,13 +14,13 @@ from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
 from jobs.outcomes import Wait
-from statutes import services, settlement
+from statutes import staff_actions
+from statutes.consumer import message_jobs
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.settlement import settle_message
-from statutes.sqs import client, envelope
-from statutes.sqs.envelope import Item
-from statutes.sqs.messages import Message
+from statutes.sqs import client, messages
+from statutes.sqs.messages import Item, Message
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
     LOWER,
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    monkeypatch.setattr(settlement, "MIN_DELAY", 0)
+    monkeypatch.setattr(message_jobs, "MIN_DELAY", 0)
     return queue
 
 
@@ -58,7 +58,7 @@ def requested_items(queue: Queue) -> list[Item]:
     return [
         entry
         for received in client.receive_messages(queue.url, most=10, wait=0)
-        for entry in envelope.parse_items(received.body)
+        for entry in messages.parse_items(received.body)
     ]
 
 
@@ -148,10 +148,10 @@ def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
     assert isinstance(rest, Message)
     laws.inject_fault("DELETE *", "status-503", times=100)
     with pytest.raises(ApiError):
-        services.withdraw("LIVA", by=None, reason="a court has ordered it")
+        staff_actions.withdraw("LIVA", by=None, reason="a court has ordered it")
     meanwhile = accept_message(rest)
     laws.clear_faults()
-    services.withdraw("LIVA", by=None, reason="a court has ordered it")
+    staff_actions.withdraw("LIVA", by=None, reason="a court has ordered it")
 
     afterwards = accept_message(rest)
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from jobs import worker
 from jobs.models import UploadJob
-from statutes import queries
+from statutes import stages
 from statutes.models import LawVersion
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import RATE, TAXED, deliver, law_xml
@@ -42,7 +42,7 @@ def test_urgent_laws_that_were_done_or_taken_out_are_not_looked_at() -> None:
                    'high', CASE WHEN n % 2 = 0 THEN gen_random_uuid() END FROM generate_series(1, 4000) n""")
         set_table_statistics("law_versions", pages=2_000, rows=100_000)
         set_table_statistics("upload_jobs")
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {queries.MORE_URGENT}", params)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {stages.MORE_URGENT}", params)
         plan = json.dumps(cursor.fetchone()[0])
 
     assert "ix_law_versions_urgent" in plan

@@ -17,11 +17,11 @@ from documents.models import Document
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs import worker
 from jobs.claims import ClaimLost
-from statutes import periodic, services
+from statutes import periodic, staff_actions
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.s3 import client as bucketed
-from statutes.settlement import settle_message
 from statutes.sqs import client as sqs
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
@@ -246,7 +246,7 @@ def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_name
     process(laws, law_xml(TAXED, RATE))
     laws.ledger.clear()
 
-    services.withdraw("LIVA", by=None, reason="repealed")
+    staff_actions.withdraw("LIVA", by=None, reason="repealed")
 
     removed = [route.partition(" ")[2] for route in laws.ledger.counts if route.startswith("DELETE")]
     assert removed[0] == f"/{BUCKET}/{MANIFEST}"

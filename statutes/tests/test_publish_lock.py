@@ -12,9 +12,10 @@ from accessa.integrity import find_changed_artifacts
 from jobs import services, worker
 from jobs.advisory_locks import holds_session_lock, session_lock, unlock_session
 from jobs.outcomes import Wait
-from statutes import queries, versions
+from statutes import versions
 from statutes.intake import accept_message
 from statutes.models import Law
+from statutes.s3 import artifact_upload
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
     BUCKET,
@@ -51,7 +52,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
 
     def watch(execute: Any, sql: Any, *rest: Any) -> Any:
         answer = execute(sql, *rest)
-        if sql == queries.PASSAGES_WITH_VECTORS and not seen:
+        if sql == artifact_upload.PASSAGES_WITH_VECTORS and not seen:
             seen.append(sql)
             unlock_session(versions.publish_lock_key("LIVA"))
             process(s3, law_xml(TAXED, LOWER), "2024-03")

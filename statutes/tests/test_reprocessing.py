@@ -15,13 +15,12 @@ from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from statutes import search, versions
-from statutes.artifact_import import import_artifacts
+from statutes.artifact_import import BucketSource, import_artifacts
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.s3.artifact_source import BucketSource
-from statutes.services import withdraw
-from statutes.settlement import settle_message
 from statutes.sqs.messages import Message
+from statutes.staff_actions import withdraw
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
     LOWER,

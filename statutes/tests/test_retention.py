@@ -12,9 +12,9 @@ from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
 from statutes import periodic
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.settlement import settle_message
 from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import LOWER, TAXED, are_searchable, deliver, law_xml, process, put_file

@@ -88,7 +88,7 @@ def test_all_pages_of_a_long_list_are_read(s3: InterruptibleS3Server, monkeypatc
     for number in range(5):
         objects.put_object(BUCKET, f"chunks/A/{number}", b"")
     objects.put_object(BUCKET, "chunks/AB/0", b"")
-    monkeypatch.setattr("statutes.s3.client.LIST_PAGE_SIZE", 2)
+    monkeypatch.setattr("documents.storage.s3.LIST_PAGE_SIZE", 2)
 
     assert list(objects.list_keys(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
 

@@ -25,11 +25,11 @@ from embeddings.reindexing.admin import StartForm
 from embeddings.reindexing.models import CampaignTenant
 from embeddings.tests.campaign_helpers import kill_worker_at
 from jobs import worker
-from statutes import versions
+from statutes import artifact_import, versions
 from statutes.artifact_import import import_artifacts
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.s3 import artifact_source, client, keys, manifests
+from statutes.s3 import client, keys, manifests
 from statutes.tests.sample_laws import (
     BUCKET,
     LOWER,
@@ -248,7 +248,7 @@ def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None
     services.delete(Document.objects.get())
     Law.objects.all().delete(), LawVersion.objects.all().delete()
 
-    import_artifacts(artifact_source.BucketSource(BUCKET), "LIVA")
+    import_artifacts(artifact_import.BucketSource(BUCKET), "LIVA")
 
     assert are_searchable(TAXED, RATE) == [True, True]
     assert list(find_violations(deep=True)) == []

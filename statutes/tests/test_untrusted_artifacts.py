@@ -13,11 +13,11 @@ import pytest
 from documents.deterministic_ids import canonical_json
 from embeddings.models import DocumentChunk
 from statutes import artifact_import, versions
-from statutes.errors import Unreadable
+from statutes.artifact_import import BucketSource
 from statutes.intake import IntakeStatus, accept_message
 from statutes.readers import docx
+from statutes.readers.xml_tree import Unreadable
 from statutes.s3 import keys
-from statutes.s3.artifact_source import BucketSource
 from statutes.s3.manifests import ManifestRefused
 from statutes.tests.sample_laws import BUCKET, RATE, TAXED, bucket_objects, law_xml, process, put_file, statute_message
 from testing.fakes.s3 import S3Server

@@ -15,7 +15,7 @@ from documents.models import Document
 from documents.tests.s3_settings import use_s3_storage
 from jobs import claims, worker
 from jobs.models import UploadJob
-from statutes.sqs import envelope
+from statutes.sqs import messages
 from statutes.sqs.messages import UploadNotification
 from statutes.tests.sqs_messages import s3_record
 from testing.cluster import wait_until
@@ -75,7 +75,7 @@ def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: P
 def message_bodies(key: str, bucket: str = "") -> list[bool]:
     """Tell of an object as the queue would, and return whether somebody waited for it."""
     record = s3_record(key, bucket or configured.S3_RAW_BUCKET)
-    items = envelope.parse_items(json.dumps({"Records": [record]}))
+    items = messages.parse_items(json.dumps({"Records": [record]}))
     uploads = [entry for entry in items if isinstance(entry, UploadNotification)]
     return [services.upload_arrived(user_id=entry.user_id, document_id=entry.document_id) for entry in uploads]
 

@@ -10,12 +10,11 @@ from embeddings import active_model, chunk_store
 from embeddings.embedders import DIMENSIONS, vector_sha
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25
-from statutes import versions
-from statutes.chunking import articles
+from statutes import article_chunker, versions
 from statutes.models import Law, LawVersion
 from statutes.structure import markdown
 from statutes.structure.builder import build_law
-from statutes.structure.model import Law as Canonical
+from statutes.structure.model import CanonicalLaw as Canonical
 from statutes.structure.model import Line, Place
 from testing.factories import DocumentFactory
 
@@ -36,14 +35,14 @@ def create_searchable_statute(
         pk=versions.document_id(law_id, version),
         user_id=SYSTEM_TENANT_ID,
         filename=title,
-        chunks_version=articles.CHUNKER.label,
+        chunks_version=article_chunker.CHUNKER.label,
         page_starts=list(rendered.page_starts),
     ).pk
-    cut = articles.CHUNKER.split(rendered.text, rendered.page_starts)
+    cut = article_chunker.CHUNKER.split(rendered.text, rendered.page_starts)
     chunk_store.buffer_chunks(
-        user_id=SYSTEM_TENANT_ID, document_id=document_id, chunks=cut, chunks_version=articles.CHUNKER.label
+        user_id=SYSTEM_TENANT_ID, document_id=document_id, chunks=cut, chunks_version=article_chunker.CHUNKER.label
     )
-    chunk_store.commit_chunks(document_id, chunks_version=articles.CHUNKER.label)
+    chunk_store.commit_chunks(document_id, chunks_version=article_chunker.CHUNKER.label)
     _embed(document_id, [chunk.text for chunk in cut])
     common = {"version": version, "status": status}
     row = {"law_id": law_id, "bucket": "laws", "raw_key": "raw/law", "format": form}

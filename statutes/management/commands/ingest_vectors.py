@@ -1,4 +1,4 @@
-"""Command that imports laws from their artifacts."""
+"""Command that imports statutes from their artifacts."""
 
 from pathlib import Path
 from typing import Any
@@ -8,15 +8,15 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs.safe_errors import safe_error_name
 from statutes import artifact_import
+from statutes.artifact_import import BucketSource, FolderSource, Source
 from statutes.s3 import client
-from statutes.s3.artifact_source import BucketSource, FolderSource, Source
 from statutes.s3.manifests import ManifestRefused
 
 
 class Command(BaseCommand):
     help = (
-        "Reads laws' manifests and vectors from the bucket, or from a folder that is a copy of it, and makes their "
-        "passages findable. A law goes in whole or not at all; repeating it changes nothing. Exits 1 if one is refused."
+        "Imports statutes from their manifests and vectors in the bucket, or in a folder that is a copy of it, so that "
+        "they are searched. A statute is imported whole or not at all, and safely again. Exits 1 if one is refused."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -37,16 +37,16 @@ class Command(BaseCommand):
         refused = 0
         for law_id in options["law_id"]:
             try:
-                counts = artifact_import.import_artifacts(source, law_id)
+                passages, vectors = artifact_import.import_artifacts(source, law_id)
             except ManifestRefused as error:
                 refused += 1
                 self.stderr.write(f"{law_id}: {error.code}: {error.detail}")
             except FileNotFoundError:
                 refused += 1
-                self.stderr.write(f"{law_id}: MANIFEST_MISSING: There is no manifest of this law.")
+                self.stderr.write(f"{law_id}: MANIFEST_MISSING: There is no manifest of this statute.")
             except OSError as error:
                 raise CommandError(f"{law_id}: STORE_AWAY: {safe_error_name(error)}") from error
             else:
-                self.stdout.write(f"{law_id}: {counts.passages} passages, {counts.vectors} vectors")
+                self.stdout.write(f"{law_id}: {passages} passages, {vectors} vectors")
         if refused:
-            raise CommandError(f"{refused} of {len(options['law_id'])} laws were refused.")
+            raise CommandError(f"{refused} of {len(options['law_id'])} statutes were refused.")

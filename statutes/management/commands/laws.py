@@ -1,4 +1,4 @@
-"""Command for statutes: list and show laws, reprocess a version, withdraw a law, send and redrive messages."""
+"""Command for statutes: list, show, reprocess, withdraw; send and redrive messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,8 @@ from embeddings.reindexing import command_arguments
 from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
-from statutes import services
-from statutes.models import Law, LawVersion
-from statutes.queries import laws_with_error_codes
+from statutes import staff_actions
+from statutes.models import Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
 from statutes.sqs import client, dead_letters
 from statutes.sqs.messages import PRIORITIES
@@ -27,28 +26,30 @@ TIME_FORMAT = "%Y-%m-%d %H:%M"
 
 
 class Command(BaseCommand):
-    help = "Lists laws, shows one with its versions, does a version again, takes a law out, and sees to the queue."
+    help = (
+        "Lists statutes, shows one with its versions, reprocesses a version, withdraws a statute, redrives and sends."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         listing = verbs.add_parser("list", help=f"the {PAGE_SIZE} that have changed last")
         listing.add_argument("--status", choices=Law.Status.values)
-        show = verbs.add_parser("show", help="a law, its versions, their jobs, and where its artifacts lie")
+        show = verbs.add_parser("show", help="a statute, its versions, their jobs, and the keys of its artifacts")
         show.add_argument("law")
-        again = verbs.add_parser("reprocess", help="do a version again from its raw file")
+        again = verbs.add_parser("reprocess", help="process a version again from its raw file")
         again.add_argument("law")
         again.add_argument("version")
-        out = verbs.add_parser("withdraw", help="take a law out of the corpus and the bucket; its raw files stay")
+        out = verbs.add_parser("withdraw", help="withdraw a statute from search and the bucket; its raw files stay")
         out.add_argument("law")
-        redrive = verbs.add_parser("redrive", help="show the messages that were given up; with --yes put them back")
-        redrive.add_argument("--yes", action="store_true", help="put back those that can be worked on")
+        redrive = verbs.add_parser("redrive", help="show the dead letters; with --yes put them back")
+        redrive.add_argument("--yes", action="store_true", help="put back those that are valid")
         send = verbs.add_parser("send", help="put a message for a file of the bucket into the queue")
         send.add_argument("key", help="of the file, as raw/federal/2024/ley-iva.pdf")
-        send.add_argument("--law", required=True, help="the law's id")
-        send.add_argument("--version", required=True, dest="version", help="of the law, as 2024-01")
+        send.add_argument("--law", required=True, help="the statute's id")
+        send.add_argument("--version", required=True, dest="version", help="of the statute, as 2024-01")
         send.add_argument("--priority", choices=PRIORITIES, default="normal")
         send.add_argument("--bucket", default="", help="another than STATUTES_BUCKET, of STATUTES_RAW_BUCKETS")
-        send.add_argument("--force", action="store_true", help="do it again though this version is there")
+        send.add_argument("--force", action="store_true", help="process it again though this version is done")
         send.add_argument("--urgent", action="store_true", help="into SQS_PRIORITY_QUEUE_URL")
         for verb in (again, out, redrive, send):
             command_arguments.add_reason(verb)
@@ -59,7 +60,7 @@ class Command(BaseCommand):
             run(options)
 
     def _list(self, options: dict[str, Any]) -> None:
-        table = Table("Law", "Status", "Version", "Passages", "Language", "Changed, UTC", "Title", box=None)
+        table = Table("Statute", "Status", "Version", "Passages", "Language", "Changed, UTC", "Title", box=None)
         rows = laws_with_error_codes().filter(**({"status": options["status"]} if options["status"] else {}))
         for law in rows.order_by("-updated_at", "law_id")[:PAGE_SIZE]:
             changed = f"{law.updated_at:{TIME_FORMAT}}"
@@ -72,10 +73,10 @@ class Command(BaseCommand):
         versions = list(LawVersion.objects.filter(law_id=options["law"]).defer("canonical").order_by("-created_at"))
         law = Law.objects.filter(pk=options["law"]).first()
         if law is None and not versions:
-            raise CommandError("There is no such law.")
+            raise CommandError("There is no such statute.")
         if law is not None:
             self.stdout.write(f"{law.pk}: {law.status}, version {law.version}, {law.chunk_count} passages")
-        table = Table("Version", "Found", "Status", "Job", "Stands at", "Format", "Priority", "Created, UTC", box=None)
+        table = Table("Version", "Live", "Status", "Job", "Stage", "Format", "Priority", "Created, UTC", box=None)
         jobs = UploadJob.objects.only("stage", "state").in_bulk([row.job_id for row in versions if row.job_id])
         for row in versions:
             job = jobs.get(row.job_id) if row.job_id else None
@@ -91,12 +92,12 @@ class Command(BaseCommand):
                 self.stdout.write(key)
 
     def _reprocess(self, options: dict[str, Any]) -> None:
-        job = services.reprocess(options["law"], options["version"], by=None, reason=options["reason"])
-        self.stdout.write(f"Begun again: job {job.pk}")
+        job = staff_actions.reprocess(options["law"], options["version"], by=None, reason=options["reason"])
+        self.stdout.write(f"Reprocessing: job {job.pk}")
 
     def _withdraw(self, options: dict[str, Any]) -> None:
-        services.withdraw(options["law"], by=None, reason=options["reason"])
-        self.stdout.write("Taken out.")
+        staff_actions.withdraw(options["law"], by=None, reason=options["reason"])
+        self.stdout.write("Withdrawn.")
 
     def _redrive(self, options: dict[str, Any]) -> None:
         urls = client.queue_urls()
@@ -105,12 +106,12 @@ class Command(BaseCommand):
         letters = dead_letters.receive_dead_letters(urls)
         try:
             for letter in letters:
-                about = letter.code or ", ".join(letter.laws) or "nothing of laws"
+                about = letter.code or ", ".join(letter.laws) or "no statute"
                 self.stdout.write(f"{letter.received.message_id}: {about}")
             if options["yes"]:
                 moved = dead_letters.redrive(letters, by=None, reason=options["reason"])
                 left = len(letters) - moved
-                self.stdout.write(f"{moved} put back" + (f", {left} left: nobody could work on them." if left else "."))
+                self.stdout.write(f"{moved} put back" + (f", {left} left: they are invalid." if left else "."))
             else:
                 self.stdout.write(dead_letters.summarize(letters))
         finally:
@@ -118,7 +119,7 @@ class Command(BaseCommand):
 
     def _send(self, options: dict[str, Any]) -> None:
         fields = {name: options[name] for name in ("key", "law", "version", "priority", "bucket", "force", "urgent")}
-        message_id = services.send_file_message(**fields, by=None, reason=options["reason"])
+        message_id = staff_actions.send_file_message(**fields, by=None, reason=options["reason"])
         self.stdout.write(f"Sent: message {message_id}")
 
     def _print(self, table: Table) -> None:
@@ -131,7 +132,6 @@ def _status(status: str, code: str | None) -> str:
 
 @contextmanager
 def _vendor_errors() -> Iterator[None]:
-    """Raise errors of SQS and S3 as ``CommandError`` with their code."""
     try:
         yield
     except ImproperlyConfigured as error:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from statutes.errors import Unreadable
 from statutes.readers import docx
+from statutes.readers.xml_tree import Unreadable
 from statutes.tests.law_texts import article_texts
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

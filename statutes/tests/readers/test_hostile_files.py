@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from jobs.outcomes import Permanent
-from statutes import readers
-from statutes.errors import Unreadable
-from statutes.readers import Format, docx, xml, xml_tree
-from statutes.readers.file_type import sniff_format
-from statutes.structure.model import Law
+from statutes.readers import docx, sandbox_client, xml, xml_tree
+from statutes.readers.file_type import Format, sniff_format
+from statutes.readers.xml_tree import Unreadable
+from statutes.structure.model import CanonicalLaw
 from statutes.tests.law_texts import all_texts, article_texts
 from statutes.tests.readers.test_docx import NUMBERING, W, docx_bytes, numbered_docx, paragraphs, zip_bytes
 from testing.pdfs import text_pdf
@@ -28,10 +27,10 @@ LAW = {"1": "The board of the act."}
 BODY = f'<w:document xmlns:w="{W}"><w:body>{paragraphs("Artículo 1. La ley.")}</w:body></w:document>'
 
 
-def outcome(path: Path, content: bytes, format: Format) -> Law | str:
+def outcome(path: Path, content: bytes, format: Format) -> CanonicalLaw | str:
     path.write_bytes(content)
     try:
-        return readers.read_statute(path, format=format, scan=lambda path, pages: {})
+        return sandbox_client.read_statute(path, format=format, scan=lambda path, pages: {})
     except Permanent as failure:
         return failure.code
 
@@ -82,7 +81,7 @@ def test_an_older_encoding_of_a_law_is_read_in_the_child_too(tmp_path: Path, enc
 
     law = outcome(tmp_path / "law", content.encode(encoding), "xml")
 
-    assert isinstance(law, Law)
+    assert isinstance(law, CanonicalLaw)
     assert article_texts(law) == {"1": "Él."}
 
 
@@ -212,7 +211,7 @@ def test_another_kind_of_file_is_refused_whatever_its_name(tmp_path: Path, kind:
     path = tmp_path / "ley.pdf"
     path.write_bytes(OTHERS[kind])
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(Permanent):
         sniff_format(path, most=1_000)
 
 
@@ -221,7 +220,7 @@ def test_a_file_of_any_size_is_refused_without_reading_it(tmp_path: Path) -> Non
     with path.open("wb") as file:
         file.truncate(200 << 30)  # sparse: nothing of it is written
 
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(Permanent) as refused:
         sniff_format(path, most=100 << 20)
 
     assert refused.value.code == "FILE_TOO_LARGE"

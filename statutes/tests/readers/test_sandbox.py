@@ -1,6 +1,7 @@
 """Reading in a sandboxed child: a file gives a law or a typed error."""
 
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,11 @@ from reportlab.pdfgen.canvas import Canvas
 from documents.parsers import ocr
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, StageFailure
-from statutes import readers
-from statutes.errors import SANDBOX_FAILURES, UNREADABLE, Unreadable
-from statutes.readers import Format, docx, sniff_format
-from statutes.structure import json_schema
-from statutes.structure.model import Law
+from statutes.error_codes import statute_failure
+from statutes.readers import docx, sandbox_client
+from statutes.readers.file_type import Format, sniff_format
+from statutes.structure import schema_validation
+from statutes.structure.model import CanonicalLaw
 from statutes.tests.law_texts import article_texts, encode_law, law_json, reject_scan
 from statutes.tests.readers.test_docx import docx_bytes, paragraphs, zip_bytes
 from testing import pdf_bombs
@@ -33,15 +34,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ley.bin"  # the name says nothing
 
 
-def read(path: Path, content: bytes) -> Law:
+def read(path: Path, content: bytes) -> CanonicalLaw:
     path.write_bytes(content)
-    return readers.read_statute(path, format=sniff_format(path, most=MOST), scan=reject_scan)
+    return sandbox_client.read_statute(path, format=sniff_format(path, most=MOST), scan=reject_scan)
 
 
 def refusal_code(path: Path, content: bytes, format: Format) -> StageFailure:
     path.write_bytes(content)
     with pytest.raises(StageFailure) as failure:
-        readers.read_statute(path, format=format, scan=reject_scan)
+        sandbox_client.read_statute(path, format=format, scan=reject_scan)
     return failure.value
 
 
@@ -59,9 +60,9 @@ def test_each_format_is_told_by_its_content_and_read(path: Path, format: Format)
     detected = sniff_format(path, most=MOST)
 
     assert detected == format
-    law = readers.read_statute(path, format=detected, scan=reject_scan)
-    json_schema.check_schema(law_json(law))
-    assert encode_law(law) == encode_law(readers.read_statute(path, format=detected, scan=reject_scan))
+    law = sandbox_client.read_statute(path, format=detected, scan=reject_scan)
+    schema_validation.check_schema(law_json(law))
+    assert encode_law(law) == encode_law(sandbox_client.read_statute(path, format=detected, scan=reject_scan))
 
 
 # Which format it is
@@ -98,7 +99,7 @@ def test_a_format_is_known_by_its_first_bytes(path: Path, content: bytes) -> Non
 def test_what_is_no_format_that_is_read_is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(Permanent) as refused:
         sniff_format(path, most=MOST)
 
     assert refused.value.code == NOT_SNIFFED[content]
@@ -219,7 +220,7 @@ def test_only_pages_without_text_are_scanned(path: Path) -> None:
 
     path.write_bytes(text_pdf(FIRST, "", "Artículo 3. Lo demás.", ""))
 
-    law = readers.read_statute(path, format="pdf", scan=scan)
+    law = sandbox_client.read_statute(path, format="pdf", scan=scan)
 
     assert ocr_pages == [[2, 4]]
     assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
@@ -231,7 +232,7 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
     ImageDraw.Draw(page).text((60, 60), text, fill="black", font=ImageFont.load_default(32), spacing=10)
     page.save(path, format="PDF", resolution=100)
 
-    law = readers.read_statute(
+    law = sandbox_client.read_statute(
         path,
         format="pdf",
         scan=lambda path, pages: {page: ocr.recognize_pages(path, [page - 1])[page - 1] for page in pages},
@@ -282,16 +283,25 @@ def test_a_pdf_that_only_restricts_its_use_is_read(path: Path) -> None:
 
 
 def test_a_pdf_bomb_is_no_law(path: Path) -> None:
-    assert refusal_code(path, bomb(), "pdf").code in SANDBOX_FAILURES.keys() | {"NO_TEXT", "NO_TEXT_FOUND"}
+    assert refusal_code(path, bomb(), "pdf").code in {
+        "PARSER_OUT_OF_MEMORY",
+        "PARSE_TIMEOUT",
+        "PARSER_CRASHED",
+        "NO_TEXT",
+        "NO_TEXT_FOUND",
+    }
 
 
 def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers.statute_zygote, "memory_mb", 200)
+    monkeypatch.setattr(sandbox_client.statute_zygote, "memory_mb", 200)
 
     failure = refusal_code(path, b"<a>" + b"<b/>" * 600_000, "xml")
 
     assert isinstance(failure, Permanent)
-    assert (failure.code, failure.detail) == ("PARSER_OUT_OF_MEMORY", SANDBOX_FAILURES["PARSER_OUT_OF_MEMORY"])
+    assert (failure.code, failure.detail) == (
+        "PARSER_OUT_OF_MEMORY",
+        "The file needs more memory than reading is allowed.",
+    )
     monkeypatch.undo()
     assert article_texts(read(path, ACT)) == {"1": "The board of the act."}
 
@@ -300,8 +310,9 @@ def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pyt
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
     code = (
-        "import sys, socket; from statutes.readers import child; child.warm_up()\n"
-        "print('law' in child.respond({'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None}), flush=True)\n"
+        "import sys, socket; from statutes.readers import sandbox_child; sandbox_child.warm_up()\n"
+        "request = {'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None}\n"
+        "print('law' in sandbox_child.respond(request), flush=True)\n"
         "socket.socket()"
     )
 
@@ -311,6 +322,10 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads(path: Path, fo
     assert "Too many open files" in run.stderr
 
 
-def test_each_refusal_says_what_is_wrong_once() -> None:
-    assert len(set(UNREADABLE.values())) == len(UNREADABLE)
-    assert all(text.endswith(".") and text[0].isupper() for text in (*UNREADABLE.values(), *SANDBOX_FAILURES.values()))
+def test_each_code_of_the_readers_is_declared_with_a_sentence_of_its_own() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "statutes/readers").glob("*.py"))
+
+    codes = set(re.findall(r'(?:Unreadable\(|"unreadable": |statute_failure\()"(\w+)"', sources))
+
+    assert len(codes) > 10
+    assert len({statute_failure(code).detail for code in codes}) == len(codes)

@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import pytest
 
 from documents.parsers.sandbox.client import ROOT
-from statutes.chunking.articles import CHUNKER, ArticleChunk
+from statutes.article_chunker import CHUNKER, ArticleChunk
 from statutes.readers import pdf, xml
-from statutes.structure import json_schema
+from statutes.structure import schema_validation
 from statutes.structure.markdown import render_markdown
-from statutes.structure.model import Article, Division, Law
+from statutes.structure.model import Article, CanonicalLaw, Division
 from statutes.tests.law_texts import all_texts, encode_law, law_json
 
 HERE = Path(__file__).parent / "specimens"
@@ -34,14 +34,14 @@ RUNNING = re.compile(
 )
 
 
-def read_specimen(name: str) -> Law:
+def read_specimen(name: str) -> CanonicalLaw:
     content = (HERE / name).read_bytes()
     return (
         xml.read_xml(content) if name.endswith(".xml") else pdf.read_pdf(content.decode().rstrip("\n").split("\f"), {})
     )
 
 
-def outline_text(law: Law) -> str:
+def outline_text(law: CanonicalLaw) -> str:
     """Return the law as its specimen shows it: a division's or an article's label in brackets, then its heading."""
     lines = [f"{law.language} {law.title}"]
     lines += [f"contents: {paragraph.text}" for paragraph in law.contents]
@@ -65,7 +65,7 @@ def _outlined(child: Division | Article, depth: int) -> Iterator[str]:
 def test_a_law_is_read_as_it_is_published(name: str) -> None:
     law = read_specimen(name)
 
-    json_schema.check_schema(law_json(law))
+    schema_validation.check_schema(law_json(law))
     assert outline_text(law) == (HERE / name).with_suffix(f"{Path(name).suffix}.law").read_text()
 
 

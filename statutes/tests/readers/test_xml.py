@@ -2,9 +2,9 @@
 
 import pytest
 
-from statutes.chunking.sections import iter_units
-from statutes.errors import Unreadable
+from statutes.article_chunker import iter_units
 from statutes.readers import xml
+from statutes.readers.xml_tree import Unreadable
 from statutes.structure.markdown import render_markdown
 from statutes.structure.model import Article, Division
 from statutes.tests.law_texts import all_texts, article_paths, article_texts

@@ -8,24 +8,16 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from jobs.outcomes import Permanent
 from statutes.error_codes import LAW_SCHEMA_INVALID
-from statutes.errors import Unreadable
 
 PATH = Path(__file__).resolve().parents[2] / "schemas" / "law.schema.json"
 
 
-class SchemaInvalid(Unreadable):
-    """``where`` is the JSON path of the invalid part; nothing of the law's text."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(LAW_SCHEMA_INVALID)
-        self.where = where
-
-
 def check_schema(law: Any) -> None:
-    """Raise ``SchemaInvalid`` unless ``law`` is valid against ``schemas/law.schema.json``."""
+    """Raise ``Permanent`` for a law that does not match the schema; its detail names the place and repeats no text."""
     if (error := best_match(_validator().iter_errors(law))) is not None:
-        raise SchemaInvalid(error.json_path)
+        raise Permanent(LAW_SCHEMA_INVALID, f"{LAW_SCHEMA_INVALID.sentence} The first error is at {error.json_path}.")
 
 
 @cache
@@ -34,10 +26,7 @@ def _validator() -> Draft202012Validator:
 
 
 def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return an equivalent schema without ``$ref``, whose lookups cost more than the checks they stand for.
-
-    Recursive references stay.
-    """
+    """Return an equivalent schema without ``$ref`` (but recursive ones), whose lookups cost more than the checks."""
     definitions = schema["$defs"]
 
     def inline(part: Any, parents: frozenset[str]) -> Any:

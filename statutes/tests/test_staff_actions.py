@@ -19,7 +19,7 @@ from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
-from statutes import periodic, services, versions
+from statutes import periodic, staff_actions, versions
 from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
@@ -54,7 +54,7 @@ def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) 
     process(laws, law_xml(TAXED, RATE))
     put_file(laws, law_xml(TAXED, LOWER))
 
-    job = services.reprocess("LIVA", "2024-01", by=None, reason="another file")
+    job = staff_actions.reprocess("LIVA", "2024-01", by=None, reason="another file")
 
     assert are_searchable(RATE, LOWER) == [True, False]
     run_all_jobs()
@@ -71,7 +71,7 @@ def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3S
     LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
     put_file(laws, law_xml(TAXED))
 
-    job = services.reprocess("LIVA", "2024-01", by=None, reason="the file is mended")
+    job = staff_actions.reprocess("LIVA", "2024-01", by=None, reason="the file is mended")
 
     assert (job.pk, LawVersion.objects.get().error_code) == (dead.pk, None)
     run_all_jobs()
@@ -79,14 +79,14 @@ def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3S
 
 
 def test_what_cannot_be_done_again_is_refused_and_not_written_down(laws: S3Server) -> None:
-    assert refusal_code(services.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
+    assert refusal_code(staff_actions.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
     deliver(laws, law_xml(TAXED))
-    assert refusal_code(services.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
+    assert refusal_code(staff_actions.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
     run_all_jobs()
     process(laws, law_xml(LOWER), "2024-02")
-    assert refusal_code(services.reprocess, "LIVA", "2024-01") == "LAW_OUTDATED"
+    assert refusal_code(staff_actions.reprocess, "LIVA", "2024-01") == "LAW_OUTDATED"
     LawVersion.objects.update(raw_key="")
-    assert refusal_code(services.reprocess, "LIVA", "2024-02") == "LAW_FILE_UNKNOWN"
+    assert refusal_code(staff_actions.reprocess, "LIVA", "2024-02") == "LAW_FILE_UNKNOWN"
 
     assert not AuditEntry.objects.exists()
 
@@ -98,7 +98,7 @@ def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server)
         put_file(laws, b"another law's", key=key)
     put_file(laws, b"{}", key="failed/LIVA/2024-02/error.json")
 
-    services.withdraw("LIVA", by=None, reason="repealed")
+    staff_actions.withdraw("LIVA", by=None, reason="repealed")
 
     assert are_searchable(TAXED, RATE) == [False, False]
     for model in (Law, LawVersion, Document, DocumentChunk, UploadJob):
@@ -110,7 +110,7 @@ def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server)
 
 def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
-    services.withdraw("LIVA", by=None, reason="by mistake")
+    staff_actions.withdraw("LIVA", by=None, reason="by mistake")
 
     accept_message(statute_message())
     run_all_jobs()
@@ -123,7 +123,7 @@ def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3
     process(laws, b"no law")
     LawVersion.objects.update(status="failed")
 
-    with after_statement("RELEASE SAVEPOINT", lambda: services.withdraw("LIVA", by=None, reason="repealed")):
+    with after_statement("RELEASE SAVEPOINT", lambda: staff_actions.withdraw("LIVA", by=None, reason="repealed")):
         again = accept_message(statute_message())
 
     assert (again.status, again.job_id) == ("accepted", UploadJob.objects.get().pk)
@@ -143,7 +143,7 @@ def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(la
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
     with after_statement('DELETE FROM "law_versions"', lambda: accept_message(statute_message())):
-        services._delete_rows("LIVA")
+        staff_actions._delete_rows("LIVA")
 
     assert Law.objects.get().version == "2024-01"
 
@@ -153,13 +153,13 @@ def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_o
     before = bucket_objects(laws)
     laws.inject_fault("DELETE *", "status-503", times=100)
 
-    assert refusal_code(services.withdraw, "LIVA") == "UNAVAILABLE"
+    assert refusal_code(staff_actions.withdraw, "LIVA") == "UNAVAILABLE"
 
     assert are_searchable(TAXED) == [False]
     assert (Law.objects.get().document_id, LawVersion.objects.get().error_code) == (None, "LAW_WITHDRAWN")
     laws.clear_faults()
     assert bucket_objects(laws) == before
-    services.withdraw("LIVA", by=None, reason="once more")
+    staff_actions.withdraw("LIVA", by=None, reason="once more")
     assert (list(bucket_objects(laws)), Law.objects.count()) == ([KEY], 0)
 
 
@@ -167,7 +167,7 @@ def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
 
-    services.withdraw("LIVA", by=None, reason="repealed")
+    staff_actions.withdraw("LIVA", by=None, reason="repealed")
 
     with pytest.raises(ClaimLost):
         worker.run_stage(claim)
@@ -180,10 +180,10 @@ def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> Non
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [versions.publish_lock_key("LIVA")])
-        assert refusal_code(services.withdraw, "LIVA") == "LAW_BUSY"
+        assert refusal_code(staff_actions.withdraw, "LIVA") == "LAW_BUSY"
 
     assert are_searchable(TAXED) == [True]
-    assert refusal_code(services.withdraw, "NONE") == "NOT_FOUND"
+    assert refusal_code(staff_actions.withdraw, "NONE") == "NOT_FOUND"
 
 
 def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(laws: S3Server) -> None:

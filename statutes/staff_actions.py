@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log as audit_log
-from accounts.error_codes import ApiError, ErrorCode, not_found, unavailable
+from accounts.error_codes import ApiError, not_found, unavailable
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
@@ -46,7 +46,7 @@ def reprocess(law_id: str, version: str, *, by: User | None, reason: str, docume
     if row is None:
         raise not_found()
     if not row.bucket or not row.raw_key:  # its passages were imported as artifacts of another deployment
-        raise _conflict(LAW_FILE_UNKNOWN, "This version's raw file is unknown; send a message that names it.")
+        raise ApiError(LAW_FILE_UNKNOWN, "The raw file of this version is unknown; send a message that names it.")
     message = Message(
         law_id=row.law_id,
         version=row.version,
@@ -68,11 +68,11 @@ def reprocess(law_id: str, version: str, *, by: User | None, reason: str, docume
     try:
         accepted = intake.accept_message(message, by=str(by.pk) if by else audit_log.COMMAND_LINE_ACTOR, on_job=record)
     except OSError as error:
-        raise unavailable("The store cannot be reached, so nothing can be proven; try again shortly.") from error
+        raise unavailable("The store cannot be reached; try again shortly.") from error
     if accepted.status == IntakeStatus.OUTDATED:
-        raise _conflict(LAW_OUTDATED, "A newer version of this law is found today.")
+        raise ApiError(LAW_OUTDATED, "A newer version of this statute is searched.")
     if accepted.status != IntakeStatus.ACCEPTED or accepted.job_id is None:
-        raise _conflict(JOB_ALREADY_ACTIVE, "This version is being worked on; wait until its job has ended.")
+        raise ApiError(JOB_ALREADY_ACTIVE, "This version is being processed; wait until its job has ended.")
     return UploadJob.objects.get(pk=accepted.job_id)
 
 
@@ -87,7 +87,7 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     # A concurrent publication would upload what is deleted here.
     with session_lock(versions.publish_lock_key(law_id)) as is_ours:
         if not is_ours:
-            raise _conflict(LAW_BUSY, "This law is just being published; try again in a minute.")
+            raise ApiError(LAW_BUSY, "This statute is being published; try again in a minute.")
         if not (Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()):
             raise not_found()
         for document in _erase_documents(law_id, by=by, reason=reason):
@@ -101,13 +101,12 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
                 with ThreadPoolExecutor(client.CONCURRENCY, thread_name_prefix="withdraw") as pool:
                     list(pool.map(lambda key: client.delete_object(bucket, key), names))
         except OSError as error:
-            raise unavailable("The bucket cannot be reached; take the law out once more to remove the rest.") from error
+            raise unavailable("The bucket cannot be reached; withdraw the statute again to remove the rest.") from error
         _delete_rows(law_id)
-    log.info("A law was withdrawn.", law=law_id)
+    log.info("A statute was withdrawn.", law=law_id)
 
 
 def _erase_documents(law_id: str, *, by: User | None, reason: str) -> list[Document]:
-    """Remove the law from search and end its jobs; return the documents whose files are to be deleted."""
     with transaction.atomic():
         rows = LawVersion.objects.filter(law_id=law_id)
         # Both documents of each version: a job may just be moving from one to the other.
@@ -191,7 +190,3 @@ def send_file_message(
         version=version, priority=priority, force=force,
     )  # fmt: skip
     return sqs.send_message(body, queue_url=queue_url)
-
-
-def _conflict(code: ErrorCode, detail: str) -> ApiError:
-    return ApiError(code, detail)

@@ -1,33 +1,40 @@
-"""Dispatcher of received messages: starts their jobs in order of urgency, and settles messages whose jobs ended."""
+"""Jobs of received messages: they are started in order of urgency, and settle their messages when they have ended."""
 
 from collections.abc import Mapping
+from typing import Literal
 from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from documents import services
 from jobs import failpoints, safe_errors, telemetry, worker
-from jobs.choices import ACTIVE, Stage, State
+from jobs.choices import ACTIVE, CANCELLED_CODES, Stage, State
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
 from jobs.outcomes import Retryable, Wait
 from jobs.pipeline import get_pipeline
-from statutes import intake, settlement
+from statutes import intake
 from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
 from statutes.consumer.status import FINALIZE, Status
 from statutes.intake import IntakeStatus
-from statutes.models import Consumer, LawVersion
+from statutes.models import Consumer, Law, LawVersion
+from statutes.s3.artifact_upload import archive_failure, failure_details, is_fatal
 from statutes.sqs import client
-from statutes.sqs.envelope import Item
-from statutes.sqs.messages import Message, UploadNotification
+from statutes.sqs.messages import Item, Message, UploadNotification
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
-BEGUN_BY = "message"  # in a job's payload: the id of the message that started it
+Outcome = Literal["delete", "reappear"]
+MIN_DELAY, MAX_DELAY = 60, 900  # seconds until missing passages are requested: the model may be repaired by then
+# In a job's payload: the id of the message that started it; its missing passages were requested.
+BEGUN_BY, REST_REQUESTED = "message", "rest_asked"
 
 
-class Dispatcher:
+class MessageJobs:
     """The jobs of the messages in flight. ``most_receives``: by queue, see ``dead_letters.max_receive_count``."""
 
     def __init__(self, in_flight: InFlightMessages, status: Status, most_receives: Mapping[str, int | None]) -> None:
@@ -36,10 +43,7 @@ class Dispatcher:
         self._most_receives = most_receives
 
     def dispatch(self, *, one: bool) -> bool:
-        """Start the jobs of waiting messages, the most urgent first; with ``one``, only while no job is active.
-
-        Returns whether a job was started. Raises the database's errors when it is away, and ``Wait``.
-        """
+        """Start waiting messages' jobs by urgency (``one``: while no job is active); return whether one was started."""
         is_started = False
         while waiting := sorted((held for held in self._in_flight if held.items), key=lambda held: held.urgency):
             # A job that waits for its time does not block others.
@@ -93,10 +97,7 @@ class Dispatcher:
         return soon if most is None or held.received.receives < most - 1 else max(soon, time_left(job_id))
 
     def settle_ended(self) -> None:
-        """Settle messages whose jobs have ended: delete them, or let them reappear.
-
-        Raises as ``dispatch``, and as ``vendors.calls``.
-        """
+        """Delete or release messages whose jobs have ended. Raises as ``dispatch``, and as ``vendors.calls``."""
         for held in self._in_flight:
             jobs = UploadJob.objects.in_bulk(list(held.jobs))
             for job_id, message in list(held.jobs.items()):
@@ -113,7 +114,7 @@ class Dispatcher:
         with telemetry.isolated_log_context(**_log_fields(held, message), job=str(job.pk)):
             failpoints.failpoint("statute:ended")
             try:
-                outcome = settlement.settle_message(message, job)
+                outcome = settle_message(message, job)
             except Exception as error:
                 self._reappear(held, error)
                 return
@@ -124,7 +125,6 @@ class Dispatcher:
             held.jobs.pop(job.pk, None)
 
     def _finish(self, held: InFlightMessage) -> None:
-        """Delete or release a message when all its items are done."""
         if held.items or held.jobs:
             return
         if not held.reappears:
@@ -153,7 +153,6 @@ class Dispatcher:
         self._in_flight.drop(held)
 
     def report(self) -> None:
-        """Update the consumer's status: idle, or the stage of its first job."""
         job_ids = self._job_ids()
         if not job_ids:
             self._status.transition(Consumer.State.IDLE)
@@ -171,7 +170,6 @@ def _log_fields(held: InFlightMessage, item: Item) -> dict[str, str]:
 
 
 def record_message(job: UploadJob, message_id: str) -> None:
-    """Record which message starts a job, in the transaction that starts it."""
     UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, BEGUN_BY: message_id})
 
 
@@ -203,3 +201,64 @@ def time_left(job_id: UUID) -> float:
     steps = pipeline.steps[len(pipeline.steps_through(job.stage)) - 1 :]
     wait = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
     return max(0.0, wait) + sum(step.time_limit for step in steps)
+
+
+def settle_message(message: Message, job: UploadJob) -> Outcome:
+    """Record the end of a job and return what to do with its message. Safe to repeat.
+
+    A partially embedded version requests its missing passages by a message of its own. A fatal failure is archived
+    beside its raw file. A transient one that has exhausted the job's retries is left to the queue's redrive policy.
+    Raises ``OSError`` of the bucket, and as ``vendors.calls``.
+    """
+    version = LawVersion.objects.filter(pk=job.document_id).defer("canonical").first()
+    if version is None:
+        return "delete"
+    if job.state == State.DONE:
+        if version.status == Law.Status.PARTIAL_FAILED:
+            _request_missing_passages(message, version, job)
+        return "delete"
+    if job.state != State.DEADLETTER:
+        return "reappear"
+    details = failure_details(job)
+    if details["code"] in CANCELLED_CODES:  # support has ended it
+        return "delete"
+    LawVersion.objects.filter(pk=version.pk).update(
+        status=Law.Status.FAILED, error_code=details["code"], updated_at=Now()
+    )
+    # Of a law with a live version, only the failed version's row says so.
+    Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
+        status=Law.Status.FAILED, updated_at=Now()
+    )
+    if not is_fatal(job):
+        return "reappear"
+    archive_failure(version, details)
+    return "delete"
+
+
+def _request_missing_passages(message: Message, version: LawVersion, job: UploadJob) -> None:
+    """Send a message for the missing passages, once per job, STATUTES_REPROCESS_MOST times: a text may always fail."""
+    row = LawVersion.objects.filter(pk=version.pk)
+    with transaction.atomic():
+        if _is_requested(job):
+            return
+        is_due = row.filter(reprocessed__lt=settings.STATUTES_REPROCESS_MOST).update(reprocessed=F("reprocessed") + 1)
+        if is_due:
+            UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, REST_REQUESTED: True})
+    if not is_due:
+        log.warning("A law stays incomplete.", code="LAW_INCOMPLETE", law=version.law_id, refused=len(version.refused))
+        return
+    delay = min(MAX_DELAY, MIN_DELAY * 2**version.reprocessed)
+    try:
+        client.send_message({**message.as_json(), "force_reprocess": True, "rest": True}, delay=delay)
+    except BaseException:
+        with transaction.atomic():
+            _is_requested(job)
+            row.update(reprocessed=F("reprocessed") - 1)  # counted before: a crash must not send without end
+            UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, REST_REQUESTED: False})
+        raise
+
+
+def _is_requested(job: UploadJob) -> bool:
+    # Another message of the job has sent the request, or the job is gone.
+    row = UploadJob.objects.select_for_update(no_key=True).filter(pk=job.pk).values_list("payload", flat=True).first()
+    return row is None or bool(row.get(REST_REQUESTED))

@@ -13,10 +13,11 @@ import pytest
 from embeddings import embedders, vector_store
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import DocumentChunk
+from jobs.models import UploadJob
 from statutes.models import LawVersion
-from statutes.s3 import artifacts, keys
+from statutes.s3 import artifact_upload, keys
 from statutes.s3 import client as objects
-from statutes.s3.artifacts import ArtifactSpec, spool_artifacts
+from statutes.s3.artifact_upload import spool_artifacts
 from statutes.tests.artifact_factories import (
     BUCKET,
     CHUNKER,
@@ -34,7 +35,7 @@ LAW = "ISR_2024"
 def test_the_objects_lie_where_the_spec_says() -> None:
     version = create_version()
 
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     chunk_ids = [str(pk) for pk in DocumentChunk.objects.order_by("chunk_ord").values_list("pk", flat=True)]
     assert sorted(stored_objects()) == sorted(
@@ -51,7 +52,7 @@ def test_the_objects_lie_where_the_spec_says() -> None:
 def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bought() -> None:
     version = create_version()
 
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     lines = [json.loads(line) for line in stored_objects()["embeddings/ISR_2024_vectors.jsonl"].splitlines()]
     manifest = json.loads(stored_objects()["normalized/ISR_2024/manifest.json"])
@@ -66,11 +67,11 @@ def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bo
 
 def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
     version = create_version()
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
     before = stored_objects()
 
     vector_store.commit_vectors(version.pk, EmbeddingModel("instant", "1"))
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     assert stored_objects() == before
 
@@ -78,7 +79,7 @@ def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
 def test_a_passage_is_told_with_its_text_and_its_place() -> None:
     version = create_version()
 
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     chunk = DocumentChunk.objects.get(chunk_ord=1)
     passage = json.loads(stored_objects()[keys.chunk(LAW, chunk.pk)])
@@ -89,7 +90,7 @@ def test_a_passage_is_told_with_its_text_and_its_place() -> None:
 def test_a_refused_passage_is_kept_and_named_as_missing() -> None:
     version = create_version(refused=[1])
 
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     manifest = json.loads(stored_objects()["normalized/ISR_2024/manifest.json"])
     assert manifest["missing"] == [manifest["chunks"][1]["chunk_id"]]
@@ -101,7 +102,7 @@ def test_the_manifest_is_the_last_that_is_written(s3: InterruptibleS3Server) -> 
     version = create_version()
     s3.ledger.clear()
 
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     written = [route for route in s3.ledger.counts if route.startswith("PUT")]
     assert written[-1] == "PUT /laws/normalized/ISR_2024/manifest.json"
@@ -111,7 +112,7 @@ def test_the_manifest_is_the_last_that_is_written(s3: InterruptibleS3Server) -> 
 def test_the_digest_is_the_manifests_own() -> None:
     version = create_version()
 
-    digest = artifacts.upload_artifacts(version)
+    digest = artifact_upload.upload_artifacts(version)
 
     assert digest == hashlib.sha256(stored_objects()["normalized/ISR_2024/manifest.json"]).hexdigest()
 
@@ -121,10 +122,10 @@ NEWER = ("Artículo 1. El impuesto ya no se paga.",)
 
 @pytest.mark.parametrize("version", ["2025-01", "2024-01"], ids=["of a newer version", "of the same version, forced"])
 def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3: InterruptibleS3Server) -> None:
-    artifacts.upload_artifacts(create_version(texts=TEXTS[:2]))
+    artifact_upload.upload_artifacts(create_version(texts=TEXTS[:2]))
     before = stored_objects()
     replacement = _replacement(version)
-    artifacts.upload_artifacts(replacement)
+    artifact_upload.upload_artifacts(replacement)
     after = tags(s3)
     seen: list[bool] = []
 
@@ -132,12 +133,12 @@ def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3
         _restore(before, s3)
         s3.left = len(seen)
         try:
-            artifacts.upload_artifacts(replacement)
+            artifact_upload.upload_artifacts(replacement)
             break
         except OSError:
             s3.left = None
         seen.append(_found())
-        artifacts.upload_artifacts(replacement)
+        artifact_upload.upload_artifacts(replacement)
         assert tags(s3) == after, seen
 
     assert seen == [False] * seen.index(True) + [True] * seen.count(True)  # from the manifest on it is the new one
@@ -161,7 +162,7 @@ def _replacement(version: str) -> LawVersion:
 def _found() -> bool:
     """Tell whether the law that is found now is the new one; whichever it is, it is whole."""
     read_whole_law(LAW)
-    manifest = artifacts.read_current_manifest(BUCKET, LAW)
+    manifest = artifact_upload.read_current_manifest(BUCKET, LAW)
     assert manifest
     return len(manifest.chunks) == len(NEWER)
 
@@ -176,11 +177,11 @@ def _restore(content: dict[str, bytes], s3: InterruptibleS3Server) -> None:
 
 
 def test_another_law_is_left_alone() -> None:
-    artifacts.upload_artifacts(create_version("A"))
-    artifacts.upload_artifacts(create_version("A.B"))
+    artifact_upload.upload_artifacts(create_version("A"))
+    artifact_upload.upload_artifacts(create_version("A.B"))
     before = stored_objects("chunks/A.B/")
 
-    artifacts.upload_artifacts(create_version("A", "2030", texts=NEWER))
+    artifact_upload.upload_artifacts(create_version("A", "2030", texts=NEWER))
 
     assert stored_objects("chunks/A.B/") == before
     assert read_whole_law("A.B") == "2024-01"
@@ -192,7 +193,7 @@ def test_another_law_is_left_alone() -> None:
 def test_no_law_leaves_its_folder(law_id: str) -> None:
     version = create_version(law_id, "../1")
 
-    artifacts.upload_artifacts(version)
+    artifact_upload.upload_artifacts(version)
 
     folder = keys.quote_name(law_id)
     assert re.fullmatch(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]{0,199}", folder)
@@ -211,9 +212,9 @@ def test_memory_does_not_grow_with_the_law() -> None:
         version = create_version(
             f"big-{passages}", texts=[f"Artículo {at}. {'palabra ' * 50}" for at in range(passages)]
         )
-        what = ArtifactSpec(version.law_id, "1", version.pk, CHUNKER, "instant", "1")
+        job = UploadJob.objects.get(document_id=version.pk)
         tracemalloc.start()
-        with spool_artifacts(what):
+        with spool_artifacts(version, job):
             _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
@@ -230,7 +231,7 @@ def test_what_failed_is_copied_with_its_reason() -> None:
     version = create_version()
     objects.put_object(BUCKET, version.raw_key, b"<broken")
 
-    artifacts.archive_failure(
+    artifact_upload.archive_failure(
         version, {"code": "NOT_XML", "detail": "The file is not well-formed XML.", "stage": "parsing"}
     )
 
@@ -250,10 +251,10 @@ def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) 
     version.bucket, version.raw_key = "elsewhere", "error.json"
     objects.put_object("elsewhere", "error.json", b"raw")
 
-    artifacts.archive_failure(version, {"code": "X", "detail": ""})
+    artifact_upload.archive_failure(version, {"code": "X", "detail": ""})
     archived = stored_objects("failed/")
     version.raw_key = "gone.pdf"
-    artifacts.archive_failure(version, {"code": "RAW_FILE_MISSING", "detail": ""})
+    artifact_upload.archive_failure(version, {"code": "RAW_FILE_MISSING", "detail": ""})
 
     assert archived["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
     assert json.loads(stored_objects("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
@@ -265,7 +266,7 @@ def test_a_later_failure_leaves_nothing_of_an_earlier_one_and_what_is_beside_it_
     for key in ("raw/first.xml", "raw/second.docx"):
         objects.put_object(BUCKET, key, key.encode())
         version.raw_key = key
-        artifacts.archive_failure(version, {"code": "NOT_XML", "detail": ""})
+        artifact_upload.archive_failure(version, {"code": "NOT_XML", "detail": ""})
 
     archived = stored_objects("failed/")
 

@@ -26,10 +26,7 @@ _NUMBER = re.compile(
 
 
 def amendment_lines(texts: Sequence[str], outline: Outline, contents: Set[int]) -> frozenset[int]:
-    """Return the numbers of quoted lines, which begin no heading.
-
-    A quotation stands between marks, or after "para quedar como sigue:" until the next article.
-    """
+    """Return the numbers of quoted lines: between marks, or from "para quedar como sigue:" to the next article."""
 
     def begins(text: str, before: str) -> bool:
         return not BILL.search(before) and outline.heading(text.lstrip(quotation_marks.OPENING)) is not None

@@ -1,7 +1,4 @@
-"""Child process of the statute sandbox, forked for each file. Runs without Django.
-
-It speaks the protocol of ``documents.parsers.pdf_child``, and answers ``unreadable`` for this app's errors.
-"""
+"""Child process of the statute sandbox, forked for each file; it runs without Django, as ``pdf_child`` does."""
 
 import codecs
 import gc
@@ -14,9 +11,9 @@ import pdf_oxide
 
 from documents.parsers import pdf_engines
 from documents.parsers.sandbox import fork_server, rlimits
-from statutes.errors import Unreadable
 from statutes.readers import docx, pdf, xml
-from statutes.structure.model import Law
+from statutes.readers.xml_tree import Unreadable
+from statutes.structure.model import CanonicalLaw
 
 CPU_SECONDS = 20.0  # of building; a law of 3,000 articles takes 1 to 2 s
 
@@ -59,7 +56,7 @@ def respond(request: fork_server.Message) -> fork_server.Message:
         return {"refused": "PARSER_OUT_OF_MEMORY"}
 
 
-def _read_pdf(request: fork_server.Message) -> Law | list[int]:
+def _read_pdf(request: fork_server.Message) -> CanonicalLaw | list[int]:
     document = pdf_engines.open_document(Path(request["path"]))
     scanned = None
     if request["scanned"]:

@@ -26,25 +26,28 @@ from embeddings.error_codes import NO_CHUNKS
 from jobs import failpoints
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
-from statutes import queries
-from statutes.error_codes import LAW_UNKNOWN
+from statutes.error_codes import LAW_UNKNOWN, statute_failure
 from statutes.models import LawVersion
 from statutes.s3 import client, keys, manifests
 from statutes.s3.manifests import Entry, Manifest, ManifestRefused
 
 BATCH_SIZE = 40  # passages read together: 1 MB
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactSpec:
-    """The passages and vectors of one version, one chunker (name@version) and one model."""
-
-    law_id: str
-    version: str
-    document_id: UUID
-    chunker: str
-    model: str
-    model_version: str
+JSONL = "application/jsonl"
+ERROR = "error.json"
+T = TypeVar("T")
+# pgvector writes the shortest decimals that give the same float32 again, and always the same: valid JSON.
+# The model's vector is committed already, or waits in the buffer or among the shadow vectors. Subqueries, because the
+# planner has no statistics of a buffer that fills in seconds.
+_PENDING_VECTOR = """(
+    SELECT v.embedding::text FROM {table} v
+    WHERE v.chunk_id = c.chunk_id AND v.embed_model = %(model)s AND v.embed_version = %(model_version)s LIMIT 1)"""
+PASSAGES_WITH_VECTORS = f"""
+    SELECT chunk_id, chunk_ord, chunk_sha, text, meta::text, coalesce(
+        CASE WHEN embed_model = %(model)s AND embed_version = %(model_version)s THEN embedding::text END,
+        {_PENDING_VECTOR.format(table="document_vector_buffer")}, {_PENDING_VECTOR.format(table="shadow_vectors")})
+    FROM document_chunks c
+    WHERE document_id = %(document)s AND chunker_name || '@' || chunker_version = %(chunker)s AND chunk_ord > %(after)s
+    ORDER BY chunk_ord LIMIT %(most)s"""
 
 
 @dataclass(slots=True)
@@ -70,29 +73,22 @@ class Spool:
 
 
 @contextmanager
-def spool_artifacts(spec: ArtifactSpec) -> Iterator[Spool]:
-    """Yield the spooled passages and vectors; memory does not grow with the law."""
+def spool_artifacts(version: LawVersion, job: UploadJob) -> Iterator[Spool]:
+    """Yield the spooled passages and vectors of the job's chunker and model; memory does not grow with the law."""
     with TemporaryFile() as vectors, TemporaryFile() as passages:
         spool = Spool(vectors, passages)
         digest, size = hashlib.sha256(), 0
-        for chunk_id, ord_, sha, text, meta_json, vector in _passage_rows(spec):
+        for chunk_id, ord_, sha, text, meta_json, vector in _passage_rows(version.pk, job):
             meta: dict[str, Any] = json.loads(meta_json) if meta_json else {}
-            passage = {
-                "chunk_id": str(chunk_id),
-                "law_id": spec.law_id,
-                "version": spec.version,
-                "ord": ord_,
-                "chunk_sha256": sha,
-                "chunk_text": text,
-                "chunk_meta": meta,
-            }
+            passage = {"law_id": version.law_id, "version": version.version, "chunk_id": str(chunk_id), "ord": ord_}
+            passage |= {"chunk_sha256": sha, "chunk_text": text, "chunk_meta": meta}
             content = canonical_json(passage).encode()
-            spool.add(Entry.from_content(keys.chunk(spec.law_id, chunk_id), content, chunk_id), content)
+            spool.add(Entry.from_content(keys.chunk(version.law_id, chunk_id), content, chunk_id), content)
             if vector is None:
                 spool.missing.append(chunk_id)
                 continue
-            law_id = canonical_json(spec.law_id)
-            metadata = canonical_json({**meta, "ord": ord_, "version": spec.version, "chunk_sha256": sha})
+            law_id = canonical_json(version.law_id)
+            metadata = canonical_json({**meta, "ord": ord_, "version": version.version, "chunk_sha256": sha})
             fields = f'"chunk_id":"{chunk_id}","vector":{vector},"law_id":{law_id},"metadata":{metadata}'
             line = f"{{{fields}}}\n".encode()
             vectors.write(line)
@@ -101,32 +97,21 @@ def spool_artifacts(spec: ArtifactSpec) -> Iterator[Spool]:
         vectors.flush()
         passages.flush()
         vectors.seek(0)
-        spool.embeddings = Entry(keys.vectors(spec.law_id), digest.hexdigest(), size)
+        spool.embeddings = Entry(keys.vectors(version.law_id), digest.hexdigest(), size)
         yield spool
 
 
-def _passage_rows(spec: ArtifactSpec) -> Iterator[tuple[Any, ...]]:
-    params: dict[str, Any] = {
-        "document": spec.document_id,
-        "chunker": spec.chunker,
-        "model": spec.model,
-        "model_version": spec.model_version,
-        "after": -1,
-        "most": BATCH_SIZE,
-    }
+def _passage_rows(document_id: UUID, job: UploadJob) -> Iterator[tuple[Any, ...]]:
+    params: dict[str, Any] = {"document": document_id, "chunker": job.chunks_version, "after": -1, "most": BATCH_SIZE}
+    params |= {"model": job.embed_model or "", "model_version": job.embed_version or ""}
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(queries.PASSAGES_WITH_VECTORS, params)
+            cursor.execute(PASSAGES_WITH_VECTORS, params)
             rows = cursor.fetchall()
         yield from rows
         if len(rows) < BATCH_SIZE:
             return
         params["after"] = rows[-1][1]
-
-
-JSONL = "application/jsonl"
-ERROR = "error.json"
-T = TypeVar("T")
 
 
 def upload_artifacts(
@@ -140,23 +125,15 @@ def upload_artifacts(
     before: nothing is written where it is this one, and is still there. Raises ``OSError`` of the store.
     """
     if version.job_id is None:
-        raise Permanent(LAW_UNKNOWN, "Nothing is noted of this version's job.")
+        raise Permanent(LAW_UNKNOWN)
     job = UploadJob.objects.get(pk=version.job_id)
-    spec = ArtifactSpec(
-        law_id=version.law_id,
-        version=version.version,
-        document_id=version.pk,
-        chunker=job.chunks_version,
-        model=job.embed_model or "",
-        model_version=job.embed_version or "",
-    )
     bucket = client.statutes_bucket()
     manifest_key = keys.manifest(version.law_id)
-    with spool_artifacts(spec) as spool:
+    with spool_artifacts(version, job) as spool:
         if not spool.chunks:
-            raise Permanent(NO_CHUNKS, "There is nothing in the law to upload.")
+            raise statute_failure(NO_CHUNKS)
         law = canonical_json(version.canonical).encode()
-        manifest = _build_manifest(version, spec, spool, Entry.from_content(keys.law(version.law_id), law))
+        manifest = _build_manifest(version, job, spool, Entry.from_content(keys.law(version.law_id), law))
         content = manifest.content()
         sha256 = hashlib.sha256(content).hexdigest()
         if sha256 == known:
@@ -181,7 +158,7 @@ def upload_artifacts(
     return sha256
 
 
-def _build_manifest(version: LawVersion, spec: ArtifactSpec, spool: Spool, law: Entry) -> Manifest:
+def _build_manifest(version: LawVersion, job: UploadJob, spool: Spool, law: Entry) -> Manifest:
     canonical: dict[str, Any] = version.canonical or {}
     document = Document.objects.filter(pk=version.pk).first()
     header = {
@@ -201,14 +178,13 @@ def _build_manifest(version: LawVersion, spec: ArtifactSpec, spool: Spool, law: 
         },
         "ingest_timestamp": version.ingest_timestamp.isoformat() if version.ingest_timestamp else None,
         "reader": f"{document.parser_name}@{document.parser_version}" if document and document.parser_name else "",
-        "chunker": spec.chunker,
-        "model": {"name": spec.model, "version": spec.model_version, "dimensions": DIMENSIONS},
+        "chunker": job.chunks_version,
+        "model": {"name": job.embed_model or "", "version": job.embed_version or "", "dimensions": DIMENSIONS},
     }
     return Manifest(header, law, spool.embeddings, tuple(spool.chunks), tuple(spool.missing))
 
 
 def read_current_manifest(bucket: str, law_id: str) -> Manifest | None:
-    """Return the law's manifest, if there is a valid one."""
     try:
         return manifests.parse_manifest(client.read_object(bucket, keys.manifest(law_id), most=manifests.MAX_BYTES))
     except (FileNotFoundError, ManifestRefused):
@@ -297,3 +273,14 @@ def archive_failure(version: LawVersion, error: Mapping[str, Any]) -> None:
     client.put_object(bucket, error_key, canonical_json(record).encode())
     for key in set(client.list_keys(bucket, folder)) - {raw_key, error_key}:  # of an earlier failure
         client.delete_object(bucket, key)
+
+
+def failure_details(job: UploadJob) -> dict[str, str]:
+    """Return the code, detail and stage of a dead job, as its archived record has them."""
+    error = job.last_error or {}
+    return {"code": str(error.get("code", "internal")), "detail": str(error.get("detail", "")), "stage": str(job.stage)}
+
+
+def is_fatal(job: UploadJob) -> bool:
+    """Tell a permanent failure from one that has exhausted its retries."""
+    return (job.last_error or {}).get("permanent") is True
