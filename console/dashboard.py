@@ -51,14 +51,14 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
         "since": rollups.oldest_rollup(),
         "ages": {name: format_duration(max(run.age(period.now), 0.0)) for name, run in runs.items()},
         "is_stale": any(runs[name].age(period.now) > STALE_SECONDS for name in ("moves", "standing") if name in runs),
-        "facts": live_facts() + measured_facts(measured.get("standing", {})),
+        "facts": current_facts(measured.get("standing", {})),
         "charts": charts(period) if runs else [],
         "tables": dashboard_tables.tables(period, measured) if runs else [],
     }
     return {**context, "title": "Dashboard", "dashboard": dashboard}
 
 
-def live_facts() -> list[Fact]:
+def current_facts(jobs: Mapping[str, int]) -> list[Fact]:
     workers, busy = live_clusters.count_workers(), gauges.jobs_working()
     lag, pages = gauges.queue_lag(), gauges.connector_queue()
     facts = [
@@ -71,11 +71,7 @@ def live_facts() -> list[Fact]:
     if settings.SQS_QUEUE_URL:
         consumers = sum(gauges.statute_consumers().values())
         facts.append(Fact("Consumers alive", f"{consumers:,}", "of the statutes' queue", is_bad=not consumers))
-    return facts
-
-
-def measured_facts(jobs: Mapping[str, int]) -> list[Fact]:
-    return [Fact(name, f"{jobs[kind]:,}", about) for kind, (name, about) in KINDS.items() if kind in jobs]
+    return facts + [Fact(name, f"{jobs[kind]:,}", about) for kind, (name, about) in KINDS.items() if kind in jobs]
 
 
 def charts(period: ChartPeriod) -> list[Chart]:
@@ -151,10 +147,6 @@ def spend_by_day(period: ChartPeriod) -> Chart:
     series = [Series(vendor, [dollars.get((day, vendor), 0.0) for day in days]) for vendor in vendors]
     labels = [date.fromisoformat(day).strftime("%d %b") for day in days]
     return Chart(
-        "spend", "Spend by day and vendor", labels, series, kind="stacked", format_value=format_dollars,
-        unit="dollars", about="UTC days.",
+        "spend", "Spend by day and vendor", labels, series, kind="stacked", unit="dollars", about="UTC days.",
+        format_value=lambda dollars: format_money(dollars * 100),
     )  # fmt: skip
-
-
-def format_dollars(dollars: float) -> str:
-    return format_money(dollars * 100)

@@ -1,6 +1,6 @@
 """Dead letters by stage and error code, read along the index ix_jobs_dead, so that their number does not matter."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -42,7 +42,7 @@ GROUPS = """
             LIMIT %(most_counted)s + 1) few) n
     CROSS JOIN LATERAL (
         SELECT max(few.finished_at) AS finished_at,
-               json_agg(json_build_object('job_id', few.job_id, 'document_id', few.document_id,
+               json_agg(json_build_object('pk', few.job_id, 'document_id', few.document_id,
                                           'attempts', few.attempts, 'campaign_id', few.campaign_id,
                                           'pipeline', few.pipeline, 'detail', few.last_error ->> 'detail',
                                           'law', (SELECT v.law_id || ' ' || v.version FROM law_versions v
@@ -59,17 +59,6 @@ GROUPS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    pk: UUID
-    document_id: UUID
-    attempts: int
-    campaign_id: str | None
-    pipeline: str
-    detail: str | None
-    law: str | None  # id and version, of a statute's job
-
-
-@dataclass(frozen=True, slots=True)
 class Group:
     """Dead letters of one stage and code. ``counted`` stops at ``MAX_COUNT``; ``samples`` are its newest."""
 
@@ -78,7 +67,7 @@ class Group:
     counted: int
     newest: datetime
     oldest: datetime
-    samples: Sequence[Sample]
+    samples: Sequence[Mapping[str, Any]]
 
     @property
     def count(self) -> str:
@@ -91,37 +80,24 @@ class Group:
     @property
     def remedy(self) -> ErrorCode:
         """The newest job's code: its remedy may differ between uploads and statutes."""
-        return find_failure(self.code, self.samples[0].pipeline if self.samples else "")
+        return find_failure(self.code, self.samples[0]["pipeline"] if self.samples else "")
 
     @property
     def detail(self) -> str:
-        return (self.samples[0].detail or "") if self.samples else ""
+        return (self.samples[0]["detail"] or "") if self.samples else ""
 
     @property
     def attempts(self) -> str:
-        attempts = sorted({job.attempts for job in self.samples})
+        attempts = sorted({job["attempts"] for job in self.samples})
         return " to ".join(dict.fromkeys((f"{attempts[0]}", f"{attempts[-1]}"))) if attempts else ""
 
 
 def groups() -> list[Group]:
-    params: dict[str, Any] = {
-        "stages": Stage.values,
-        "most_codes": MAX_CODES,
-        "most_counted": MAX_COUNT,
-        "samples": SAMPLES,
-    }
+    limits: dict[str, Any] = {"most_codes": MAX_CODES, "most_counted": MAX_COUNT, "samples": SAMPLES}
     with connection.cursor() as cursor:
-        cursor.execute(GROUPS, params)
-        rows = cursor.fetchall()
-    dead_groups = [
-        Group(stage, code, counted, newest, oldest, [_sample(**sample) for sample in samples])
-        for stage, code, counted, newest, oldest, samples in rows
-    ]
+        cursor.execute(GROUPS, limits | {"stages": Stage.values})
+        dead_groups = [Group(*row) for row in cursor.fetchall()]
     return sorted(dead_groups, key=lambda group: group.newest, reverse=True)
-
-
-def _sample(job_id: str, document_id: str, **fields: Any) -> Sample:
-    return Sample(UUID(job_id), UUID(document_id), **fields)
 
 
 def group_jobs(stage: str, code: str, *, before: datetime | None = None) -> QuerySet[UploadJob]:

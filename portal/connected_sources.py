@@ -1,6 +1,6 @@
 """Connected systems of a tenant: status, progress and problems of each source, and how to connect another."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
@@ -112,16 +112,12 @@ class Connection:
             return 0
         details, failed = self.job.error_details, self.job.items_failed
         if len(details) < MOST_DETAILS:  # complete; a record that failed twice is counted twice and listed once
-            failed = min(failed, sum(not _is_sync_detail(detail) for detail in details))
+            # A token refresh and a page that had to wait are no records.
+            ids = [detail.get("external_id", "") for detail in details]
+            failed = min(failed, sum(external_id != TOKEN and not external_id.startswith(PAGE) for external_id in ids))
         else:
             failed -= sum(detail.get("external_id") == TOKEN for detail in details)
         return int(failed)
-
-
-def _is_sync_detail(detail: Mapping[str, str]) -> bool:
-    """Tell a token refresh and a page that had to wait from a record that could not be read."""
-    external_id = detail.get("external_id", "")
-    return external_id == TOKEN or external_id.startswith(PAGE)
 
 
 def _stall_message(job: IngestionJob) -> str:
@@ -161,22 +157,20 @@ def list_providers(user_id: UUID) -> list[ProviderConnections]:
     newest_job = Subquery(jobs.order_by("-created_at").values("pk")[:1])
     with as_tenant(user_id):
         own = ConnectedSource.objects.filter(user_id=user_id).annotate(newest_job=newest_job)
-        connections = _connections(list(own.order_by("-created_at", "id")[:MAX_SOURCES]))
-    return [
-        ProviderConnections(
-            slug, str(name), [each for each in connections if each.source.provider == slug], connection_way(slug)
-        )
-        for slug, name in Provider.choices
-    ]
-
-
-def _connections(sources: Sequence[ConnectedSource]) -> list[Connection]:
-    newest = {source.pk: getattr(source, "newest_job", None) for source in sources}
-    jobs = IngestionJob.objects.defer("cursor").in_bulk([pk for pk in newest.values() if pk])
-    with connection.cursor() as cursor:
-        cursor.execute(COUNTS, {"most": MAX_COUNT + 1, "ids": list(newest)})
-        counts = {pk: (records, clients) for pk, records, clients in cursor.fetchall()}
-    return [Connection(source, jobs.get(newest[source.pk]), *counts.get(source.pk, (0, 0))) for source in sources]
+        sources = list(own.order_by("-created_at", "id")[:MAX_SOURCES])
+        newest = {source.pk: source.newest_job for source in sources}
+        newest_jobs = IngestionJob.objects.defer("cursor").in_bulk([pk for pk in newest.values() if pk])
+        with connection.cursor() as cursor:
+            cursor.execute(COUNTS, {"most": MAX_COUNT + 1, "ids": list(newest)})
+            counts = {pk: (records, clients) for pk, records, clients in cursor.fetchall()}
+    connections = [Connection(each, newest_jobs.get(newest[each.pk]), *counts.get(each.pk, (0, 0))) for each in sources]
+    providers = []
+    for slug, name in Provider.choices:
+        way = "consent" if settings.CONNECTORS[slug]["client_id"] else ""
+        way = "recorded" if settings.INTEGRATIONS_USE_FIXTURES else way
+        own_connections = [each for each in connections if each.source.provider == slug]
+        providers.append(ProviderConnections(slug, str(name), own_connections, way))
+    return providers
 
 
 def get_source(user_id: UUID, source_id: UUID) -> ConnectedSource:
@@ -186,9 +180,3 @@ def get_source(user_id: UUID, source_id: UUID) -> ConnectedSource:
     if source is None:
         raise not_found()
     return source
-
-
-def connection_way(provider: str) -> str:
-    if settings.INTEGRATIONS_USE_FIXTURES:
-        return "recorded"
-    return "consent" if settings.CONNECTORS[provider]["client_id"] else ""

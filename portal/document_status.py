@@ -91,12 +91,17 @@ class DocumentStatus:
             case "waiting":
                 return user_messages.wait_message(self.job.wait_reason)
             case "retrying":
-                return f"Something went wrong; it is tried again {_next_attempt(self.job)}."
+                seconds = (self.job.run_after - timezone.now()).total_seconds() if self.job.run_after else 0.0
+                when = user_messages.format_pause(seconds) if seconds > 1 else "in a moment"
+                return f"Something went wrong; it is tried again {when}."
             case "dead":
                 return str(_failure(self.job).tenant_message)
             case "done":
                 return _page_count(self.document)
-        return _current_work(self.job)
+        total, done = (int(self.job.progress.get(f"embeds_{kind}") or 0) for kind in ("total", "done"))
+        if self.job.stage == Stage.EMBEDDING and total:
+            return f"{done} of {total} passages done."
+        return f"{next(name for name, stages in STEPS if self.job.stage in stages)}."
 
     @property
     def fingerprint(self) -> str:
@@ -113,20 +118,8 @@ def _failure(job: UploadJob) -> ErrorCode:
     return user_messages.failure((job.last_error or {}).get("code"))
 
 
-def _next_attempt(job: UploadJob) -> str:
-    seconds = (job.run_after - timezone.now()).total_seconds() if job.run_after else 0.0
-    return user_messages.format_pause(seconds) if seconds > 1 else "in a moment"
-
-
 def _page_count(document: Document) -> str:
     pages = f"{document.pages} page{'s' if document.pages != 1 else ''}." if document.pages else ""
     if document.failed_pages:
         return f"{pages} These pages could not be read: {', '.join(map(str, document.failed_pages))}."
     return pages
-
-
-def _current_work(job: UploadJob) -> str:
-    total, done = int(job.progress.get("embeds_total") or 0), int(job.progress.get("embeds_done") or 0)
-    if job.stage == Stage.EMBEDDING and total:
-        return f"{done} of {total} passages done."
-    return f"{next(name for name, stages in STEPS if job.stage in stages)}."

@@ -94,24 +94,21 @@ def check_clocks() -> Iterator[Finding]:
     yield from _check_skew("The database's clock", ahead)
     for cluster in live_clusters.live_clusters():
         yield from _check_skew(f"The clock of the workers {cluster.name}", ahead + cluster.clock_ahead)
-    for server, url in _servers():
+    bucket = storages["raw"]
+    servers = {"the API": f"{settings.PUBLIC_URL}/healthz"}
+    if isinstance(bucket, S3Bucket):
+        servers["the bucket"] = bucket.client.meta.endpoint_url
+    if settings.PARSER == "llamaparse":
+        servers["LlamaParse"] = settings.LLAMAPARSE_BASE_URL
+    if settings.EMBEDDER == "openai":
+        servers["OpenAI"] = settings.OPENAI_BASE_URL
+    for server, url in servers.items():
         try:
             response = send_request("HEAD", url, timeout=3.0)
         except NoResponse:  # reported by another check
             continue
         if response.timestamp is not None:
             yield from _check_skew(f"The clock of {server}", response.timestamp - time.time())
-
-
-def _servers() -> Iterator[tuple[str, str]]:
-    yield "the API", f"{settings.PUBLIC_URL}/healthz"
-    bucket = storages["raw"]
-    if isinstance(bucket, S3Bucket):
-        yield "the bucket", bucket.client.meta.endpoint_url
-    if settings.PARSER == "llamaparse":
-        yield "LlamaParse", settings.LLAMAPARSE_BASE_URL
-    if settings.EMBEDDER == "openai":
-        yield "OpenAI", settings.OPENAI_BASE_URL
 
 
 def _check_skew(clock: str, seconds: float) -> Iterator[Finding]:

@@ -28,26 +28,11 @@ SAMPLED_TOKENS = 3
 def check_connectors() -> Iterator[Finding]:
     if settings.INTEGRATIONS_USE_FIXTURES:
         yield note("(recorded responses)")
-    if problems := list(_check_functions()):
-        yield from problems
-        return
-    queue = gauges.connector_queue()
-    if queue.due > OVERDUE_SECONDS:
-        message = f"{queue.visible} pages of syncs are due, one of them for {queue.due / 60:.0f} minutes."
-        yield warning(message, "Look at the workers: start some, or raise WORKERS or INGESTION_WORKERS.")
-    yield from _check_vault()
-    with connection.cursor() as cursor:
-        cursor.execute(COUNT_BROKEN)
-        (broken,) = cursor.fetchone()
-    if broken:
-        waits = "1 source waits for its tenant" if broken == 1 else f"{broken} sources wait for their tenants"
-        yield note(f"({waits} to reconnect)")
-
-
-def _check_functions() -> Iterator[Finding]:
     with connection.cursor() as cursor:
         cursor.execute(RIGHTS, [settings.TENANT_ROLE, list(FUNCTIONS)])
         rows = cursor.fetchall()
+        cursor.execute(COUNT_BROKEN)
+        (broken,) = cursor.fetchone()
     for name, exists, is_callable, tenants_may_call in rows:
         if not exists:
             yield error(f"The queue's function {name} is missing.", "Run: manage.py migrate")
@@ -55,9 +40,12 @@ def _check_functions() -> Iterator[Finding]:
             yield error(f"The application may not call {name}.", f"GRANT EXECUTE ON FUNCTION {name} TO accessa_app;")
         elif tenants_may_call:
             yield error(f"Tenants may call {name}.", f"REVOKE EXECUTE ON FUNCTION {name} FROM PUBLIC;")
-
-
-def _check_vault() -> Iterator[Finding]:
+    if any(row[1:] != (True, True, False) for row in rows):
+        return
+    queue = gauges.connector_queue()
+    if queue.due > OVERDUE_SECONDS:
+        message = f"{queue.visible} pages of syncs are due, one of them for {queue.due / 60:.0f} minutes."
+        yield warning(message, "Look at the workers: start some, or raise WORKERS or INGESTION_WORKERS.")
     sources = ConnectedSource.objects.filter(status=ConnectedSource.Status.ACTIVE).order_by("-created_at", "id")
     try:
         for source in sources[:SAMPLED_TOKENS]:
@@ -68,3 +56,6 @@ def _check_vault() -> Iterator[Finding]:
             f"A tenant's token cannot be read ({failure.code}).",
             "Put the key that encrypted it into INTEGRATIONS_VAULT_KEYS again, behind the newest.",
         )
+    if broken:
+        waits = "1 source waits for its tenant" if broken == 1 else f"{broken} sources wait for their tenants"
+        yield note(f"({waits} to reconnect)")

@@ -126,20 +126,6 @@ def check_limits() -> Iterator[Finding]:
         (vacuums,) = cursor.fetchone()
         cursor.execute(UNVACUUMED)
         unvacuumed = [name for (name,) in cursor.fetchall()]
-    yield from _check_connection_count(limits)
-    yield from _check_timeouts(limits)
-    if not vacuums or unvacuumed:
-        where = f"for {', '.join(unvacuumed)}" if vacuums else "altogether"
-        remedy = "ALTER TABLE … RESET (autovacuum_enabled);" if vacuums else "ALTER SYSTEM SET autovacuum = on;"
-        yield error(f"Autovacuum is off {where}: claims slow down with every job.", f"As a superuser: {remedy}")
-    if settings.DATABASES["default"]["ENGINE"] == EMBEDDED:  # the disk of another server is not visible here
-        free = shutil.disk_usage(settings.VAR).free
-        if free < GIGABYTE:
-            message = f"{free // 1024**2} MB are free for the database."
-            yield error(message, "Make room on the disk that holds ACCESSA_VAR.")
-
-
-def _check_connection_count(limits: dict[str, float]) -> Iterator[Finding]:
     clusters = max(live_clusters.live_clusters().count(), 1)
     workers = max(live_clusters.count_workers(), settings.WORKERS)
     web = int(os.environ.get("WEB_WORKERS", "2")) * int(os.environ.get("WEB_THREADS", "16"))
@@ -148,9 +134,6 @@ def _check_connection_count(limits: dict[str, float]) -> Iterator[Finding]:
     if needed > offered:
         message = f"{workers} workers and {web} web threads may need {needed} connections, and {offered} are offered."
         yield warning(message, "Raise max_connections, or lower WORKERS, WEB_WORKERS or WEB_THREADS.")
-
-
-def _check_timeouts(limits: dict[str, float]) -> Iterator[Finding]:
     if not limits["idle_in_transaction_session_timeout"]:
         yield warning(
             "An abandoned transaction would slow down every claim, for ever.",
@@ -160,3 +143,12 @@ def _check_timeouts(limits: dict[str, float]) -> Iterator[Finding]:
         if 0 < limits[name] < 10_000:
             message = f"{name} of {limits[name] / 1000:g} s aborts commits of large documents, and index builds."
             yield warning(message, f"ALTER ROLE accessa_app SET {name} = 0; each stage has a time limit of its own.")
+    if not vacuums or unvacuumed:
+        where = f"for {', '.join(unvacuumed)}" if vacuums else "altogether"
+        remedy = "ALTER TABLE … RESET (autovacuum_enabled);" if vacuums else "ALTER SYSTEM SET autovacuum = on;"
+        yield error(f"Autovacuum is off {where}: claims slow down with every job.", f"As a superuser: {remedy}")
+    if settings.DATABASES["default"]["ENGINE"] == EMBEDDED:  # the disk of another server is not visible here
+        free = shutil.disk_usage(settings.VAR).free
+        if free < GIGABYTE:
+            message = f"{free // 1024**2} MB are free for the database."
+            yield error(message, "Make room on the disk that holds ACCESSA_VAR.")

@@ -51,7 +51,14 @@ def check_queues() -> Iterator[Finding]:
             yield from _check_queue(name, url, names_by_dead_letters)
     for dead_url, names in names_by_dead_letters.items():
         yield from _check_dead_letters(dead_url, names)
-    yield from _check_consumers()
+    consumers = Consumer.objects.filter(ALIVE)
+    if not (count := consumers.count()):
+        yield error("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
+        return
+    waiting = consumers.filter(state=Consumer.State.WAIT, changed_at__lt=Now() - LONG_WAIT)
+    for consumer in waiting.order_by("name")[:3]:
+        yield warning(f"The consumer {consumer.name} has waited for minutes.", "Its log says for what, with a code.")
+    yield note(f"({count} {'consumer' if count == 1 else 'consumers'} alive)")
 
 
 def _check_queue(name: str, url: str, names_by_dead_letters: dict[str, list[str]]) -> Iterator[Finding]:
@@ -119,17 +126,6 @@ def _check_rights(name: str, url: str) -> Iterator[Finding]:
                 call()
         except (Wait, StageFailure, *sqs.FAILURES):
             yield error(f"sqs:{right} is refused for {name}.", f"Let the role or the key do {RIGHTS}.")
-
-
-def _check_consumers() -> Iterator[Finding]:
-    consumers = Consumer.objects.filter(ALIVE)
-    if not (count := consumers.count()):
-        yield error("No consumer is alive: no message is worked on.", "Start one: manage.py consume_sqs")
-        return
-    waiting = consumers.filter(state=Consumer.State.WAIT, changed_at__lt=Now() - LONG_WAIT)
-    for consumer in waiting.order_by("name")[:3]:
-        yield warning(f"The consumer {consumer.name} has waited for minutes.", "Its log says for what, with a code.")
-    yield note(f"({count} {'consumer' if count == 1 else 'consumers'} alive)")
 
 
 def check_bucket() -> Iterator[Finding]:

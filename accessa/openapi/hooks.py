@@ -5,7 +5,6 @@ Constraints are those of fields that services validate, not serializers.
 
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 from django.conf import settings
 
 from accessa.openapi import error_codes, extra_operations
-from accounts.error_codes import ErrorCode
 from search.services import SOURCES
 
 EXAMPLES_FILE = Path(__file__).with_name("examples.json")
@@ -79,7 +77,15 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     components = result["components"]
     components["securitySchemes"] |= extra_operations.security_schemes()
     schemas = components["schemas"]
-    _constrain(schemas)
+    for schema in schemas.values():
+        schema.pop("description", None)  # a serializer's docstring is for developers
+    for name, description in DESCRIPTIONS.items():
+        schemas[name]["description"] = description
+    for name, properties in property_constraints().items():
+        for field, constraint in properties.items():
+            merged = schemas[name]["properties"][field] | constraint
+            schemas[name]["properties"][field] = {key: part for key, part in merged.items() if part is not None}
+    schemas["FiltersRequest"]["additionalProperties"] = False
     for path, methods in result["paths"].items():
         for method, operation in methods.items():
             operation["tags"] = [next(tag for tag, pattern, _ in TAGS if re.search(pattern, path))]
@@ -134,23 +140,19 @@ def property_constraints() -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def _constrain(schemas: dict[str, Any]) -> None:
-    for schema in schemas.values():
-        schema.pop("description", None)  # a serializer's docstring is for developers
-    for name, description in DESCRIPTIONS.items():
-        schemas[name]["description"] = description
-    for name, properties in property_constraints().items():
-        for field, constraint in properties.items():
-            merged = schemas[name]["properties"][field] | constraint
-            schemas[name]["properties"][field] = {key: part for key, part in merged.items() if part is not None}
-    schemas["FiltersRequest"]["additionalProperties"] = False
-
-
 def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     name = operation["operationId"]
     for status, codes in error_codes.operation_codes(method, operation).items():
         component = error_codes.component_name(name, status, codes)
-        schemas[component] = _error_schema(codes)
+        schemas[component] = {
+            "type": "object",
+            "required": ["code", "detail"],
+            "properties": {
+                "code": {"type": "string", "enum": sorted(map(str, codes)), "description": "Stable: branch on it."},
+                "detail": {"type": "string", "description": "A sentence for people; it may change."},
+                "field": {"type": "string", "description": "The field of the request, where there is one."},
+            },
+        }
         media: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{component}"}}
         response = {"description": ", ".join(f"`{code}`" for code in codes), "content": {"application/json": media}}
         if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INSUFFICIENT_STORAGE):
@@ -158,15 +160,3 @@ def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any])
         if status == HTTPStatus.UNAUTHORIZED and name != "llamaparse_webhook":
             response["headers"] = {"WWW-Authenticate": CHALLENGE}
         operation["responses"][str(status)] = response
-
-
-def _error_schema(codes: Sequence[ErrorCode]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["code", "detail"],
-        "properties": {
-            "code": {"type": "string", "enum": sorted(map(str, codes)), "description": "Stable: branch on it."},
-            "detail": {"type": "string", "description": "A sentence for people; it may change."},
-            "field": {"type": "string", "description": "The field of the request, where there is one."},
-        },
-    }

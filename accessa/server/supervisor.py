@@ -1,6 +1,7 @@
 """Process supervisor: starts programs, restarts them with backoff, stops them together."""
 
 import ctypes
+import math
 import os
 import signal
 import subprocess
@@ -27,10 +28,6 @@ class Program:
     command: Sequence[str]
     folder: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def say(line: str) -> None:
-    print(line, flush=True)
 
 
 class Child:
@@ -79,14 +76,14 @@ class Child:
         if self.process:
             self.process.terminate()
 
-    def kill(self) -> None:
-        if self.process:
-            os.killpg(self.process.pid, signal.SIGKILL)
-
 
 class Supervisor:
     def __init__(
-        self, programs: Sequence[Program], *, stop_seconds: float = STOP_SECONDS, report: Callable[[str], None] = say
+        self,
+        programs: Sequence[Program],
+        *,
+        stop_seconds: float = STOP_SECONDS,
+        report: Callable[[str], object] = print,
     ) -> None:
         self.children = [Child(program) for program in programs]
         self.stop_seconds = stop_seconds
@@ -129,16 +126,11 @@ class Supervisor:
         deadline = time.monotonic() + self.stop_seconds
         while any(child.process and child.reap() is None for child in self.children):
             if time.monotonic() > deadline:
-                self._kill()
-                return
-            time.sleep(TICK / 2)
-
-    def _kill(self) -> None:
-        for child in self.children:
-            if child.process:
-                self.report(f"{child.program.name} did not stop within {self.stop_seconds:g} s and was killed")
-                child.kill()
-        while any(child.process and child.reap() is None for child in self.children):
+                deadline = math.inf
+                for child in self.children:
+                    if child.process:
+                        self.report(f"{child.program.name} did not stop within {self.stop_seconds:g} s and was killed")
+                        os.killpg(child.process.pid, signal.SIGKILL)
             time.sleep(TICK / 2)
 
 

@@ -41,7 +41,7 @@ def test_each_stage_and_code_is_a_group_with_its_ends_and_samples(dead: Dead) ->
     }
     group = groups["parsing", "PARSE_FAILED"]
     assert (group.newest, group.oldest, group.attempts) == (moments[4], moments[0], "3 to 5")
-    assert [job.pk for job in group.samples] == [job.pk for job in many[:1:-1]]
+    assert [job["pk"] for job in group.samples] == [str(job.pk) for job in many[:1:-1]]
     assert group.detail == "What PARSE_FAILED says."
 
 

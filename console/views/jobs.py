@@ -39,6 +39,9 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
     user = require_permissions(request, VIEW)
     job = get_job(job_id)
     error = job.last_error or {}
+    law = None
+    if job.pipeline == PIPELINE and user.has_perm("statutes.view_lawversion"):
+        law = LawVersion.objects.only("law_id", "version").filter(pk=job.document_id).first()
     others = UploadJob.objects.filter(document_id=job.document_id).exclude(pk=job.pk).order_by("-created_at")
     calls = Purchase.objects.filter(document_id=job.document_id, job_id=job.pk).order_by("created_at")
     return render_page(
@@ -47,7 +50,7 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         f"Job {job.pk}",
         job=job,
         document=job.document,
-        law=_law_version(user, job),
+        law=law,
         is_law=job.pipeline == PIPELINE,
         standing=display_status.display_status(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
@@ -63,12 +66,6 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         stages=_retry_stages(job),
         may_read=user.has_perm(READ),
     )
-
-
-def _law_version(user: User, job: UploadJob) -> LawVersion | None:
-    if job.pipeline != PIPELINE or not user.has_perm("statutes.view_lawversion"):
-        return None
-    return LawVersion.objects.only("law_id", "version").filter(pk=job.document_id).first()
 
 
 def _buttons(user: User, job: UploadJob) -> list[tuple[str, str]]:

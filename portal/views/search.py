@@ -37,16 +37,6 @@ class SearchForm:
     only_laws: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record of a connected system. ``snippet`` is safe HTML."""
-
-    name: str
-    where: str
-    snippet: str
-    url: str | None
-
-
 @tenant_page("GET", "HEAD", "POST")
 def search_page(request: HttpRequest) -> HttpResponse:
     """Show the form and the results. The query is never part of a URL: URLs are logged."""
@@ -101,15 +91,14 @@ def _search_statutes(query: dict[str, Any], embedding: QueryEmbedding) -> list[S
         return search_statutes(**query | {"mode": TEXT})
 
 
-def _record(record: RecordResult) -> Record:
+def _record(record: RecordResult) -> dict[str, str]:
     """Return what the page shows of a record. Only an https link is shown: a record's text could contain another."""
-    url = record.url or ""
-    return Record(
-        name=record.title or record.external_id or "",
-        where=SYSTEMS.get(record.source, "Client"),
-        snippet=record.snippet,
-        url=url if url.startswith("https://") else None,
-    )
+    return {
+        "name": record.title or record.external_id or "",
+        "where": SYSTEMS.get(record.source, "Client"),
+        "snippet": record.snippet,  # safe HTML
+        "url": record.url if record.url and record.url.startswith("https://") else "",
+    }
 
 
 def _document_choices(user_id: UUID, chosen: UUID | None) -> list[Document]:

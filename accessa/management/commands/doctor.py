@@ -80,8 +80,12 @@ class Command(BaseCommand):
             with public_urls.public_url_of_serve(), database.embedded_server_running():
                 for outcome in run_checks(CHECKS, only=only, skip=skip):
                     levels.append(outcome.level)
-                    for line in self._format_json(outcome) if options["json"] else self._format_lines(outcome):
-                        self.stdout.write(line)
+                    if options["json"]:
+                        rows = [{"level": f.level, "says": f.message, "remedy": f.remedy} for f in outcome.findings]
+                        row = {"check": outcome.name, "level": outcome.level, "seconds": round(outcome.seconds, 3)}
+                        self.stdout.write(json.dumps(row | {"findings": rows}))
+                    else:
+                        self._print_findings(outcome)
                     self.stdout.flush()
         finally:
             logging.disable(logging.NOTSET)
@@ -93,17 +97,10 @@ class Command(BaseCommand):
         if failed:
             raise SystemExit(1)
 
-    def _format_lines(self, outcome: CheckResult) -> list[str]:
+    def _print_findings(self, outcome: CheckResult) -> None:
         colours = {Level.ERROR: self.style.ERROR, Level.WARNING: self.style.WARNING, Level.OK: self.style.SUCCESS}
-        lines = []
         for finding in outcome.findings:
             mark = colours.get(finding.level, str)(f"{MARKS[finding.level]:4}")
-            lines.append(f"{mark}  {outcome.name:{WIDTH}}  {finding.message}")
+            self.stdout.write(f"{mark}  {outcome.name:{WIDTH}}  {finding.message}")
             if finding.remedy:
-                lines.append(f"{'':{WIDTH + 8}}-> {finding.remedy}")
-        return lines
-
-    def _format_json(self, outcome: CheckResult) -> list[str]:
-        findings = [{"level": each.level, "says": each.message, "remedy": each.remedy} for each in outcome.findings]
-        seconds = round(outcome.seconds, 3)
-        return [json.dumps({"check": outcome.name, "level": outcome.level, "seconds": seconds, "findings": findings})]
+                self.stdout.write(f"{'':{WIDTH + 8}}-> {finding.remedy}")
