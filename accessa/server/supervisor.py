@@ -76,6 +76,10 @@ class Child:
         if self.process:
             self.process.terminate()
 
+    def kill(self) -> None:
+        if self.process:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
 
 class Supervisor:
     def __init__(
@@ -130,7 +134,7 @@ class Supervisor:
                 for child in self.children:
                     if child.process:
                         self.report(f"{child.program.name} did not stop within {self.stop_seconds:g} s and was killed")
-                        os.killpg(child.process.pid, signal.SIGKILL)
+                        child.kill()
             time.sleep(TICK / 2)
 
 
