@@ -166,7 +166,7 @@ class EmailBackend(ModelBackend):
         user = User.objects.filter(email=email).first()
         # The password of an unknown account is hashed too: the time must not reveal which accounts exist.
         if (user or User()).check_password(password) and user and self.user_can_authenticate(user):
-            rate_limit.refund(rate_limit.SIGN_IN_FAILURES, client_digest)
+            rate_limit.remove_last_use(rate_limit.SIGN_IN_FAILURES, client_digest)
             return user
         return None
 
@@ -205,7 +205,6 @@ def caller_id(request: Request) -> UUID:
 
 
 def has_staff_permission(request: Request, permission: str) -> bool:
-    """Tell whether the caller is staff and has ``permission``, as in the admin."""
     user: object = request.user
     if isinstance(user, Caller):
         user = User.objects.filter(pk=user.user_id).first() if user.staff else None

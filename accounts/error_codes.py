@@ -91,7 +91,6 @@ def staff_error(code: str, staff_message: Text, remedy: Text, **fields: Any) -> 
 
 
 def error_codes(context: Context) -> dict[str, ErrorCode]:
-    """Return the codes that are declared for a context, by their names."""
     return _registry[context]
 
 

@@ -38,8 +38,6 @@ class User(AbstractUser):
 
 
 class ApiToken(models.Model):
-    """A bearer token of a user; only its digest is stored."""
-
     class Scope(models.TextChoices):
         TENANT = "tenant"
         SERVICE = "service"

@@ -21,13 +21,6 @@ class Limit:
     seconds: float
     detail: str = ""
 
-    @property
-    def max_uses(self) -> int:
-        return int(getattr(settings, self.uses)) if isinstance(self.uses, str) else self.uses
-
-    def key(self, subject: UUID | str) -> str:
-        return f"{self.name}:{subject}"
-
 
 UPLOAD_LIMIT_REACHED = ErrorCode("UPLOAD_LIMIT_REACHED", _("You have uploaded as much as you may for now."), status=429)
 LOOK_LIMIT_REACHED = ErrorCode(
@@ -54,13 +47,8 @@ UPLOADS = Limit(UPLOAD_LIMIT_REACHED, "upload", "UPLOADS_PER_DAY", 86_400, "You 
 IMPORTS = Limit(
     IMPORT_LIMIT_REACHED, "import", "IMPORTS_PER_DAY", 86_400, "Your connected systems can bring {} files a day."
 )
-POLLS = Limit(
-    POLL_LIMIT_REACHED,
-    "poll",
-    "POLLS_PER_MINUTE",
-    60,
-    "A job can be polled {} times a minute; GET /jobs shows all of yours in one call.",
-)
+POLL_ADVICE = "A job can be polled {} times a minute; GET /jobs shows all of yours in one call."
+POLLS = Limit(POLL_LIMIT_REACHED, "poll", "POLLS_PER_MINUTE", 60, POLL_ADVICE)
 PAGE_VIEWS = Limit(LOOK_LIMIT_REACHED, "look", "PAGE_VIEWS_PER_MINUTE", 60, "Pages can be looked at {} times a minute.")
 SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, "There can be {} searches a minute.")
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
@@ -79,6 +67,7 @@ WHERE (SELECT count(*) FROM unnest(w.hits) h
        WHERE h > clock_timestamp() - make_interval(secs => %(seconds)s)) < %(max_uses)s
 RETURNING 1
 """
+REMOVE_LAST_USE = "UPDATE rate_windows SET hits = hits[:cardinality(hits) - 1] WHERE key = %s"
 SECONDS_UNTIL_FREE = """
 SELECT extract(epoch FROM min(h) + make_interval(secs => %(seconds)s) - clock_timestamp())
 FROM rate_windows, unnest(hits) h
@@ -88,8 +77,9 @@ WHERE key = %(key)s AND h > clock_timestamp() - make_interval(secs => %(seconds)
 
 def check_rate(limit: Limit, subject: UUID | str) -> None:
     """Count one use, or raise ``ApiError`` with the limit's code, status 429 and the seconds until the next use."""
-    max_uses = limit.max_uses
-    params: dict[str, str | float] = {"key": limit.key(subject), "max_uses": max_uses, "seconds": float(limit.seconds)}
+    max_uses = int(getattr(settings, limit.uses)) if isinstance(limit.uses, str) else limit.uses
+    key = f"{limit.name}:{subject}"
+    params: dict[str, str | float] = {"key": key, "max_uses": max_uses, "seconds": float(limit.seconds)}
     with connection.cursor() as cursor:
         if max_uses > 0:
             cursor.execute(COUNT_USE, params)
@@ -101,9 +91,6 @@ def check_rate(limit: Limit, subject: UUID | str) -> None:
     raise ApiError(limit.code, limit.detail.format(max_uses), retry_after=retry_after)
 
 
-def refund(limit: Limit, subject: UUID | str) -> None:
-    """Take back the last use."""
+def remove_last_use(limit: Limit, subject: UUID | str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE rate_windows SET hits = hits[:cardinality(hits) - 1] WHERE key = %s", [limit.key(subject)]
-        )
+        cursor.execute(REMOVE_LAST_USE, [f"{limit.name}:{subject}"])

@@ -53,7 +53,6 @@ def _in(stages: tuple[Stage, ...], **more: str) -> Q:
 
 
 def status_expression() -> Case:
-    """Return the expression of the generated column ``upload_jobs.status``."""
     dead = [When(_in(stages, state="deadletter"), then=Value(name)) for name, stages in FAILED_STATUSES.items()]
     shown = [When(_in(stages), then=Value(name)) for name, stages in STAGE_STATUSES.items()]
     busy = When(stage="embedding", state="working", then=Value("embedding_in_progress"))

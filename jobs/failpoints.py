@@ -10,7 +10,6 @@ _ARMED = os.environ.get("ACCESSA_FAILPOINTS", "")
 
 
 def failpoint(point: str) -> None:
-    """Kill this process by SIGKILL if the failpoint is armed."""
     if not _ARMED:
         return
     for armed in Path(_ARMED).glob(f"{point}~*"):

@@ -58,7 +58,6 @@ class Pipeline:
         return following[0] if following else None
 
     def steps_through(self, stage: str) -> tuple[Step, ...]:
-        """Return the steps up to and including ``stage``."""
         return self.steps[: self.steps.index(self.step(stage)) + 1]
 
 

@@ -68,7 +68,6 @@ def get_latest_job(document_id: UUID) -> UploadJob:
 
 
 def lock_jobs(document_id: UUID) -> None:
-    """Lock the rows of a document's jobs until the caller's transaction ends."""
     list(UploadJob.objects.select_for_update(no_key=True).filter(document_id=document_id).order_by("pk").values("pk"))
 
 
@@ -139,10 +138,12 @@ def retry(
             noted(seen, moved)
         return moved
 
-    def activate(seen: UploadJob, start: str) -> UploadJob:
-        return _activate(lambda: requeue(seen, start), seen.document_id, is_campaign=seen.campaign_id is not None)
-
-    return _check_then_apply(job, check, activate)
+    is_campaign = job.campaign_id is not None
+    return _check_then_apply(
+        job,
+        check,
+        lambda seen, start: _activate(lambda: requeue(seen, start), job.document_id, is_campaign=is_campaign),
+    )
 
 
 def reset_plan(job: UploadJob) -> None:
@@ -269,7 +270,6 @@ def _lock_unchanged(seen: UploadJob) -> None:
 
 
 def _latest_valid_stage(job: UploadJob) -> str:
-    """Return the latest stage, up to the job's own, whose invariant holds."""
     steps = _pipeline(job).steps_through(job.stage)
     return next((step.stage for step in reversed(steps) if not step.invariant([job.pk])), steps[0].stage).value
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:  # this module is loaded before the models
 
 
 def job_fields(job: UploadJob) -> dict[str, str]:
-    """Return the fields of every line about ``job``: ids and names, no tenant text."""
     return {
         "correlation": str(job.correlation_id),
         "job": str(job.job_id),

@@ -112,7 +112,6 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
 
 
 def _run_logged(claim: Claim) -> RunOutcome:
-    """Run one attempt; log and trace its outcome and duration."""
     job, began = claim.job, time.monotonic()
     structlog.contextvars.bind_contextvars(stage=str(job.stage), attempt=job.attempts)
     fields = telemetry.job_fields(job)
@@ -190,9 +189,7 @@ class SideQueue(Protocol):
         """
         ...
 
-    def is_idle(self) -> bool:
-        """Tell whether nothing is left to do, now or later."""
-        ...
+    def is_idle(self) -> bool: ...
 
 
 def side_queues() -> Iterator[SideQueue]:

@@ -23,8 +23,6 @@ class InvalidResponse(Exception):
 
 
 class ErrorResponse(NamedTuple):
-    """The HTTP status, headers and error code of a vendor's response."""
-
     status: int
     headers: Mapping[str, str]
     vendor_code: str | None

@@ -5,8 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
@@ -38,17 +37,6 @@ IS_OPEN = f"SELECT ({circuit_breaker.WAIT}) > 0 FROM vendor_breakers b WHERE key
 
 # The outcome of a 4xx that means something else with one vendor than with all others; None where it does not.
 StatusInterpreter = Callable[[call_failures.ErrorResponse], Exception | None]
-
-
-class LockedRow(NamedTuple):
-    """A locked row of ``vendor_rate_limits``, the database's time, and the seconds until the breaker lets a probe."""
-
-    key: str
-    arrival: datetime | None
-    pause_reason: str | None
-    pause_seconds: float | None
-    now: datetime
-    breaker_seconds: float | None
 
 
 class VendorRefused(Permanent):
@@ -88,14 +76,14 @@ def _acquire(vendor: Vendor, tokens: int) -> None:
         if cursor.rowcount < len(keys):  # the first call ever
             cursor.execute(rate_limit.CREATE, [keys])
             cursor.execute(LOCK, params)
-        rows = {row[0]: LockedRow(*row) for row in cursor.fetchall()}
-    row = rows[vendor.key]
-    if row.breaker_seconds is not None and row.breaker_seconds > 0:
-        raise Wait(row.breaker_seconds, error_codes.VENDOR_AWAY)
-    if row.pause_seconds is not None and row.pause_seconds > 0:
-        raise Wait(row.pause_seconds, find_error_code(row.pause_reason) or error_codes.VENDOR_RATE_LIMITED)
-    rate_limit.spend(vendor, {key: each.arrival for key, each in rows.items()}, tokens=tokens, now=row.now)
-    if row.breaker_seconds is None:
+        rows = {key: columns for key, *columns in cursor.fetchall()}
+    _, pause_reason, pause_seconds, now, breaker_seconds = rows[vendor.key]
+    if breaker_seconds is not None and breaker_seconds > 0:
+        raise Wait(breaker_seconds, error_codes.VENDOR_AWAY)
+    if pause_seconds is not None and pause_seconds > 0:
+        raise Wait(pause_seconds, find_error_code(pause_reason) or error_codes.VENDOR_RATE_LIMITED)
+    rate_limit.spend(vendor, {key: columns[0] for key, columns in rows.items()}, tokens=tokens, now=now)
+    if breaker_seconds is None:
         circuit_breaker.discard_probe(vendor)
     elif not circuit_breaker.start_probe(vendor):
         raise Wait(circuit_breaker.params()["breaker_seconds"], error_codes.VENDOR_AWAY)
@@ -177,7 +165,6 @@ def guarded_call(
 
 
 def delete_vendor_state(vendor: Vendor) -> None:
-    """Delete the rate limit and the breaker of a key that is not called with any more."""
     RateLimit.objects.filter(key__in=rate_limit.row_keys(vendor)).delete()
     Breaker.objects.filter(key=vendor.circuit).delete()
 

@@ -61,7 +61,6 @@ _probes = _Probes()
 
 
 def params() -> dict[str, float]:
-    """Return the parameters of ``WAIT`` and ``PROBE``."""
     return {"breaker_seconds": settings.VENDOR_BREAKER_SECONDS, "lease": settings.VENDOR_TIMEOUT_SECONDS + 10}
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 
 class _Deadline(threading.local):
-    """The end of this thread's current call, by the monotonic clock."""
-
     at = float("inf")
 
     def remaining(self, timeout: float | None, timed_out: type[Exception]) -> float | None:
@@ -97,7 +95,6 @@ def _ssl_context(httpx: ModuleType) -> Any:
 
 @contextmanager
 def _httpx_errors(httpx: ModuleType, httpcore: ModuleType) -> Iterator[None]:
-    """Raise httpcore's errors as httpx's of the same name."""
     try:
         yield
     except Exception as error:

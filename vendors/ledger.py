@@ -101,7 +101,6 @@ def _check_budget(user_id: UUID, cents: Decimal, budget: Decimal) -> None:
 
 
 def settle(purchase_id: UUID, *, quantity: int, cents: Decimal) -> None:
-    """Replace the estimate with what was charged, in the caller's transaction."""
     settled_at = Coalesce("settled_at", StatementTimestamp())
     changes = {"state": Purchase.State.SETTLED, "quantity": quantity, "cents": cents, "settled_at": settled_at}
     # Voided before: the parse or the vectors are worth more than the entry.
@@ -128,7 +127,6 @@ def remaining_today(user_id: UUID) -> Decimal | None:
 
 
 def spent_today(user_id: UUID) -> Decimal:
-    """Return the cents of today's purchases, unsettled ones included."""
     with connection.cursor() as cursor:
         cursor.execute(TODAY, [user_id])
         return Decimal(cursor.fetchone()[0])
@@ -148,7 +146,6 @@ def tenant_purchases(user_id: UUID) -> QuerySet[Purchase]:
 
 
 def spent_by_campaign(campaign_id: UUID) -> Decimal:
-    """Return the cents of a campaign's purchases, unsettled ones included."""
     return Purchase.objects.filter(campaign_id=campaign_id).aggregate(cents=Sum("cents"))["cents"] or Decimal(0)
 
 

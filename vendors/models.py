@@ -29,8 +29,6 @@ class RateLimit(models.Model):
 
 
 class Breaker(models.Model):
-    """The circuit breaker of one vendor key."""
-
     key = models.TextField(primary_key=True)
     state = models.TextField(db_default="closed")
     faults = models.IntegerField(db_default=0)

@@ -61,7 +61,6 @@ class Vendor:
 
     @property
     def circuit(self) -> str:
-        """Return the key of its breaker."""
         return f"{self.key}/{self.part}" if self.part else self.key
 
 

@@ -11,7 +11,6 @@ LAWS = "laws"  # the system tenant, which has a model, a bill and a budget as te
 
 
 def parse_tenant(text: str) -> UUID:
-    """Return the tenant's id of a UUID, "laws" or an e-mail address."""
     try:
         return parse_tenant_id(text)
     except ValueError:

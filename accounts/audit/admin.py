@@ -19,26 +19,14 @@ from django.utils import timezone
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
-from unfold.widgets import (
-    UnfoldAdminIntegerFieldWidget,
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextInputWidget,
-    UnfoldAdminUUIDInputWidget,
-)
+from unfold.widgets import UnfoldAdminIntegerFieldWidget as IntegerWidget
+from unfold.widgets import UnfoldAdminSelectWidget as SelectWidget
+from unfold.widgets import UnfoldAdminTextInputWidget as TextWidget
+from unfold.widgets import UnfoldAdminUUIDInputWidget as UUIDWidget
 
 from accounts import api_tokens
-from accounts.audit import log
-from accounts.audit.admin_base import (
-    BoundedAdmin,
-    ReadOnlyAdmin,
-    ReasonForm,
-    choice_filter,
-    datetime_range_filter,
-    exact_filter,
-    parse_utc_datetime,
-    reason_field,
-    reason_page,
-)
+from accounts.audit import admin_base, log
+from accounts.audit.admin_base import BoundedAdmin, ReadOnlyAdmin, ReasonForm, reason_field, reason_page
 from accounts.audit.models import AuditEntry
 from accounts.error_codes import ApiError
 from accounts.models import ApiToken, User
@@ -60,19 +48,17 @@ def actions() -> list[tuple[str, str]]:
 
 
 def _datetime_field(label: str) -> forms.CharField:
-    widget = UnfoldAdminTextInputWidget(attrs={"type": "datetime-local"})
+    widget = TextWidget(attrs={"type": "datetime-local"})
     return forms.CharField(label=f"{label} (UTC)", required=False, widget=widget)
 
 
 class ExportForm(forms.Form):
     since, until = _datetime_field("From"), _datetime_field("Until")
-    action = forms.ChoiceField(required=False, widget=UnfoldAdminSelectWidget)
-    actor_id = forms.UUIDField(label="Actor", required=False, widget=UnfoldAdminUUIDInputWidget)
-    tenant_id = forms.UUIDField(label="Tenant", required=False, widget=UnfoldAdminUUIDInputWidget)
-    object_id = forms.CharField(label="Object", required=False, widget=UnfoldAdminTextInputWidget)
-    format = forms.ChoiceField(
-        choices=[("csv", "CSV for a spreadsheet"), ("jsonl", "JSON lines")], widget=UnfoldAdminSelectWidget
-    )
+    action = forms.ChoiceField(required=False, widget=SelectWidget)
+    actor_id = forms.UUIDField(label="Actor", required=False, widget=UUIDWidget)
+    tenant_id = forms.UUIDField(label="Tenant", required=False, widget=UUIDWidget)
+    object_id = forms.CharField(label="Object", required=False, widget=TextWidget)
+    format = forms.ChoiceField(choices=[("csv", "CSV for a spreadsheet"), ("jsonl", "JSON lines")], widget=SelectWidget)
     reason = reason_field()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +68,7 @@ class ExportForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         for name in ("since", "until"):
             text = self.cleaned_data.get(name)
-            self.cleaned_data[name] = parse_utc_datetime(text) if text else None
+            self.cleaned_data[name] = admin_base.parse_utc_datetime(text) if text else None
             if text and self.cleaned_data[name] is None:
                 self.add_error(name, "This is not a valid date and time.")
         return self.cleaned_data
@@ -96,9 +82,9 @@ class ExportForm(forms.Form):
 class AuditEntryAdmin(ReadOnlyAdmin):
     list_display = ("at", "actor", "action", "object_type", "object_id", "tenant_id", "reason")
     list_filter = (
-        choice_filter("action", "action", actions), exact_filter("actor_id", "actor's id"),
-        exact_filter("tenant_id", "tenant's id"), exact_filter("object_id", "object's id"),
-        datetime_range_filter("at", "at"),
+        admin_base.choice_filter("action", "action", actions), admin_base.exact_filter("actor_id", "actor's id"),
+        admin_base.exact_filter("tenant_id", "tenant's id"), admin_base.exact_filter("object_id", "object's id"),
+        admin_base.datetime_range_filter("at", "at"),
     )  # fmt: skip
     id_fields = ("entry_id", "object_id", "tenant_id", "actor_id")
     ordering = ("-at", "entry_id")
@@ -131,22 +117,23 @@ TOKENS_PAGE = "admin:accounts_apitoken_changelist"
 
 
 class TokenForm(forms.Form):
-    user = forms.CharField(label="For", help_text="The user's id or e-mail address.", widget=UnfoldAdminTextInputWidget)
+    user = forms.CharField(label="For", help_text="The user's id or e-mail address.", widget=TextWidget)
     name = forms.CharField(
-        max_length=100, help_text="What it is for, such as the system that holds it.", widget=UnfoldAdminTextInputWidget
+        max_length=100,
+        help_text="What it is for, such as the system that holds it.",
+        widget=TextWidget,
     )
     scope = forms.ChoiceField(
         choices=[("tenant", "tenant: the user's own documents"), ("service", "service: may advance jobs")],
-        widget=UnfoldAdminSelectWidget,
+        widget=SelectWidget,
     )
     days = forms.IntegerField(
         label="Valid for days", required=False, min_value=1, max_value=3650, help_text="Empty: until it is revoked.",
-        widget=UnfoldAdminIntegerFieldWidget,
+        widget=IntegerWidget,
     )  # fmt: skip
     reason = reason_field()
 
     def issue_token(self, by: Any) -> str:
-        """Return the plain token; raise ``ApiError`` for an unknown user."""
         fields = self.cleaned_data
         expires_at = timezone.now() + timedelta(days=fields["days"]) if fields["days"] else None
         user = api_tokens.find_user(fields["user"])
@@ -158,7 +145,7 @@ class TokenForm(forms.Form):
 @admin.register(ApiToken)
 class ApiTokenAdmin(ReadOnlyAdmin):
     list_display = ("token_id", "user_id", "name", "scope", "created_at", "expires_at", "revoked_at")
-    list_filter = (exact_filter("user_id", "user's id"),)
+    list_filter = (admin_base.exact_filter("user_id", "user's id"),)
     id_fields = ("token_id", "user_id")
     ordering = ("-created_at", "token_id")
     # Without the digest: it would identify the token.
@@ -233,31 +220,19 @@ class AuditedAdmin(BoundedAdmin):
         )  # fmt: skip
 
 
-class ReasonedUserForm(UserChangeForm):  # type: ignore[misc]
-    reason = reason_field()
-
-
-class ReasonedPasswordForm(AdminPasswordChangeForm):  # type: ignore[misc]
-    reason = reason_field()
-
-
-class NewUserForm(UserCreationForm):  # type: ignore[misc]
-    reason = reason_field()
-
-
-class ReasonedGroupForm(ModelForm):  # type: ignore[type-arg]
-    reason = reason_field()
+def with_reason(form: Any) -> Any:
+    return type(f"Reasoned{form.__name__}", (form,), {"reason": reason_field()})
 
 
 @admin.register(User)
 class UserAdmin(AuditedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     noun = "user"
-    form = ReasonedUserForm
-    add_form = NewUserForm
-    change_password_form = ReasonedPasswordForm
+    form = with_reason(UserChangeForm)
+    add_form = with_reason(UserCreationForm)
+    change_password_form = with_reason(AdminPasswordChangeForm)
     change_user_password_template = "admin/audit/set_password.html"  # noqa: S105
     list_display = ("id", "email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
-    list_filter = (choice_filter("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
+    list_filter = (admin_base.choice_filter("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
     id_fields = ("id", "email", "username")
     ordering = ("email",)
     filter_horizontal = ()
@@ -307,7 +282,7 @@ admin.site.unregister(Group)
 @admin.register(Group)
 class GroupAdmin(AuditedAdmin, DjangoGroupAdmin):
     noun = "group"
-    form = ReasonedGroupForm
+    form = with_reason(ModelForm)
     fields = ("name", "permissions", "reason")
     id_fields = ("name",)
     ordering = ("name",)

@@ -162,14 +162,11 @@ class ReadOnlyAdmin(BoundedAdmin):
 
 
 def query_parameters(shown: Any) -> tuple[str, ...]:
-    """Return the names of the query parameters of a filter class."""
     names: tuple[str, ...] = getattr(shown, "parameters", ())
     return names or (str(shown.parameter_name),)
 
 
 class ExactFilter(TextFilter):  # type: ignore[misc]
-    """Selects rows by an exact text."""
-
     also: Mapping[str, Any] = {}
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -254,7 +251,6 @@ class _DatetimeRangeFilter(admin.ListFilter):
 
 
 def datetime_range_filter(field: str, title: str) -> type[_DatetimeRangeFilter]:
-    """Return a filter by a range of datetimes."""
     attributes = {"parameter_name": field, "parameters": (f"{field}_from", f"{field}_to"), "title": title}
     return type("DatetimeRangeFilter", (_DatetimeRangeFilter,), attributes)
 

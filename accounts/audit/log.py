@@ -129,7 +129,5 @@ def _read_entries(selection: EntrySelection) -> Iterator[AuditEntry]:
 
 
 class _LineBuffer:
-    """A file for the csv module: ``write`` returns each line."""
-
     def write(self, line: str) -> str:
         return line

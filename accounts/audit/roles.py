@@ -1,7 +1,5 @@
 """Staff roles: the permissions of the groups support and operator, and the grant of a role to a user."""
 
-from dataclasses import dataclass
-
 from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
@@ -35,15 +33,10 @@ GROUPS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class RoleGrant:
-    user: User
-    is_new: bool
-    tokens_revoked: int  # API tokens that were valid until now
-
-
-def grant_role(email: str, *, group: str, by: User | None, reason: str, password: str | None = None) -> RoleGrant:
-    """Make a user, who is created if need be, a member of staff with this role only.
+def grant_role(
+    email: str, *, group: str, by: User | None, reason: str, password: str | None = None
+) -> tuple[User, bool, int]:
+    """Make a user a member of staff with this role only; return them, whether they are new, and the tokens revoked.
 
     Without ``password`` an existing user keeps theirs, and a new one has none. API tokens from before the role are
     revoked: their holders were not given these permissions.
@@ -66,7 +59,7 @@ def grant_role(email: str, *, group: str, by: User | None, reason: str, password
             by=by, action="users.create_staff", reason=reason, object_type="user", object_id=user.pk,
             group=group, new=is_new, tokens_revoked=revoked,
         )  # fmt: skip
-    return RoleGrant(user, is_new, revoked)
+    return user, is_new, revoked
 
 
 def sync_group(name: str) -> Group:

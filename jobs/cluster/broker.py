@@ -43,7 +43,10 @@ class NotifyBroker(Broker):  # type: ignore[misc]
             self.close()
             time.sleep(RECONNECT_SECONDS)
             return None
-        return [("wake-up", _drain_message()) for _ in range(wake_ups)] or None
+        # As ``async_task`` would sign it.
+        task = {"name": "wake-up", "func": "jobs.worker.drain", "args": (), "kwargs": {}, "started": timezone.now()}
+        messages = [SignedPackage.dumps(task | {"id": uuid4().hex}) for _ in range(wake_ups)]
+        return [("wake-up", str(message)) for message in messages] or None
 
     def wait_for_notification(self) -> bool:
         """Wait for a second; drop the rest of a burst, which says no more than its first notification."""
@@ -67,9 +70,3 @@ class NotifyBroker(Broker):  # type: ignore[misc]
         if self._connection is not None:
             self._connection.close()
         self._connection = None
-
-
-def _drain_message() -> str:
-    """Return the message that makes a worker drain, as ``async_task`` would sign it."""
-    task = {"id": uuid4().hex, "name": "wake-up", "func": "jobs.worker.drain", "args": (), "kwargs": {}}
-    return str(SignedPackage.dumps(task | {"started": timezone.now()}))

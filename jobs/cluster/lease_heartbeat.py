@@ -42,14 +42,10 @@ class Renewable(Protocol):
         """Give the work to another worker: it exceeded its time limit, or this worker has to stop."""
         ...
 
-    def log_context(self) -> AbstractContextManager[object]:
-        """Return the log context of the work."""
-        ...
+    def log_context(self) -> AbstractContextManager[object]: ...
 
 
 class Lease:
-    """The lease of a job's current stage."""
-
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         try:

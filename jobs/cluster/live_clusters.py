@@ -53,16 +53,13 @@ def record_heartbeat() -> None:
 
 
 def unregister() -> None:
-    """Remove this cluster, because it stops."""
     Cluster.objects.filter(pk=shared_state.cluster_name()).delete()
 
 
 def live_clusters() -> QuerySet[Cluster]:
-    """Return the clusters that were seen within 30 seconds."""
     since = ExpressionWrapper(Now() - Value(timedelta(seconds=ALIVE_SECONDS)), output_field=DateTimeField())
     return Cluster.objects.filter(seen_at__gte=since)
 
 
 def count_workers() -> int:
-    """Count the workers of all live clusters."""
     return int(live_clusters().aggregate(workers=Sum("workers"))["workers"] or 0)

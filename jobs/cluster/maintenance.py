@@ -108,7 +108,6 @@ def kill_cluster(code: int | None = None) -> None:
 
 
 def is_idle() -> bool:
-    """Tell whether no job is active and the side queues are empty."""
     has_active_job = UploadJob.objects.filter(state__in=ACTIVE).exists()
     return not has_active_job and all(queue.is_idle() for queue in worker.side_queues())
 

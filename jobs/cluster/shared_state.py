@@ -38,5 +38,4 @@ def record_claim_attempt() -> None:
 
 
 def seconds_since_claim_attempt() -> float:
-    """Return the seconds since a worker of this cluster last looked for work."""
     return time.monotonic() - float(_claimed.value)

@@ -17,7 +17,6 @@ from django.urls import reverse
 
 from accounts.audit.models import AuditEntry
 from accounts.models import User
-from jobs import admin_filters
 from jobs.admin import UploadJobAdmin
 from jobs.models import Event, UploadJob
 from metrics import gauges
@@ -193,7 +192,7 @@ def test_the_stage_and_origin_filters_use_an_index(sue: Client) -> None:
 
 
 def test_the_pipeline_filter_searches_only_the_newest_jobs(sue: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_filters, "NEWEST", 2)
+    monkeypatch.setattr("jobs.admin.NEWEST_JOBS", 2)
     jobs = [JobFactory.create(created_at=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3, 4)]
 
     assert list_ids(sue, pipeline="noop") == {job.pk for job in jobs[1:]}  # and the one at the edge

@@ -75,7 +75,7 @@ def test_unknown_accounts_cost_as_much_hashing_as_known_ones(ana: Person, settin
 def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Person, ben: Person) -> None:
     with_password(ana)
     with_password(ben)
-    for _ in range(rate_limit.SIGN_INS.max_uses):
+    for _ in range(int(rate_limit.SIGN_INS.uses)):
         sign_in("ana@example.org", "wrong")
 
     late = sign_in("ana@example.org", PASSWORD)
@@ -134,7 +134,7 @@ def test_what_is_counted_as_one_client(client: str, counted: str) -> None:
 
 def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
     with_password(sam)
-    for _ in range(rate_limit.SIGN_INS.max_uses):
+    for _ in range(int(rate_limit.SIGN_INS.uses)):
         Client().post("/admin/login/", {"username": "sam@example.org", "password": "wrong"})
 
     assert Client().post("/admin/login/", {"username": "sam@example.org", "password": PASSWORD}).status_code == 200

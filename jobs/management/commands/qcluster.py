@@ -77,7 +77,6 @@ def start_pool() -> Cluster:
 
 
 def stop_pool(pool: Cluster) -> None:
-    """Let the workers finish or release their jobs; kill processes that do not end."""
     shared_state.request_stop()
     threading.Thread(target=_enforce_stop, name="enforce-stop", daemon=True).start()
     pool.stop()

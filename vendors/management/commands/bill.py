@@ -1,9 +1,10 @@
 """Command to show the bill: purchases by stage, vendor, document, day or campaign."""
 
+from collections.abc import Callable
 from datetime import date
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from vendors import ledger, tenant_argument
+
+T = TypeVar("T")
 
 
 class Command(BaseCommand):
@@ -29,8 +32,8 @@ class Command(BaseCommand):
         rows = ledger.bill(
             by=options["by"],
             user_id=tenant_argument.parse_tenant(options["user"]) if options["user"] else None,
-            day=_day(options["day"]),
-            document_id=_uuid(options["document"]),
+            day=_parse(date.fromisoformat, options["day"], "a day; write it as 2026-11-22."),
+            document_id=_parse(UUID, options["document"], "a document's UUID."),
         )
         if not rows:
             self.stdout.write("Nothing was bought.")
@@ -62,15 +65,8 @@ def _table(by: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _day(text: str | None) -> date | None:
+def _parse(parse: Callable[[str], T], text: str | None, mistake: str) -> T | None:
     try:
-        return date.fromisoformat(text) if text else None
+        return parse(text) if text else None
     except ValueError as error:
-        raise CommandError(f"{text!r} is not a day; write it as 2026-11-22.") from error
-
-
-def _uuid(text: str | None) -> UUID | None:
-    try:
-        return UUID(text) if text else None
-    except ValueError as error:
-        raise CommandError(f"{text!r} is not a document's UUID.") from error
+        raise CommandError(f"{text!r} is not {mistake}") from error

@@ -44,7 +44,6 @@ class Command(BaseCommand):
 
 
 def _set(user_id: UUID, cents: Decimal | None, reason: str) -> None:
-    """Set the budget and record it in the audit log, both or neither."""
     try:
         with transaction.atomic():
             ledger.set_budget(user_id, cents)

@@ -31,17 +31,16 @@ class Command(BaseCommand):
             validate_email(options["email"].strip())
             if password is not None:
                 validate_password(password)
-            grant = roles.grant_role(
+            user, is_new, tokens_revoked = roles.grant_role(
                 options["email"], group=options["group"], by=None, reason=options["reason"], password=password
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        user = grant.user
-        self.stdout.write(f"{user.email} ({user.pk}) is {options['group']}{', and new' if grant.is_new else ''}.")
-        if grant.tokens_revoked:
-            self.stdout.write(f"API tokens of before: {grant.tokens_revoked} revoked. New ones: manage.py create_user.")
+        self.stdout.write(f"{user.email} ({user.pk}) is {options['group']}{', and new' if is_new else ''}.")
+        if tokens_revoked:
+            self.stdout.write(f"API tokens of before: {tokens_revoked} revoked. New ones: manage.py create_user.")
         if not user.has_usable_password():
             self.stdout.write(f"There is no password yet: manage.py changepassword {user.username}")
 

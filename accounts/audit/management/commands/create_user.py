@@ -73,7 +73,6 @@ def _write_entry(action: str, user: User, options: dict[str, Any]) -> None:
 
 
 def _password(user: User) -> str:
-    """Ask for a password; without a terminal read it from the standard input."""
     password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     try:
         validate_password(password, user)

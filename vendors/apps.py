@@ -1,5 +1,0 @@
-from django.apps import AppConfig
-
-
-class VendorsConfig(AppConfig):
-    name = "vendors"
