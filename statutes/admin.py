@@ -207,28 +207,13 @@ def _confirm_action(
 
 @admin.register(Consumer)
 class ConsumerAdmin(ReadOnlyAdmin):
-    list_display = (
-        "name",
-        "state",
-        "liveness",
-        "received_count",
-        "ended_count",
-        "failed_count",
-        "seen_at",
-        "changed_at",
-        "job",
-    )
+    counts = ("received_count", "ended_count", "failed_count")
+    list_display = ("name", "state", "liveness", *counts, "seen_at", "changed_at", "job")
     list_filter = (choice_filter("state", "state", _choices(Consumer.State.values)),)
     id_fields = ("name",)
     ordering = ("name",)
-    fields = (
-        "name",
-        "job",
-        ("state", "liveness"),
-        ("received_count", "ended_count", "failed_count"),
-        ("started_at", "changed_at", "seen_at"),
-    )
-    readonly_fields = ("liveness", "job", "received_count", "ended_count", "failed_count")
+    fields = ("name", "job", ("state", "liveness"), counts, ("started_at", "changed_at", "seen_at"))
+    readonly_fields = ("liveness", "job", *counts)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         return Consumer.objects.annotate(is_alive=ExpressionWrapper(ALIVE, output_field=BooleanField()))

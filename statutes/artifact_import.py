@@ -306,15 +306,8 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
 
 def _write_passages(manifest: Manifest, document_id: UUID, rows: IO[bytes]) -> None:
     model, (chunker, _, chunker_version) = manifest.header["model"], manifest.header["chunker"].partition("@")
-    params = {
-        "user": SYSTEM_TENANT_ID,
-        "document": document_id,
-        "chunker": chunker,
-        "chunker_version": chunker_version,
-        "model": model["name"],
-        "version": model["version"],
-        "dimensions": DIMENSIONS,
-    }
+    params = {"user": SYSTEM_TENANT_ID, "document": document_id, "chunker": chunker, "chunker_version": chunker_version}
+    params |= {"model": model["name"], "version": model["version"], "dimensions": DIMENSIONS}
     with connection.cursor() as cursor:
         cursor.execute(CREATE_IMPORT_TABLE)
         with cursor.copy(COPY_PASSAGES) as copy:

@@ -32,10 +32,7 @@ REPEAT_LATER = _("Repeat it later.")
 
 # Files in the raw bucket
 RAW_FILE_MISSING = failure(
-    "RAW_FILE_MISSING",
-    _("There is no file under the message's key."),
-    _("Put it there. Send the message again."),
-    status=404,
+    "RAW_FILE_MISSING", _("There is no file under the message's key."), _("Put it there; send it again."), status=404
 )
 RAW_FILE_MISSING.explain(Context.REQUEST, staff_message=_("There is no file under the key."), remedy=_("Put it there."))
 RAW_BUCKET_CLOSED = failure(
@@ -52,17 +49,13 @@ RAW_FILE_INFECTED = file_failure(
     "RAW_FILE_INFECTED", _("The bucket's malware scanner has found a threat in the file."), REPLACE_FILE
 )
 RAW_FILE_TAGS_DIFFER = file_failure(
-    "RAW_FILE_TAGS_DIFFER",
-    _("The file's tags document_id or version contradict the message."),
-    _("Correct the tags or the message."),
+    "RAW_FILE_TAGS_DIFFER", _("The tags document_id or version contradict the message."), _("Correct either.")
 )
 
 # File formats
 UNKNOWN_FORMAT = file_failure("UNKNOWN_FORMAT", _("The file is neither PDF nor DOCX nor XML."), REPLACE_FILE)
 OLD_OR_LOCKED_WORD = file_failure(
-    "OLD_OR_LOCKED_WORD",
-    _("The file is a Word document of the old kind (.doc) or one that needs a password."),
-    _("Save it as DOCX."),
+    "OLD_OR_LOCKED_WORD", _("It is an old Word document (.doc) or needs a password."), _("Save it as DOCX.")
 )
 NOT_XML = file_failure("NOT_XML", _("The file is not well-formed XML."), REPLACE_FILE)
 XML_ENTITY_REFUSED = file_failure(
@@ -79,18 +72,12 @@ DOCX_ENCRYPTED = file_failure("DOCX_ENCRYPTED", _("The Word document is encrypte
 
 # Contents
 NO_TEXT = file_failure("NO_TEXT", _("The file has no text."), REPLACE_FILE)
-NO_ARTICLES = file_failure(
-    "NO_ARTICLES", _("No article or section was found in the text: it may not be a statute."), REPLACE_FILE
-)
+NO_ARTICLES = file_failure("NO_ARTICLES", _("No article or section was found: it may be no statute."), REPLACE_FILE)
 LAW_SCHEMA_INVALID = file_failure(
-    "LAW_SCHEMA_INVALID",
-    _("The parsed statute does not match schemas/law.schema.json."),
-    _("A bug: tell a developer which statute it is."),
+    "LAW_SCHEMA_INVALID", _("The parsed statute does not match schemas/law.schema.json."), _("A bug: tell a developer.")
 )
 LAW_UNKNOWN = failure(
-    "LAW_UNKNOWN",
-    _("No row has the version of a statute that the job belongs to: rows were deleted by hand."),
-    _("Send its message again."),
+    "LAW_UNKNOWN", _("The version's row is missing: rows were deleted by hand."), _("Send its message again.")
 )
 for code, message, remedy in (
     (documents.EMPTY_FILE, _("The statute's file is empty."), REPLACE_FILE),
@@ -127,13 +114,9 @@ def statute_failure(code: str, kind: type[StageFailure] = Permanent) -> StageFai
 
 # Waits
 MORE_URGENT_LAW = wait_reason(
-    "MORE_URGENT_LAW",
-    _("Statutes of a higher priority come first."),
-    _("Wait: after 15 minutes the statute no longer gives way."),
+    "MORE_URGENT_LAW", _("Statutes of a higher priority come first."), _("Wait, at most 15 minutes.")
 )
-LAW_BUSY = wait_reason(
-    "LAW_BUSY", _("Another worker is uploading a version of the same statute."), _("Wait."), status=409
-)
+LAW_BUSY = wait_reason("LAW_BUSY", _("Another worker is uploading this statute."), _("Wait."), status=409)
 LAW_BUSY.explain(Context.REQUEST, staff_message=_("The statute is being published."), remedy=REPEAT_LATER)
 LAW_BUSY.explain(Context.MANIFEST, staff_message=_("A worker has this statute at present."), remedy=REPEAT_LATER)
 LAMBDA_REFUSED = wait_reason(
@@ -149,9 +132,7 @@ DATABASE_AWAY = consumer_wait(
 )
 
 # Messages that no later delivery can mend
-MESSAGE_TOO_LARGE = message_error(
-    "MESSAGE_TOO_LARGE", _("The body has more than 1 MiB."), _("Name the file; do not send it.")
-)
+MESSAGE_TOO_LARGE = message_error("MESSAGE_TOO_LARGE", _("The body has more than 1 MiB."), _("Do not send the file."))
 MESSAGE_NOT_JSON = message_error("MESSAGE_NOT_JSON", _("The body is not a JSON object."), CORRECT_SENDER)
 MESSAGE_AMBIGUOUS = message_error(
     "MESSAGE_AMBIGUOUS", _("A name occurs twice, or the message has two shapes at once."), CORRECT_SENDER
@@ -192,9 +173,7 @@ MESSAGE_UNREADABLE = message_error(
 
 # ``manage.py ingest_vectors`` rejects a statute and changes nothing of it
 MANIFEST_MISSING = manifest_error(
-    "MANIFEST_MISSING",
-    _("There is no manifest of this statute."),
-    _("Correct the statute's id, the bucket or the folder."),
+    "MANIFEST_MISSING", _("There is no manifest of this statute."), _("Correct the id, the bucket or the folder.")
 )
 MANIFEST_INVALID = manifest_error(
     "MANIFEST_INVALID", _("The manifest is not one of ours, or belongs to another statute."), UPLOAD_AGAIN
@@ -203,9 +182,7 @@ VECTORS_TOO_WIDE = manifest_error(
     "VECTORS_TOO_WIDE", _("The vectors are not 1536 wide."), _("Vectors of another model cannot be searched here.")
 )
 OTHER_MODEL = manifest_error(
-    "OTHER_MODEL",
-    _("Statutes are searched with another model here."),
-    _("Set the same STATUTES_EMBEDDER and TITAN_MODEL in both places."),
+    "OTHER_MODEL", _("Statutes here have another model."), _("Set the same STATUTES_EMBEDDER and TITAN_MODEL.")
 )
 OUTDATED = manifest_error("OUTDATED", _("A newer version of the statute is searched here."), NOTHING)
 STORE_AWAY = manifest_error(
@@ -219,9 +196,7 @@ documents.HASH_MISMATCH.explain(
     ),
 )
 embeddings.VECTORS_NOT_SOUND.explain(
-    Context.MANIFEST,
-    staff_message=_("Passages and vectors do not belong together, or a vector has no length."),
-    remedy=UPLOAD_AGAIN,
+    Context.MANIFEST, staff_message=_("Passages and vectors do not match, or a vector is zero."), remedy=UPLOAD_AGAIN
 )
 
 # Commands and the admin
@@ -236,13 +211,11 @@ LAW_FILE_UNKNOWN = staff_error(
 # Log lines, events and the admin
 SQS_NO_DLQ = log_code(
     "SQS_NO_DLQ",
-    _("The queue has no redrive policy: a message that fails returns until it expires."),
+    _("The queue has no redrive policy: failed messages return until they expire."),
     _("Give it one ([statutes.md](statutes.md))."),
 )
 SQS_FEW_RECEIVES = log_code(
-    "SQS_FEW_RECEIVES",
-    _("The queue's maxReceiveCount is 2."),
-    _("Set it to 3, 4 or 5. With 1 the consumer does not start."),
+    "SQS_FEW_RECEIVES", _("The queue's maxReceiveCount is 2."), _("Set it to 3, 4 or 5; with 1 no consumer starts.")
 )
 SQS_MESSAGE_LOST = log_code(
     "SQS_MESSAGE_LOST",
@@ -259,21 +232,15 @@ LAW_INCOMPLETE = log_code(
     _("A statute stays `partial_failed`: the model refuses some passages on every attempt."),
     _("Change the text or STATUTES_EMBEDDER; then send its message with `force_reprocess`."),
 )
-LAW_OUTDATED.explain(
-    Context.LOG, staff_message=_("On a version, in the admin: a newer one was ready first."), remedy=NOTHING
-)
+LAW_OUTDATED.explain(Context.LOG, staff_message=_("On a version: a newer one was ready first."), remedy=NOTHING)
 LAW_WITHDRAWN = log_code(
     "LAW_WITHDRAWN",
     _("On a version while a statute is withdrawn; it stays if the bucket could not be reached."),
     _("Run `manage.py laws withdraw LAW` once more."),
 )
 LAW_FOUND = log_code(
-    "LAW_FOUND",
-    _("On an event `REWOUND`: the version is being searched, so it is processed again from the start beside that one."),
-    NOTHING,
+    "LAW_FOUND", _("On `REWOUND`: the version is live, so it is processed again in a second document."), NOTHING
 )
 LAW_UNCHANGED = log_code(
-    "LAW_UNCHANGED",
-    _("On an event `PARSE_STORED`: the file has the same text as the searched version, which is kept."),
-    NOTHING,
+    "LAW_UNCHANGED", _("On `PARSE_STORED`: the file has the same text as the live version, which is kept."), NOTHING
 )

@@ -74,11 +74,7 @@ def record_failures() -> None:
 
 
 def delete_expired_failures() -> None:
-    """Delete files, rows, jobs and canonical text of versions that failed STATUTES_FAILED_DAYS ago; 0 keeps them.
-
-    The live version of a law is never touched, even where reprocessing it has failed. The version's row stays as
-    history, and a message brings the version back.
-    """
+    """Delete files and jobs of versions that failed STATUTES_FAILED_DAYS ago (0: none), but no row of them."""
     if not settings.STATUTES_FAILED_DAYS:
         return
     with connection.cursor() as cursor:

@@ -21,15 +21,8 @@ from statutes.models import Law, LawVersion
 BUSY_SECONDS = 2.0
 SEPARATE = "apart"  # in a job's payload: the job must not move back to the live document
 MESSAGE_FIELDS = ("bucket", "raw_key", "uploader_id", "priority", "ingest_timestamp")
-RESET_FIELDS: dict[str, Any] = {
-    "raw_sha256": None,
-    "format": None,
-    "canonical": None,
-    "refused": [],
-    "reprocessed": 0,
-    "manifest_sha256": None,
-    "error_code": None,
-}
+NULLED = ("raw_sha256", "format", "canonical", "manifest_sha256", "error_code")
+RESET_FIELDS: dict[str, Any] = {**dict.fromkeys(NULLED), "refused": [], "reprocessed": 0}
 
 
 def live_document_id(law_id: str, version: str) -> UUID | None:

@@ -119,13 +119,9 @@ def _yields(claim: Claim, version: LawVersion) -> bool:
     """Tell whether a more urgent statute waits: within one user, jobs are claimed the oldest first."""
     if version.priority == PRIORITIES[0]:
         return False
-    params: dict[str, Any] = {
-        "pipeline": PIPELINE,
-        "first": Stage.QUEUED.value,
-        "before": list(PRIORITIES[: PRIORITIES.index(version.priority)]),
-        "since": claim.job.created_at,
-        "aged": MAX_YIELD_SECONDS,
-    }
+    before = list(PRIORITIES[: PRIORITIES.index(version.priority)])
+    params: dict[str, Any] = {"pipeline": PIPELINE, "first": Stage.QUEUED.value, "before": before}
+    params |= {"since": claim.job.created_at, "aged": MAX_YIELD_SECONDS}
     with connection.cursor() as cursor:
         cursor.execute(MORE_URGENT, params)
         return bool(cursor.fetchone()[0])
@@ -296,10 +292,9 @@ def publish(claim: Claim) -> Outcome:
 
 
 def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
-    """Invoke STATUTES_LAMBDA, if it is set, asynchronously; it may be invoked twice for one manifest.
+    """Invoke STATUTES_LAMBDA, if it is set, asynchronously; outside of transactions, and maybe twice for a manifest.
 
-    Call it outside of transactions. Raises as ``vendors.calls``, and ``Wait("LAMBDA_REFUSED")`` for a function
-    that is missing or forbidden: an operator's mistake, not the law's.
+    Raises as ``vendors.calls``, and ``Wait`` for a function that is missing or forbidden: an operator's mistake.
     """
     function = settings.STATUTES_LAMBDA
     if not function:

@@ -57,9 +57,5 @@ def file_sha256(document_id: UUID, raw_sha256: str = "") -> str:
 
 
 def publish_lock_key(law_id: str) -> str:
-    """Return the key of the advisory lock under which one worker at a time publishes a law.
-
-    A session's lock, because no transaction is open while objects are uploaded, and because a worker that has lost its
-    claim and still uploads must keep others out.
-    """
+    """Return the key of the session lock of a law's publication: no transaction is open while objects are uploaded."""
     return f"law:{law_id}"

@@ -22,8 +22,7 @@ from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
 from statutes import models
-from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
-from statutes.consumer.message_jobs import MessageJobs
+from statutes.consumer.message_jobs import InFlightMessage, InFlightMessages, MessageJobs
 from statutes.consumer.status import Status
 from statutes.error_codes import DATABASE_AWAY
 from statutes.sqs import client, dead_letters, messages

@@ -20,15 +20,9 @@ WRITE_SECONDS = 5.0
 # The spec's names for the progress of a message, by the stage of its job.
 SUB_STATES = {
     Stage.QUEUED: "downloading",
-    Stage.JOB_VALIDATED: "normalizing",
-    Stage.PARSING: "normalizing",
-    Stage.PARSED: "normalizing",
-    Stage.PARSE_VALIDATED: "chunking",
-    Stage.CHUNKING: "chunking",
-    Stage.CHUNKS_BUFFERED: "chunking",
-    Stage.CHUNKED: "embedding",
-    Stage.EMBEDDING: "embedding",
-    Stage.EMBEDDINGS_BUFFERED: "embedding",
+    **dict.fromkeys((Stage.JOB_VALIDATED, Stage.PARSING, Stage.PARSED), "normalizing"),
+    **dict.fromkeys((Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED), "chunking"),
+    **dict.fromkeys((Stage.CHUNKED, Stage.EMBEDDING, Stage.EMBEDDINGS_BUFFERED), "embedding"),
     Stage.EMBEDDED: "uploading",
 }
 FINALIZE = "finalize"

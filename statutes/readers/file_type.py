@@ -17,11 +17,7 @@ _XML = re.compile(r"\s*<(?:\?xml\b|!--|!DOCTYPE\s+(?!html\b)|(?!html\b)[\w:.-]+[
 
 
 def sniff_format(path: Path, *, most: int) -> Format:
-    """Return the format of a file of at most so many bytes.
-
-    Raises ``Permanent``: EMPTY_FILE, FILE_TOO_LARGE, OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT. Whether the file is valid, and
-    whether a ZIP is a Word document, is known after reading it.
-    """
+    """Return the format of a file of at most so many bytes, valid or not; raise ``Permanent`` for any other file."""
     size = path.stat().st_size
     if size == 0:
         raise statute_failure("EMPTY_FILE")

@@ -22,11 +22,7 @@ statute_zygote = register_cleanup(SandboxClient("statutes.readers.sandbox_child"
 
 
 def read_statute(path: Path, *, format: Format, scan: Scanner) -> CanonicalLaw:
-    """Return the law of a file of the format of ``sniff_format``. The same bytes give the same law.
-
-    Raises ``Permanent`` and ``Retryable`` with a declared code, what ``scan`` raises, and ``OSError``
-    when the file itself cannot be read.
-    """
+    """Return the law of a file. Raises failures with declared codes, what ``scan`` raises, and ``OSError``."""
     with path.open("rb"):
         pass
     response = _request(path, format)

@@ -48,8 +48,7 @@ def statutes_bucket() -> str:
     """Return the bucket of the artifacts, and of raw files whose message names none."""
     if not settings.STATUTES_BUCKET:
         raise ImproperlyConfigured("Statutes need STATUTES_BUCKET.")
-    name: str = settings.STATUTES_BUCKET
-    return name
+    return str(settings.STATUTES_BUCKET)
 
 
 def raw_buckets() -> set[str]:

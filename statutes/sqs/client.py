@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,8 +120,7 @@ def send_message(body: dict[str, Any], *, queue_url: str = "", delay: int = 0) -
             MessageBody=json.dumps(body, ensure_ascii=False, sort_keys=True),
             DelaySeconds=delay,
         )
-    message_id: str = response["MessageId"]
-    return message_id
+    return str(response["MessageId"])
 
 
 def queue_urls() -> list[str]:
@@ -133,15 +131,11 @@ def queue_urls() -> list[str]:
 def queue_attributes(queue_url: str) -> dict[str, str]:
     # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_GetQueueAttributes.html
     with _guarded("attributes"):
-        response = _client().get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])
-    attributes: dict[str, str] = response["Attributes"]
-    return attributes
+        return dict(_client().get_queue_attributes(QueueUrl=queue_url, AttributeNames=["All"])["Attributes"])
 
 
-@contextmanager
-def _guarded(operation: str) -> Iterator[None]:
-    with calls.guarded_call(_vendor(), operation, interpret=_map_error):
-        yield
+def _guarded(operation: str) -> AbstractContextManager[object]:
+    return calls.guarded_call(_vendor(), operation, interpret=_map_error)
 
 
 def _vendor() -> Vendor:

@@ -32,11 +32,7 @@ class DeadLetter:
 
 
 def max_receive_count(queue_url: str) -> int | None:
-    """Return after how many receives the queue moves a message to its dead-letter queue; None without one.
-
-    Raises ``ImproperlyConfigured`` for 1: a stopping worker returns the messages it holds, and each would become a
-    dead letter. Otherwise raises as ``vendors.calls``.
-    """
+    """Return after how many receives a message becomes a dead letter. Raises ``ImproperlyConfigured`` for 1."""
     policy = client.queue_attributes(queue_url).get("RedrivePolicy")
     if not policy:
         log.warning("The queue has no dead-letter queue: failed messages return until they expire.", code="SQS_NO_DLQ")

@@ -21,7 +21,7 @@ from statutes import intake, versions
 from statutes.consumer import consumer as lifecycle
 from statutes.consumer import status
 from statutes.consumer.consumer import Consumer
-from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
+from statutes.consumer.message_jobs import InFlightMessage, InFlightMessages
 from statutes.models import ALIVE, LawVersion
 from statutes.models import Consumer as Row
 from statutes.sqs import client, dead_letters, messages

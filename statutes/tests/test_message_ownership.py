@@ -12,8 +12,7 @@ from jobs.models import UploadJob
 from jobs.outcomes import Outcome, Wait
 from statutes import staff_actions
 from statutes.consumer import message_jobs
-from statutes.consumer.in_flight import InFlightMessage, InFlightMessages
-from statutes.consumer.message_jobs import MessageJobs
+from statutes.consumer.message_jobs import InFlightMessage, InFlightMessages, MessageJobs
 from statutes.consumer.status import Status
 from statutes.intake import accept_message
 from statutes.sqs import client
