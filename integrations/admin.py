@@ -33,26 +33,15 @@ def nowrap(text: object) -> str:
 
 
 def id_column(description: str, field: str) -> Callable[[ReadOnlyAdmin, Any], str]:
-    """Return a display method for an id of the row."""
-
-    @admin.display(description=description)
-    def column(self: ReadOnlyAdmin, row: Any) -> str:
-        return nowrap(getattr(row, field))
-
-    return column
+    return admin.display(description=description)(lambda self, row: nowrap(getattr(row, field)))
 
 
 def body_column(description: str, name: str) -> Callable[[ReadOnlyAdmin, ArchivedMessage], str]:
-    """Return a display method for a field of the message's body, "" where the message is malformed."""
-
-    @admin.display(description=description)
-    def column(self: ReadOnlyAdmin, message: ArchivedMessage) -> str:
-        return nowrap(_body_field(message, name))
-
-    return column
+    return admin.display(description=description)(lambda self, message: nowrap(_body_field(message, name)))
 
 
 def _body_field(message: ArchivedMessage, name: str) -> str:
+    """Return a field of the message's body, "" where the message is malformed."""
     body: Any = message.message
     text = body.get(name) if isinstance(body, dict) else None
     return str(text)[:40] if isinstance(text, str | int) else ""
@@ -177,7 +166,6 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, message: ArchivedMessage) -> str:
-        """Return the sync's id, linked to its page as long as it exists."""
         sync = getattr(message, "sync", None)
         if sync is None:
             return nowrap(_body_field(message, "job_id"))
@@ -189,7 +177,6 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Put back into the queue", permissions=["replay"])
     def replay(self, request: HttpRequest, queryset: QuerySet[ArchivedMessage]) -> HttpResponse | None:
-        """Ask for a reason, then put the selected messages back."""
         msg_ids = [int(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
         form = admin_base.ReasonForm(request.POST if "confirmed" in request.POST else None)
         if not form.is_valid():

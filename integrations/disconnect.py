@@ -8,7 +8,7 @@ from django.db.models import Q
 
 from accounts.audit.log import COMMAND_LINE_ACTOR
 from accounts.models import User
-from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob
+from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import SHARED_GRANTS, GrantRefused
 from integrations.records import pdf_import
@@ -59,7 +59,7 @@ def disconnect_source(source: ConnectedSource, *, by: User | None, reason: str =
             cursor.execute(DISCONNECT, [source.pk])
             if not cursor.rowcount:
                 return GrantOutcome.REVOKED
-        token_vault.delete_tokens(source.pk)
+        VaultToken.objects.filter(source_id=source.pk).delete()
         lifecycle.start_sync(source, IngestionJob.Kind.FORGET, by=str(by.pk) if by else COMMAND_LINE_ACTOR)
         if by is None or by.pk != source.user_id:
             lifecycle.record_source_action(source, "sources.disconnect", by=by, reason=reason, provider=source.provider)
@@ -121,7 +121,7 @@ def purge_batch(message: Message, job: IngestionJob) -> None:
         rows = execute(PURGE, {"source": source.pk, "most": PURGED_AT_ONCE})
         if not rows:
             ClientIntelligence.objects.filter(source=source).delete()
-            token_vault.delete_tokens(source.pk)
+            VaultToken.objects.filter(source_id=source.pk).delete()
             IngestionJob.objects.filter(source=source).delete()
             ConnectedSource.objects.filter(pk=source.pk).delete()
             execute(DELETE_ARCHIVED, {"source": str(source.pk)})

@@ -11,14 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from accounts.error_codes import UNAVAILABLE, Context, ErrorCode, staff_error
 from documents.error_codes import FILE_TOO_LARGE
 from embeddings.error_codes import TEXT_REFUSED
-from vendors.error_codes import (
-    BUDGET_TOO_SMALL,
-    VENDOR_ANSWER_INVALID,
-    VENDOR_AWAY,
-    VENDOR_REFUSED,
-    VENDOR_UNAVAILABLE,
-    VENDOR_UNREACHABLE,
-)
+from vendors import error_codes as vendor_codes
 
 sync_failure = partial(ErrorCode, context=Context.SYNC_FAILURE)
 reconnect_failure = partial(sync_failure, retryable=False)
@@ -78,7 +71,7 @@ SOURCE_NOT_ACTIVE.explain(
     staff_message=_("The source is in error or disconnected."),
     remedy=_("The tenant reconnects it."),
 )
-VENDOR_REFUSED.explain(
+vendor_codes.VENDOR_REFUSED.explain(
     Context.SYNC_FAILURE,
     tenant_message=_("{name} refuses what we ask for. Reconnect it, or ask our staff."),
     staff_message=_("The provider works and refuses the request."),
@@ -101,7 +94,7 @@ CURSOR_EXPIRED = sync_failure(
     _("Sync again when less changes there; the source starts from the beginning by itself."),
     detail=_("The provider forgets its cursors faster than a sync reads."),
 )
-BUDGET_TOO_SMALL.explain(
+vendor_codes.BUDGET_TOO_SMALL.explain(
     Context.SYNC_FAILURE,
     tenant_message=_("A record costs more than your account may spend in a day. Ask our staff."),
     staff_message=_("One record's embedding costs more than its tenant's budget of a whole day."),
@@ -206,10 +199,10 @@ FILE_NOT_GIVEN = record_failure(
 for code, message, remedy in (
     (TEXT_REFUSED, _("The embedding model refuses a record's text; words still find it."), NOTHING),
     (FILE_TOO_LARGE, _("A PDF on Drive has more than MAX_FILE_BYTES."), _("Nothing, or raise it.")),
-    (VENDOR_UNAVAILABLE, _("The provider answered with a server error, twice."), NEXT_DELTA),
-    (VENDOR_UNREACHABLE, _("The provider could not be reached, twice."), NEXT_DELTA),
-    (VENDOR_ANSWER_INVALID, _("The provider's response cannot be read."), NEXT_DELTA),
-    (VENDOR_AWAY, _("The provider's circuit breaker opened before this record was read."), NEXT_DELTA),
+    (vendor_codes.VENDOR_UNAVAILABLE, _("The provider answered with a server error, twice."), NEXT_DELTA),
+    (vendor_codes.VENDOR_UNREACHABLE, _("The provider could not be reached, twice."), NEXT_DELTA),
+    (vendor_codes.VENDOR_ANSWER_INVALID, _("The provider's response cannot be read."), NEXT_DELTA),
+    (vendor_codes.VENDOR_AWAY, _("The provider's circuit breaker opened before this record was read."), NEXT_DELTA),
     (
         UNAVAILABLE,
         _("The file store could not be reached when a PDF arrived."),

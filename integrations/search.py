@@ -128,7 +128,6 @@ def search_records(
 
 
 def fetch_records(scope: SearchScope, ranking: Sequence[RankedChunk], lexemes: Sequence[str]) -> list[RecordResult]:
-    """Return the ranked records, in that order. Call inside ``search_snapshot``."""
     ids = [ranked.chunk_id for ranked in ranking]
     rows = _documents(scope, ids) | _clients(scope, ids)
     shown = [(ranked, rows[ranked.chunk_id]) for ranked in ranking if ranked.chunk_id in rows]

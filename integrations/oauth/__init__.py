@@ -1,1 +1,0 @@
-"""OAuth: consent, token endpoints, token refresh and the token vault."""

@@ -132,7 +132,7 @@ def revoke_grant(provider: str, token: str) -> None:
 
 
 def _request_tokens(provider: str, operation: str, form: dict[str, str]) -> TokenResponse:
-    body = _request(provider, operation, settings.CONNECTORS[provider]["token_url"], form, has_tokens=True)
+    body = _request(provider, operation, settings.CONNECTORS[provider]["token_url"], form)
     scopes = body.get("scopes", body.get("scope"))
     if isinstance(scopes, str):
         scopes = scopes.split()
@@ -150,15 +150,9 @@ def _request_tokens(provider: str, operation: str, form: dict[str, str]) -> Toke
 
 
 def _request(
-    provider: str,
-    operation: str,
-    url: str,
-    form: dict[str, str],
-    *,
-    seconds: float | None = None,
-    has_tokens: bool = False,
+    provider: str, operation: str, url: str, form: dict[str, str], seconds: float | None = None
 ) -> dict[str, Any]:
-    """Return the response's JSON object, its tokens checked if it ``has_tokens``."""
+    """Return the response's JSON object; that of the token endpoint itself has tokens."""
     config = settings.CONNECTORS[provider]
     # Keyed by the secret too: calls held back by a wrong secret continue as soon as the right one is set.
     vendor = Vendor(provider, f"{config['client_id']}:{config['client_secret']}", REQUESTS_PER_MINUTE, part="oauth")
@@ -174,7 +168,7 @@ def _request(
             refused = next((code for code in codes if code in GRANT_ERRORS or code in CLIENT_ERRORS), None)
         if refused is None:
             response.raise_for_status()
-            if has_tokens:
+            if url == config["token_url"]:
                 _check_tokens(body)
     if refused in CLIENT_ERRORS:
         log.error("Provider %s refuses this installation's OAuth client: %s.", provider, refused)

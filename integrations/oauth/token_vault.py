@@ -86,10 +86,6 @@ def orphan_replaced_tokens(source_id: UUID) -> None:
         cursor.execute(ORPHAN, [source_id])
 
 
-def delete_tokens(source_id: UUID) -> None:
-    VaultToken.objects.filter(source_id=source_id).delete()
-
-
 def spare_refresh_tokens(source: ConnectedSource, *, most: int) -> list[UUID]:
     """Return the refresh tokens not in use, newest first: a crash may have left one as the only valid one."""
     tokens = VaultToken.objects.filter(source_id=source.pk, kind=VaultToken.Kind.REFRESH)

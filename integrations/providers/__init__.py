@@ -53,10 +53,6 @@ class FailedItem:
     code: ErrorCode
     retry: bool = False  # the next delta fetches it again; only for listings of ids
 
-    @property
-    def is_nameless(self) -> bool:
-        return self.external_id.endswith(":?")
-
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -98,7 +94,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """The facts of a client's children that ``client_rollups`` selects in the database.
+    """The facts of a client's children that ``records.client_intelligence`` selects in the database.
 
     ``newest`` is a fact that sorts as text in the order of time; ties go to the longer, then the greater id.
     """

@@ -1,12 +1,10 @@
 """Clients of listings that return ids only: each record is fetched by its own call, a batch for a page of the sync."""
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from integrations.error_codes import ITEM_UNREADABLE
 from integrations.models import IngestionJob
@@ -41,7 +39,7 @@ class PendingIds:
     cursor: str | None = None
 
     @classmethod
-    def parse(cls, page_token: str | None) -> PendingIds:
+    def parse(cls, page_token: str | None) -> Self:
         if page_token is None:
             return cls()
         ids, *rest = json.loads(page_token)
@@ -52,14 +50,6 @@ class PendingIds:
         if not self.ids and self.token is None:
             return None
         return json.dumps([self.ids, self.token, self.listed, self.capped, self.cursor], separators=(",", ":"))
-
-    @property
-    def is_retry(self) -> bool:
-        return bool(self.ids) and self.token == UNLISTED
-
-    @property
-    def is_at_start(self) -> bool:
-        return not self.ids and not self.token
 
 
 def retry_cursor(external_ids: Sequence[str]) -> str | None:
@@ -90,7 +80,7 @@ class IdListingClient(McpClient):
 
     def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
         pending, is_delta = PendingIds.parse(page_token), kind == IngestionJob.Kind.DELTA
-        if is_delta and pending.is_at_start and not isinstance(since, str):
+        if is_delta and not pending.ids and not pending.token and not isinstance(since, str):
             return Page([], expired=True)
         listing = Listing(pending)
         if not pending.ids:
@@ -100,7 +90,9 @@ class IdListingClient(McpClient):
                 return Page([], expired=True)
         pending = listing.pending
         batch, rest = pending.ids[:BATCH_SIZE], pending.ids[BATCH_SIZE:]
-        items, failed, left = self._fetch_batch(batch, listing.known, is_retry=pending.is_retry)
+        items, failed, left = self._fetch_batch(
+            batch, listing.known, is_retry=bool(pending.ids) and pending.token == UNLISTED
+        )
         page_token = replace(pending, ids=(*left, *rest)).encode()
         return Page([*listing.gone, *items], page_token, failed, capped=pending.capped, cursor=pending.cursor)
 

@@ -33,7 +33,6 @@ def required_text(body: Mapping[str, Any], name: str) -> str:
 
 
 def required_list(body: Any, name: str) -> list[Any]:
-    """Return the list ``name`` of a page; raise ``UnreadableResponse`` when there is none."""
     rows = body.get(name) if isinstance(body, Mapping) else None
     if not isinstance(rows, list):
         raise UnreadableResponse
@@ -59,15 +58,15 @@ def next_page_token(body: Mapping[str, Any]) -> str | None:
 
 
 def parse_items(
-    payloads: Sequence[Any], parse: Callable[[Any], RawItem], object_name: str, id_name: str
+    kind: Any, payloads: Sequence[Any], parse: Callable[[Any, Any], RawItem], id_name: str
 ) -> tuple[list[RawItem], list[FailedItem]]:
-    """Return the items of a page, and the records that cannot be read."""
+    """Return the items of a page, ``parse`` of ``kind`` and payload each, and the records that cannot be read."""
     items, failed = [], []
     for payload in payloads:
         try:
-            items.append(parse(payload))
+            items.append(parse(kind, payload))
         except ValueError:
-            failed.append(FailedItem(f"{object_name}:{id_or_none(payload, id_name) or '?'}", ITEM_UNREADABLE))
+            failed.append(FailedItem(f"{kind.singular}:{id_or_none(payload, id_name) or '?'}", ITEM_UNREADABLE))
     return items, failed
 
 
@@ -95,7 +94,6 @@ def text_at(payload: Mapping[str, Any], name: str) -> str | None:
 
 
 def record_id(payload: Any, name: str) -> str:
-    """Return a record's own id; raise ``ValueError`` without one."""
     id = text_at(payload, name) if isinstance(payload, Mapping) else None
     if not id:
         raise ValueError("a record without its id")
@@ -121,7 +119,6 @@ def parse_time(text: str) -> datetime:
 
 
 def date_at(payload: Mapping[str, Any], name: str) -> str | None:
-    """Return the date of a time as it was written."""
     text = text_at(payload, name)
     return text[:10] if text else None
 
@@ -137,7 +134,6 @@ def page_size(most: int) -> int:
 
 
 def now_cursor() -> str:
-    """Return the current time as a cursor."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

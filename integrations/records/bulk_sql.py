@@ -1,7 +1,5 @@
 """Bulk SQL on Django's connection: prepared statements, binary vectors, rows as arrays of columns."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 from django.db import connection
 from psycopg import Cursor
-from psycopg.adapt import Buffer, Dumper
+from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from psycopg.types import TypeInfo
@@ -25,13 +23,6 @@ class BinaryVector(bytes):
     __slots__ = ()
 
 
-class _VectorDumper(Dumper):
-    format = Format.BINARY
-
-    def dump(self, obj: Buffer) -> Buffer:
-        return obj
-
-
 def execute(sql: str, params: Mapping[str, Any], *, binary: bool = False) -> list[Any]:
     """Return the rows as named tuples; jsonb comes as text. Raises Django's database errors.
 
@@ -45,7 +36,8 @@ def execute(sql: str, params: Mapping[str, Any], *, binary: bool = False) -> lis
             # The oid of pgvector's type is another in each database: arrays are not sent without it.
             vector = TypeInfo.fetch(raw, "vector")
             raw.adapters.types.add(vector)
-            raw.adapters.register_dumper(BinaryVector, type("VectorDumper", (_VectorDumper,), {"oid": vector.oid}))
+            members = {"format": Format.BINARY, "oid": vector.oid, "dump": lambda self, vector: vector}
+            raw.adapters.register_dumper(BinaryVector, type("VectorDumper", (Dumper,), members))
             raw.accessa_vectors = True
         with Cursor(raw, row_factory=namedtuple_row) as cursor:
             cursor.execute(sql, params, prepare=True, binary=binary)

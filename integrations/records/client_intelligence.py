@@ -35,19 +35,9 @@ READ = f"""
                 length(d.external_id) DESC, d.external_id COLLATE "C" DESC
             LIMIT %(most)s) d) shown
     WHERE own.source_id = %(source)s AND own.external_id = ANY(%(keys)s) AND own.deleted_at IS NULL"""
-_COLUMNS = {
-    "external_id": "text",
-    "client_name": "text",
-    "industry": "text",
-    "summary": "text",
-    "key_facts": "jsonb",
-    "text": "text",
-    "source_updated_at": "timestamptz",
-    "embedding": "vector",
-    "embedding_model": "text",
-    "embedding_text_sha256": "bytea",
-}
-_VECTOR = ("embedding", "embedding_model", "embedding_text_sha256")
+_VECTOR = {"embedding": "vector", "embedding_model": "text", "embedding_text_sha256": "bytea"}
+_TEXTS = dict.fromkeys(("external_id", "client_name", "industry", "summary", "text"), "text")
+_COLUMNS = {**_TEXTS, "key_facts": "jsonb", "source_updated_at": "timestamptz", **_VECTOR}
 _KEPT = ", ".join(
     f"{name} = CASE WHEN EXCLUDED.embedding IS NULL AND c.text = EXCLUDED.text THEN c.{name} ELSE EXCLUDED.{name} END"
     for name in _VECTOR

@@ -22,7 +22,6 @@ from jobs.safe_errors import is_database_unavailable, safe_traceback
 
 log = logging.getLogger("accessa.integrations")
 
-NAME = "records"  # of the background thread
 SECONDS = 25.0  # of a round: the periodic task starts another
 TENANTS = 1_000  # checked by a round, which continues where the last one stopped
 BATCHES = 8  # of a tenant, before the next tenant's turn
@@ -80,7 +79,9 @@ _refused: set[UUID] = set()
 def start_backfill() -> None:
     """Start a round in the background, as it calls a vendor, unless there are no records."""
     if ConnectedSource.objects.exists() or ClientIntelligence.objects.exists():
-        maintenance.start_in_background(NAME, backfill_embeddings, log=log, broke_off="Records were not embedded again")
+        maintenance.start_in_background(
+            "records", backfill_embeddings, log=log, broke_off="Records were not embedded again"
+        )
 
 
 def backfill_embeddings(seconds: float = SECONDS) -> int:

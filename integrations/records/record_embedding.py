@@ -66,7 +66,6 @@ class Vectors(EmbeddingTask[TruncatedText]):
             self.found |= {bytes(row.sha): BinaryVector(row.wire) for row in execute(KNOWN, params, binary=True)}
 
     def missing(self, texts: Sequence[RecordText]) -> list[RecordText]:
-        """Return the texts to buy, each once."""
         new = {text.sha: text for text in texts if text.sha not in self.found and text.sha not in self.refused}
         return list(new.values())
 

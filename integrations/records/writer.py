@@ -144,7 +144,6 @@ def embedding_batches(drafts: Sequence[Draft], vectors: Vectors) -> Iterator[lis
 
 
 def transaction_groups(drafts: Sequence[Draft]) -> Iterator[list[Draft]]:
-    """Yield drafts in groups that are written in one transaction."""
     return size_batches(drafts, lambda each: len(each.payload) + len(each.text.text), most=MOST, room=MOST_CHARS)
 
 
@@ -154,16 +153,10 @@ MOST = 32  # records a transaction: its locks are held for milliseconds
 MOST_CHARS = 4_000_000  # of a transaction's records: memory stays flat
 
 _TYPES = {
-    "document_type": "text",
-    "title": "text",
-    "url": "text",
-    "text": "text",
-    "raw_payload": "jsonb",
-    "parent_external_id": "text",
-    "facts": "jsonb",
+    **dict.fromkeys(("document_type", "title", "url", "text", "parent_external_id"), "text"),
+    **dict.fromkeys(("raw_payload", "facts"), "jsonb"),
+    **dict.fromkeys(("source_created_at", "source_updated_at"), "timestamptz"),
     "upload_document_id": "uuid",
-    "source_created_at": "timestamptz",
-    "source_updated_at": "timestamptz",
 }
 _VECTOR = {"embedding": "vector", "embedding_model": "text", "embedding_text_sha256": "bytea"}
 _COLUMNS = _TYPES | _VECTOR
@@ -268,7 +261,6 @@ def write_records(
 
 
 def _embedded(draft: Draft, text: RecordText | None, vectors: Vectors) -> tuple[RecordText, BinaryVector] | None:
-    """Return a text with its new vector; None where the stored one stays."""
     if text is None or text not in draft.missing_texts or text.sha not in vectors.found:
         return None
     return text, vectors.found[text.sha]

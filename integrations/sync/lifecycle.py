@@ -157,17 +157,8 @@ def fail_sync(job_id: UUID, code: str) -> bool:
     return bool(failed)
 
 
-def note_page_error(body: Body, code: str) -> None:
-    """Note in the sync why a page of it waits or is tried again (spec 002 §4)."""
-    _note(body.job_id, f"page:{body.page}", code, failed=0)
-
-
-def note_refresh_error(job: IngestionJob, code: str) -> None:
-    """Count a failed token refresh, which will be tried again (spec 002 §2)."""
-    _note(job.pk, "token", code, failed=1)
-
-
-def _note(job_id: UUID, subject: str, code: str, *, failed: int) -> None:
+def note_error(job_id: UUID, subject: str, code: str, *, failed: int = 0) -> None:
+    """Note in the sync why a page or a token refresh waits or is tried again (spec 002 §2 and §4)."""
     counts = PageCounts()
     counts.add_detail(subject, code)
     same = Jsonb({"external_id": subject, "code": code})

@@ -14,17 +14,8 @@ from integrations import disconnect
 from integrations.error_codes import CURSOR_EXPIRED, ITEM_NOT_STORED, ITEM_UNREADABLE, PAGE_REPEATED
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
-from integrations.providers import (
-    FailedItem,
-    McpClient,
-    Page,
-    Provider,
-    RawItem,
-    Stream,
-    TokenRefused,
-    id_listing_client,
-    provider_module,
-)
+from integrations.providers import FailedItem, McpClient, Page, Provider, RawItem, Stream, TokenRefused, provider_module
+from integrations.providers.id_listing_client import retry_cursor
 from integrations.records import pdf_import, record_embedding, tombstones, writer
 from integrations.records.record_embedding import Vectors
 from integrations.records.writer import MAPPING_ERRORS, Draft, StoredRecords
@@ -76,8 +67,6 @@ def _listings(provider: Provider, kind: str) -> list[Listing]:
 
 
 class PageRun:
-    """One page of a stream."""
-
     def __init__(self, message: Message, job: IngestionJob, provider: Provider, listings: Sequence[Listing]) -> None:
         self._message, self._job, self._provider, self._listings = message, job, provider, listings
         self._stream, self._kind = listings[message.body.stream]
@@ -89,7 +78,7 @@ class PageRun:
         try:
             source, token = token_refresh.fresh_token(self._job.source_id)
         except Retryable as failure:  # spec 002 §2: the message reappears, and the sync shows that something failed
-            lifecycle.note_refresh_error(self._job, failure.code)
+            lifecycle.note_error(self._job.pk, "token", failure.code, failed=1)
             raise
         with closing(make_client(source, token)) as client:
             try:
@@ -114,7 +103,7 @@ class PageRun:
             since = cursor.get(name)
         elif self._kind == Kind.DELTA:
             since = source.cursor.get(name)
-            page_token = page_token or id_listing_client.retry_cursor(source.cursor.get(RETRY, {}).get(name, ()))
+            page_token = page_token or retry_cursor(source.cursor.get(RETRY, {}).get(name, ()))
         page = client.page(self._stream, self._kind, since, page_token)
         if page.next_page is not None and page.next_page == body.page_token:
             raise Retryable(PAGE_REPEATED)
@@ -220,7 +209,7 @@ class PageRun:
         retries = _merge_ids(cursor.get(RETRY, {}), {name: self._counts.retry})
         has_too_many = len(retries.get(name, ())) > MOST_RETRIES
         after = _with_retries(cursor, {stream: ids[:MOST_RETRIES] for stream, ids in retries.items()})
-        is_nameless = self._job.kind == Kind.FULL and any(failed.is_nameless for failed in page.failed)
+        is_nameless = self._job.kind == Kind.FULL and any(failed.external_id.endswith(":?") for failed in page.failed)
         if page.capped or is_nameless or has_too_many or (page.expired and self._is_catch_up):
             after[CAPPED] = sorted({*cursor.get(CAPPED, ()), name})
         if page.cursor is not None and not self._is_catch_up:  # the next delta begins where the full sync began
@@ -229,7 +218,6 @@ class PageRun:
 
 
 def _merge_ids(*lists: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the ids of several, by stream, each once."""
     names = sorted({name for each in lists for name in each})
     merged = {name: list(dict.fromkeys(id for each in lists for id in each.get(name, ()))) for name in names}
     return {name: ids for name, ids in merged.items() if ids}

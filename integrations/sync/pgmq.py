@@ -1,14 +1,12 @@
 """pgmq queue ``ingestion_queue``: messages that are one page of a sync each, and their lease (spec 002 §4)."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import structlog
@@ -49,17 +47,17 @@ class Body:
     page_token: str | None = None  # where the page begins; None: the stream's first
     page: int = 0  # counted through all streams of the sync
 
-    def next_page(self, page_token: str | None) -> Body:
+    def next_page(self, page_token: str | None) -> Self:
         return replace(self, page_token=page_token, page=self.page + 1)
 
-    def next_stream(self) -> Body:
+    def next_stream(self) -> Self:
         return replace(self, stream=self.stream + 1, page_token=None, page=self.page + 1)
 
     def to_json(self) -> dict[str, Any]:
         return {name: str(field) if isinstance(field, UUID) else field for name, field in asdict(self).items()}
 
     @classmethod
-    def parse(cls, body: Any) -> Body:
+    def parse(cls, body: Any) -> Self:
         """Parse a message; raise ``ValueError`` unless it names a page of a sync. Ignores fields of other releases."""
         if not isinstance(body, dict):
             raise ValueError("not a page of a sync")

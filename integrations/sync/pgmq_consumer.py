@@ -169,7 +169,7 @@ def _delete(message: Message, outcome: str) -> Ending:
 def _postpone(message: Message, seconds: float, reason: str) -> Ending:
     pgmq.postpone_message(message, seconds)
     if reason != STOPPING:
-        lifecycle.note_page_error(message.body, reason)
+        lifecycle.note_error(message.body.job_id, f"page:{message.body.page}", reason)
     return logging.INFO, reason
 
 
@@ -177,7 +177,7 @@ def _retry(message: Message, at_least: float, code: str) -> Ending:
     """Let the visibility timeout end by itself, or later where the provider asks for it (no backoff: spec 002 §4)."""
     if at_least > settings.INGESTION_VT_SECONDS:
         pgmq.extend_visibility(message, at_least)
-    lifecycle.note_page_error(message.body, code)
+    lifecycle.note_error(message.body.job_id, f"page:{message.body.page}", code)
     return logging.WARNING, code
 
 

@@ -7,6 +7,7 @@ carries no tasks and may be any of django-q2's, so its scheduler is off, and a p
 import ast
 import logging
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -95,7 +96,11 @@ def _start_batch() -> bool:
         cursor.execute(NEXT_SOURCES, {"after": after, "night": tonight, "most": BATCH})
         ids = [pk for (pk,) in cursor.fetchall()]
     sources = list(ConnectedSource.objects.filter(pk__in=ids).order_by("pk"))
-    count = sum(_start(source) for source in sources)
+    count = 0
+    for source in sources:
+        with suppress(ApiError), transaction.atomic():  # the tenant has started one meanwhile, or has disconnected it
+            lifecycle.start_sync(source, IngestionJob.Kind.DELTA, by="nightly")
+            count += 1
     if len(sources) == BATCH:
         plan.kwargs = repr({"after": str(sources[-1].pk)})
     else:
@@ -103,12 +108,3 @@ def _start_batch() -> bool:
     plan.save(update_fields=["next_run", "kwargs"])
     log.info("Nightly: %d of %d syncs begun", count, len(sources))
     return len(sources) == BATCH
-
-
-def _start(source: ConnectedSource) -> bool:
-    try:
-        with transaction.atomic():
-            lifecycle.start_sync(source, IngestionJob.Kind.DELTA, by="nightly")
-    except ApiError:  # the tenant has started one meanwhile, or has disconnected it
-        return False
-    return True

@@ -15,7 +15,6 @@ from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_UNAVAILABLE
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures"
-PIECE = 64 * 1024
 
 
 class FixtureTransport:
@@ -38,8 +37,7 @@ class FixtureTransport:
         content = self._respond("GET", path, params or {})
         if len(content) > most:
             raise TooLarge
-        for start in range(0, len(content), PIECE):
-            yield content[start : start + PIECE]
+        yield content
 
     def close(self) -> None:
         """Do nothing: no connection is open."""

@@ -34,16 +34,7 @@ from referencing.exceptions import Unresolvable
 from integrations.error_codes import TOOL_FAILED
 from integrations.models import ConnectedSource
 from integrations.providers import CapabilityMissing, Params
-from integrations.transports.responses import (
-    ERROR_BYTES,
-    MOST_BYTES,
-    ProviderError,
-    TooLarge,
-    error_code,
-    interpret_status,
-    parse_json_object,
-    source_vendor,
-)
+from integrations.transports import responses
 from jobs.outcomes import Retryable
 from vendors import calls
 from vendors.call_failures import InvalidResponse
@@ -91,7 +82,7 @@ class McpTools:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int = 0) -> None:
-        self.source, self.vendor = source, source_vendor(source, requests_per_minute)
+        self.source, self.vendor = source, responses.source_vendor(source, requests_per_minute)
         self._url: str = settings.CONNECTORS[source.provider]["mcp_url"]
         if not self._url:
             raise CapabilityMissing("server")
@@ -103,8 +94,8 @@ class McpTools:
     def names(self) -> dict[str, Mapping[str, Any]]:
         """Return the JSON schema of each tool's arguments, by the tool's name."""
         if self._names is None:
-            with calls.guarded_call(self.vendor, "tools/list", interpret=interpret_status):
-                self._names = self._run(_list_tools, "tools", MOST_BYTES)
+            with calls.guarded_call(self.vendor, "tools/list", interpret=responses.interpret_status):
+                self._names = self._run(_list_tools, "tools", responses.MOST_BYTES)
         return self._names
 
     def call(
@@ -125,11 +116,11 @@ class McpTools:
         async def step(client: Client) -> CallToolResult:
             return await client.call_tool(tool, dict(arguments))
 
-        with calls.guarded_call(self.vendor, operation, interpret=interpret_status):
+        with calls.guarded_call(self.vendor, operation, interpret=responses.interpret_status):
             try:
-                return read(_object(self._run(step, tool, most or MOST_BYTES)))
+                return read(_object(self._run(step, tool, most or responses.MOST_BYTES)))
             except ResponseTooLarge:
-                raise (TooLarge() if most else InvalidResponse("The answer is too large.")) from None
+                raise (responses.TooLarge() if most else InvalidResponse("The answer is too large.")) from None
 
     def close(self) -> None:
         stack, self._stack, self._session = self._stack, ExitStack(), None
@@ -146,20 +137,16 @@ class McpTools:
         transport = self._session[2] if self._session else BoundedTransport(seconds)
         transport.most, transport.error_response = most, None
         try:
-            portal, client, _ = self._session or self._open(transport, seconds)
-            return portal.call(run_in_time, client)
+            if self._session is None:
+                # A session ends in the task that it began in: that task is the portal's, and outlives each call.
+                portal = self._stack.enter_context(start_blocking_portal())
+                session = portal.wrap_async_context_manager(_session(self._url, self._token, transport, seconds))
+                self._session = portal, self._stack.enter_context(session), transport
+            return self._session[0].call(run_in_time, self._session[1])
         except _FAILURES as error:
             failure = _translate(error, transport, capability)
         self.close()
         raise failure
-
-    def _open(self, transport: BoundedTransport, seconds: float) -> tuple[BlockingPortal, Client, BoundedTransport]:
-        # A session ends in the task that it began in: that task is the portal's, and outlives each call.
-        portal = self._stack.enter_context(start_blocking_portal())
-        session = _session(self._url, self._token, transport, seconds)
-        client = self._stack.enter_context(portal.wrap_async_context_manager(session))
-        self._session = portal, client, transport
-        return self._session
 
 
 class McpTransport(McpTools):
@@ -199,7 +186,6 @@ class McpTransport(McpTools):
         return response
 
     def takes(self, tool: str, argument: str) -> bool:
-        """Return whether a tool has an argument of that name."""
         known = _properties(self.names().get(tool) or {})
         inner = known.get(WRAPPER)
         return argument in known or (isinstance(inner, Mapping) and argument in _properties(inner))
@@ -238,14 +224,14 @@ def _translate(error: Exception, transport: BoundedTransport, capability: str) -
     http_error, rpc_error = transport.error_response, _rpc_error(error)
     # The SDK itself raises mcp_types.INTERNAL_ERROR for responses that are no JSON-RPC.
     is_rpc = rpc_error is not None and rpc_error.code != mcp_types.INTERNAL_ERROR
-    if is_rpc and isinstance(http_error, ProviderError) and http_error.response.status_code in (400, 404):
+    if is_rpc and isinstance(http_error, responses.ProviderError) and http_error.response.status_code in (400, 404):
         http_error = None  # JSON-RPC's own errors come with these statuses since 2026-07-28
     if http_error is not None:
         return http_error
     if rpc_error is not None and rpc_error.code == mcp_types.METHOD_NOT_FOUND:
         return CapabilityMissing(capability)
     if rpc_error is not None and rpc_error.code in _CODES:
-        return ProviderError(*_CODES[rpc_error.code])
+        return responses.ProviderError(*_CODES[rpc_error.code])
     is_silent = isinstance(error, TimeoutError) or (rpc_error is not None and rpc_error.code in _SILENT)
     return TimeoutError() if is_silent else InvalidResponse("The server does not keep to MCP.")
 
@@ -264,7 +250,7 @@ def _object(response: CallToolResult) -> dict[str, Any]:
         body: dict[str, Any] = _with_decimals(response.structured_content)
         return body
     if len(texts) == 1 and texts[0].lstrip().startswith("{"):
-        return parse_json_object(texts[0])
+        return responses.parse_json_object(texts[0])
     return {"texts": texts}
 
 
@@ -315,12 +301,12 @@ def fit_arguments(tool: str, schema: Mapping[str, Any] | None, arguments: Params
 
 def tool_error(text: str) -> Exception:
     """Return the exception for an error that a tool reports in prose, without the prose."""
-    code, head = error_code(text), text[:2_000]
+    code, head = responses.error_code(text), text[:2_000]
     status = _STATUSES.get(code or "") or next((int(status) for status in _STATUS.findall(head)), None)
     status = 404 if status is None and GONE in head else status
     if status is None:
         return Retryable(TOOL_FAILED, "A tool of the provider's server failed.")
-    return ProviderError(status, {}, code)
+    return responses.ProviderError(status, {}, code)
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -356,7 +342,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
     def __init__(self, seconds: float) -> None:
         self._inner = httpx2.AsyncHTTPTransport(verify=_ssl_context())
         self._seconds = seconds
-        self.most = MOST_BYTES
+        self.most = responses.MOST_BYTES
         self.error_response: Exception | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -389,11 +375,11 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         content = b""
         async for piece in response.aiter_raw():
             content += piece
-            if len(content) >= ERROR_BYTES:
+            if len(content) >= responses.ERROR_BYTES:
                 break
         await response.aclose()
         headers = {name: header for name, header in response.headers.items() if name != "content-length"}
-        self.note(request, ProviderError(response.status_code, headers, error_code(content)))
+        self.note(request, responses.ProviderError(response.status_code, headers, responses.error_code(content)))
         for name in ("content-encoding", "transfer-encoding"):
             headers.pop(name, None)
         return httpx2.Response(response.status_code, headers=headers, content=content)

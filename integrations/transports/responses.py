@@ -69,9 +69,8 @@ def interpret_status(status: ErrorResponse) -> Exception | None:
         return None
     if code in _TOO_FAST:
         seconds = rate_limit.retry_after(status.headers)
-        return Wait(
-            calls.LIMITED_SECONDS if seconds is None else max(seconds, calls.LEAST_SECONDS), VENDOR_RATE_LIMITED
-        )
+        seconds = calls.LIMITED_SECONDS if seconds is None else max(seconds, calls.LEAST_SECONDS)
+        return Wait(seconds, VENDOR_RATE_LIMITED)
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")
     return VendorRefused(status.status, code)

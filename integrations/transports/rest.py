@@ -16,16 +16,7 @@ from django.conf import settings
 
 from integrations.models import ConnectedSource
 from integrations.providers import Params
-from integrations.transports.responses import (
-    ERROR_BYTES,
-    ProviderError,
-    TooLarge,
-    error_code,
-    interpret_status,
-    parse_json_object,
-    read_bounded,
-    source_vendor,
-)
+from integrations.transports import responses
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
 
@@ -42,7 +33,7 @@ class RestTransport:
     """
 
     def __init__(self, source: ConnectedSource, token: str, *, requests_per_minute: int) -> None:
-        self.vendor = source_vendor(source, requests_per_minute)
+        self.vendor = responses.source_vendor(source, requests_per_minute)
         self._token = token
         self._base: str = settings.CONNECTORS[source.provider]["api_url"].rstrip("/")
 
@@ -51,7 +42,7 @@ class RestTransport:
     ) -> dict[str, Any]:
         """Return the object of a response, its numbers with a point as ``Decimal``. ``params`` of None are left out."""
         with self._request(operation, method, path, params, body) as response:
-            return parse_json_object(read_bounded(response.iter_bytes()))
+            return responses.parse_json_object(responses.read_bounded(response.iter_bytes()))
 
     def stream(self, path: str, *, operation: str, params: Params | None = None, most: int) -> Iterator[bytes]:
         """Yield the bytes of a response; raise ``TooLarge`` once there are more than ``most``."""
@@ -60,7 +51,7 @@ class RestTransport:
             for piece in response.iter_bytes():
                 size += len(piece)
                 if size > most:
-                    raise TooLarge
+                    raise responses.TooLarge
                 yield piece
 
     def close(self) -> None:
@@ -70,7 +61,7 @@ class RestTransport:
     def _request(
         self, operation: str, method: str, path: str, params: Params | None, body: Params | None, *, times: int = 1
     ) -> Iterator[httpx.Response]:
-        with calls.guarded_call(self.vendor, operation, interpret=interpret_status):
+        with calls.guarded_call(self.vendor, operation, interpret=responses.interpret_status):
             if not path.startswith("/") or _LEADS_AWAY.search(path):
                 raise InvalidResponse("An id of the provider's cannot stand in an address.")
             params = {name: param for name, param in (params or {}).items() if param is not None}
@@ -81,8 +72,10 @@ class RestTransport:
                 if not response.is_success:
                     if response.status_code < 400:
                         raise InvalidResponse("The provider answered with a redirection.")
-                    content = b"".join(islice(response.iter_bytes(ERROR_BYTES), 1))
-                    raise ProviderError(response.status_code, dict(response.headers), error_code(content))
+                    content = b"".join(islice(response.iter_bytes(responses.ERROR_BYTES), 1))
+                    raise responses.ProviderError(
+                        response.status_code, dict(response.headers), responses.error_code(content)
+                    )
                 yield response
 
 

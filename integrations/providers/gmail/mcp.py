@@ -69,7 +69,6 @@ def _threads(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thread(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a thread in the REST API's form."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise InvalidResponse("A tool returned no thread.")

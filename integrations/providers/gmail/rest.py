@@ -25,8 +25,6 @@ MOVED = {"TRASH", "SPAM"}  # the labels that make a thread come or go; read and 
 
 
 class Client(IdListingClient):
-    """A tenant's mail."""
-
     provider, object_name, document_type = "gmail", "thread", gmail.THREAD
     get_methods = ("gmail.threads.get",)
 
@@ -90,7 +88,6 @@ class Client(IdListingClient):
 
 
 def _changed_threads(change: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids of the threads that a history record changes."""
     for kind in ("messagesAdded", "messagesDeleted", "labelsAdded", "labelsRemoved"):
         for event in object_list(change, kind):
             message = event.get("message")

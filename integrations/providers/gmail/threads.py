@@ -1,7 +1,5 @@
 """Conversion of Gmail's threads to the stored payload; text of MIME parts, bounded in depth, count and bytes."""
 
-from __future__ import annotations
-
 import binascii
 import codecs
 import html
@@ -44,6 +42,23 @@ _NO_LETTER = re.compile(r"&#(?:\d{8,}+|x[0-9a-f]{8,}+);?", re.IGNORECASE)
 # Mail that its owner deleted, did not want, or never sent.
 HIDDEN = {"TRASH", "SPAM", "DRAFT"}
 MOST_HEADER_CHARS = 2_000  # a message may have thousands of recipients
+
+
+class ReadBudget:
+    """The parts and bytes of a thread that may still be read."""
+
+    def __init__(self) -> None:
+        self.parts, self.octets = MOST_PARTS, MOST_BYTES_OF_THREAD
+
+    def spend_part(self) -> bool:
+        self.parts -= 1
+        return self.parts >= 0
+
+    def spend(self, base64: str) -> str:
+        """Return as much of a part's base64 as may be read."""
+        base64 = base64[: min(MOST_BYTES, self.octets) * 4 // 3]
+        self.octets -= len(base64) * 3 // 4
+        return base64
 
 
 def thread_payload(thread: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -102,23 +117,6 @@ def _header_text(part: Mapping[str, Any], name: str) -> str:
         return str(make_header(decode_header(text))) if "=?" in text else text
     except (HeaderParseError, LookupError, ValueError):
         return text
-
-
-class ReadBudget:
-    """The parts and bytes of a thread that may still be read."""
-
-    def __init__(self) -> None:
-        self.parts, self.octets = MOST_PARTS, MOST_BYTES_OF_THREAD
-
-    def spend_part(self) -> bool:
-        self.parts -= 1
-        return self.parts >= 0
-
-    def spend(self, base64: str) -> str:
-        """Return as much of a part's base64 as may be read."""
-        base64 = base64[: min(MOST_BYTES, self.octets) * 4 // 3]
-        self.octets -= len(base64) * 3 // 4
-        return base64
 
 
 def message_text(payload: Mapping[str, Any], budget: ReadBudget | None = None) -> str:

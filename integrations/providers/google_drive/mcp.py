@@ -25,15 +25,8 @@ SEARCH, METADATA, DOWNLOAD, READ = "search_files", "get_file_metadata", "downloa
 SUPPORTED = " or ".join(f"mimeType = '{mime}'" for mime in KINDS)
 PAGE = 100
 # The tools' field names by the REST API's; a field that is there under the REST API's name goes first.
-FIELDS = {
-    "id": "id",
-    "name": "title",
-    "mimeType": "mimeType",
-    "createdTime": "createdTime",
-    "modifiedTime": "modifiedTime",
-    "size": "fileSize",
-    "webViewLink": "viewUrl",
-}
+FIELDS = {name: name for name in ("id", "mimeType", "createdTime", "modifiedTime")}
+FIELDS |= {"name": "title", "size": "fileSize", "webViewLink": "viewUrl"}
 WRAPPING = 64 * 1024  # bytes of a response around its content
 
 
@@ -97,7 +90,6 @@ def _files(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file(file: Any) -> dict[str, Any]:
-    """Return a file in the REST API's form."""
     if not isinstance(file, Mapping):
         raise InvalidResponse("A tool returned no file.")
     fields = {ours: file.get(ours, file.get(theirs)) for ours, theirs in FIELDS.items()}

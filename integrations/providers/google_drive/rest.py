@@ -25,8 +25,6 @@ TOO_OLD = {HTTPStatus.GONE, HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST}
 
 
 class Client(IdListingClient):
-    """A tenant's files."""
-
     provider, object_name, document_type = "google_drive", "file", google_drive.DOC
     get_methods = ("drive.files.get", "drive.files.export")
 

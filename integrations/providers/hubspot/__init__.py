@@ -179,7 +179,6 @@ def client_text(client: Client) -> str:
 
 # --- parsing, the same for both transports --------------------------------------------------------------------------
 def record_properties(payload: Any) -> Mapping[str, Any]:
-    """Return a record's properties; raise ``ValueError`` without them."""
     properties = payload.get("properties") if isinstance(payload, Mapping) else None
     if not isinstance(properties, Mapping):
         raise ValueError("a record without properties")
@@ -187,7 +186,6 @@ def record_properties(payload: Any) -> Mapping[str, Any]:
 
 
 def parse_item(kind: ObjectType, payload: Any) -> RawItem:
-    """Return the item of a record. Raises ``ValueError``."""
     properties = record_properties(payload)
     return RawItem(
         external_id=f"{kind.singular}:{record_id(payload, 'id')}",
@@ -199,7 +197,6 @@ def parse_item(kind: ObjectType, payload: Any) -> RawItem:
 
 
 def archived_item(kind: ObjectType, payload: Any) -> RawItem:
-    """Return the deletion of an archived record. Raises ``ValueError``."""
     return RawItem(
         external_id=f"{kind.singular}:{record_id(payload, 'id')}",
         document_type=kind.document_type,

@@ -103,7 +103,6 @@ def _rows(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rest_row(kind: ObjectType, row: Mapping[str, Any], *, with_company: bool) -> dict[str, Any]:
-    """Return a record in the REST API's form."""
     properties = {name: text for name, text in row["properties"].items() if name != PRIMARY}
     rest_row = {
         "id": str(row["id"]),

@@ -9,34 +9,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django.conf import settings
 
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import McpClient, Page, RawItem, Stream, Transport, stream_for
-from integrations.providers.hubspot import (
-    COMPANY_TYPES,
-    OBJECT_TYPES,
-    STREAMS,
-    ObjectType,
-    archived_item,
-    merged_items,
-    parse_item,
-    record_properties,
-)
-from integrations.providers.payload_fields import (
-    UnreadableResponse,
-    id_or_none,
-    now_cursor,
-    overlap_start,
-    page_size,
-    parse_items,
-    required_list,
-    text_at,
-    time_at,
-)
+from integrations.providers import McpClient, Page, RawItem, Stream, Transport, hubspot, payload_fields, stream_for
+from integrations.providers.hubspot import OBJECT_TYPES, STREAMS, ObjectType
+from integrations.providers.payload_fields import UnreadableResponse, page_size, parse_items, required_list, time_at
 
 MOST = 100  # records a page
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,7 +57,7 @@ class SearchCursor:
             return None if self.beyond is None else SearchCursor(self.since + 1)
         if self.beyond is not None:
             for row in reversed(rows):
-                id = id_or_none(row, "id")
+                id = payload_fields.id_or_none(row, "id")
                 if id is not None and id.isdecimal() and int(id) > int(self.beyond):
                     return SearchCursor(self.since, id)
             raise UnreadableResponse
@@ -87,8 +67,6 @@ class SearchCursor:
 
 
 class Client(McpClient):
-    """An account."""
-
     provider = "hubspot"
 
     def __init__(self, source: ConnectedSource, transport: Transport) -> None:
@@ -97,7 +75,7 @@ class Client(McpClient):
         self._objects, self._associations = config["objects_path"], config["associations_path"]
 
     def begin(self, kind: str) -> dict[str, Any]:
-        return {stream.name: now_cursor() for stream in STREAMS}
+        return {stream.name: payload_fields.now_cursor() for stream in STREAMS}
 
     def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
         object_type = OBJECT_TYPES[stream.name]
@@ -105,7 +83,7 @@ class Client(McpClient):
             return self._list(object_type, {"after": page_token})
         if since is None:
             return Page([], expired=True)
-        start = SearchCursor(_milliseconds(overlap_start(since)))
+        start = SearchCursor(_milliseconds(payload_fields.overlap_start(since)))
         cursor = SearchCursor(**json.loads(page_token)) if page_token else start
         return self._list_archived(object_type, cursor) if cursor.archived else self._search(object_type, start, cursor)
 
@@ -122,12 +100,13 @@ class Client(McpClient):
         kind = OBJECT_TYPES[stream_for(STREAMS, method).name]
         path = f"{self._objects}/{kind.name}/{id.removeprefix(f'{kind.singular}:')}"
         params = _object_params(kind)
-        return parse_item(kind, self.transport.json("GET", path, operation=f"get-{kind.singular}", params=params))
+        body = self.transport.json("GET", path, operation=f"get-{kind.singular}", params=params)
+        return hubspot.parse_item(kind, body)
 
     def _list(self, kind: ObjectType, params: Mapping[str, Any]) -> Page:
         path, params = f"{self._objects}/{kind.name}", {"limit": page_size(MOST), **_object_params(kind), **params}
         body = self.transport.json("GET", path, operation=f"list-{kind.name}", params=params)
-        items, failed = parse_items(required_list(body, "results"), partial(parse_item, kind), kind.singular, "id")
+        items, failed = parse_items(kind, required_list(body, "results"), hubspot.parse_item, "id")
         return Page(items, next_page=_next(body), failed=failed)
 
     def _search(self, kind: ObjectType, start: SearchCursor, cursor: SearchCursor) -> Page:
@@ -136,8 +115,8 @@ class Client(McpClient):
         body = self.transport.json("POST", path, operation=f"search-{kind.name}", body=request)
         rows = required_list(body, "results")
         associated = self._with_associations(kind, rows)
-        items, failed = parse_items(associated, partial(parse_item, kind), kind.singular, "id")
-        merged = [deletion for winner in items for deletion in merged_items(kind, winner)]
+        items, failed = parse_items(kind, associated, hubspot.parse_item, "id")
+        merged = [deletion for winner in items for deletion in hubspot.merged_items(kind, winner)]
         page_token = cursor.next_cursor(kind, rows, more=bool(rows and _next(body)))
         return Page([*items, *merged], next_page=str(page_token or replace(start, archived=True)), failed=failed)
 
@@ -149,7 +128,7 @@ class Client(McpClient):
         path = f"{self._associations}/{kind.name}/{kind.associations}/batch/read"
         body = self.transport.json("POST", path, operation="read-associations", body={"inputs": inputs})
         companies = dict(_associations(required_list(body, "results")))
-        if any(text_at(each, "category") != NONE_FOUND for each in body.get("errors") or []):
+        if any(payload_fields.text_at(each, "category") != NONE_FOUND for each in body.get("errors") or []):
             raise UnreadableResponse  # a 207 with some deals only: the others would seem to belong to nobody
         associated = []
         for row in rows:
@@ -163,7 +142,7 @@ class Client(McpClient):
         params = {"limit": page_size(MOST), "archived": "true", "properties": "hs_object_id", "after": cursor.beyond}
         path = f"{self._objects}/{kind.name}"
         body = self.transport.json("GET", path, operation=f"bin-{kind.name}", params=params)
-        items, failed = parse_items(required_list(body, "results"), partial(archived_item, kind), kind.singular, "id")
+        items, failed = parse_items(kind, required_list(body, "results"), hubspot.archived_item, "id")
         times = [(each, each.source_updated_at) for each in items]
         recent = [each for each, archived_at in times if not archived_at or _milliseconds(archived_at) >= cursor.since]
         after = _next(body)
@@ -188,7 +167,7 @@ def _associations(results: Sequence[Any]) -> Iterator[tuple[str, list[dict[str, 
             companies = [
                 {"id": str(to["toObjectId"]), "type": name}
                 for to in deal["to"]
-                for type, name in COMPANY_TYPES.items()
+                for type, name in hubspot.COMPANY_TYPES.items()
                 if any(each["typeId"] == type for each in to["associationTypes"])
             ]
             yield str(deal["from"]["id"]), companies
@@ -201,10 +180,9 @@ def _filter(name: str, operator: str, value: str) -> dict[str, str]:
 
 
 def _last_change(kind: ObjectType, rows: Sequence[Any]) -> int:
-    """Return when the last row that has a time changed."""
     for row in reversed(rows):
         try:
-            changed = time_at(record_properties(row), kind.modified) or time_at(row, "updatedAt")
+            changed = time_at(hubspot.record_properties(row), kind.modified) or time_at(row, "updatedAt")
         except ValueError:
             continue
         if changed is not None:

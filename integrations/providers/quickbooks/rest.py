@@ -1,26 +1,14 @@
 """QuickBooks Online over its REST API, whose paging and change capture need care."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from integrations.models import IngestionJob
-from integrations.providers import McpClient, Page, RawItem, Stream, stream_for
-from integrations.providers.payload_fields import (
-    UnreadableResponse,
-    id_or_none,
-    now_cursor,
-    overlap_start,
-    page_size,
-    parse_items,
-    parse_time,
-    required_list,
-)
+from integrations.providers import McpClient, Page, RawItem, Stream, payload_fields, stream_for
+from integrations.providers.payload_fields import UnreadableResponse, page_size, parse_items, parse_time, required_list
 from integrations.providers.quickbooks import ENTITY_TYPES, STREAMS, EntityType, parse_item
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
@@ -41,15 +29,15 @@ class PagePosition:
 
     def joins(self, rows: Sequence[Any]) -> bool:
         """Return whether a page begins no later than the last one has ended."""
-        return self.start == 1 or not self.known or any(id_or_none(row, "Id") in self.known for row in rows)
+        ids = {payload_fields.id_or_none(row, "Id") for row in rows}
+        return self.start == 1 or not self.known or not ids.isdisjoint(self.known)
 
-    def next_position(self, rows: Sequence[Any], most: int) -> PagePosition | None:
+    def next_position(self, rows: Sequence[Any], most: int) -> Self | None:
         if len(rows) < most:
             return None
         shared = rows[-min(OVERLAP, most // 2) :] if most > 1 else []
-        return PagePosition(
-            self.start + len(rows) - len(shared), [id for row in shared if (id := id_or_none(row, "Id"))]
-        )
+        known = [id for row in shared if (id := payload_fields.id_or_none(row, "Id"))]
+        return replace(self, start=self.start + len(rows) - len(shared), known=known)
 
 
 class Client(McpClient):
@@ -59,14 +47,14 @@ class Client(McpClient):
 
     def begin(self, kind: str) -> dict[str, Any]:
         """Return our own clock's time; the first page of each stream then returns QuickBooks' own."""
-        return {stream.name: now_cursor() for stream in STREAMS}
+        return {stream.name: payload_fields.now_cursor() for stream in STREAMS}
 
     def page(self, stream: Stream, kind: str, since: Any, page_token: str | None) -> Page:
         if kind == IngestionJob.Kind.FULL:
             return self._list(ENTITY_TYPES[stream.name], page_token)
-        if since is None or datetime.now(UTC) - overlap_start(since) > LOOK_BACK:
+        if since is None or datetime.now(UTC) - payload_fields.overlap_start(since) > LOOK_BACK:
             return Page([], expired=True)
-        return self._list_changes(ENTITY_TYPES[stream.name], overlap_start(since))
+        return self._list_changes(ENTITY_TYPES[stream.name], payload_fields.overlap_start(since))
 
     def get(self, method: str, id: str) -> RawItem:
         kind = ENTITY_TYPES[stream_for(STREAMS, method).name]
@@ -80,7 +68,7 @@ class Client(McpClient):
             position = PagePosition(max(1, position.start - most), position.known)
             body, rows = self._query(kind, position.start, most)
         after = position.next_position(rows, most)
-        items, failed = parse_items(rows, partial(parse_item, kind), kind.singular, "Id")
+        items, failed = parse_items(kind, rows, parse_item, "Id")
         cursor = None if page_token else _server_time(body)
         return Page(items, next_page=json.dumps(asdict(after)) if after else None, failed=failed, cursor=cursor)
 
@@ -99,7 +87,7 @@ class Client(McpClient):
                 rows += _entities(response, kind)
         if len(rows) >= MOST:
             return Page([], expired=True)
-        items, failed = parse_items(rows, partial(parse_item, kind), kind.singular, "Id")
+        items, failed = parse_items(kind, rows, parse_item, "Id")
         return Page(items, failed=failed, cursor=_server_time(body))
 
     def _request(self, path: str, operation: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
