@@ -9,17 +9,14 @@ from uuid import UUID
 NAMESPACE = UUID("6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42")
 
 
-def canonical_key(*parts: object) -> str:
-    """Join the parts by colons, in lower case; configurations become minified JSON with sorted keys."""
-    return ":".join(canonical_json(part) if isinstance(part, (dict, list)) else str(part) for part in parts).lower()
-
-
 def canonical_json(config: Any) -> str:
     return json.dumps(config, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def uuidv5(*parts: object) -> UUID:
-    return uuid.uuid5(NAMESPACE, canonical_key(*parts))
+    """Return the id of the parts, joined by colons in lower case; configurations are written as canonical JSON."""
+    key = ":".join(canonical_json(part) if isinstance(part, (dict, list)) else str(part) for part in parts)
+    return uuid.uuid5(NAMESPACE, key.lower())
 
 
 def document_id(user_id: UUID, file_sha256: str) -> UUID:

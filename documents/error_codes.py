@@ -171,6 +171,7 @@ URL_EXPIRED = ErrorCode(
 URL_NOT_VALID = ErrorCode(
     "URL_NOT_VALID", _("The upload was refused. Try again."), status=403, detail=_("This URL was not signed for that.")
 )
+UPLOAD_INVALID = (EMPTY_FILE, INVALID_SHA256, INVALID_FILENAME, FILENAME_TOO_LONG, FILE_TOO_LARGE, UNSUPPORTED_TYPE)
 NOT_READY = ErrorCode("NOT_READY", _("The document is not ready yet."), status=409)
 PAGE_NOT_FOUND = ErrorCode("PAGE_NOT_FOUND", status=404, detail=_("The document has no such page."))
 PAGE_NOT_SHOWN = ErrorCode("PAGE_NOT_SHOWN", status=422, detail=_("This page cannot be shown."))

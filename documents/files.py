@@ -82,7 +82,6 @@ def own_path(document: Document) -> str:
 
 
 def is_stored(document: Document, parser: Parser) -> bool:
-    """Tell whether ``parser`` has parsed this document before and its text is intact."""
     same = (document.parser_name, document.parser_version) == (parser.name, parser.version)
     return same and bool(document.parsed_path) and is_intact(document)
 
@@ -171,8 +170,9 @@ def transfer_shared_parse(document: Document) -> None:
     target = own_path(heir)
     bucket.put(storage.locate(target)[1], bucket.read(name))
     ids = list(sharing.values_list("pk", flat=True))
-    sharing.filter(pk__in=ids).update(parsed_path=target)
+    # The jobs first, as workers and deletions lock them: the other order could deadlock.
     UploadJob.objects.filter(document_id__in=ids, parsed_path=path).update(parsed_path=target)
+    sharing.filter(pk__in=ids).update(parsed_path=target)
 
 
 def lock_shared_parse(document: Document, path: str) -> bool:

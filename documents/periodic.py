@@ -65,7 +65,7 @@ def delete_vendor_copies() -> None:
 
 def delete_stale_uploads() -> None:
     """Delete uploads whose process was killed before they were complete, and expired files of the cache."""
-    for bucket in storage.buckets():
-        for path in bucket.stale_incoming(STALE_UPLOAD_SECONDS):
+    for name in storage.BUCKETS:
+        for path in storage.locate(name)[0].stale_incoming(STALE_UPLOAD_SECONDS):
             path.unlink(missing_ok=True)
     file_cache.evict_expired()

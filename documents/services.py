@@ -170,21 +170,6 @@ def _sign_upload(document: Document, job: UploadJob, expires: datetime, *, by_co
     return DeclaredUpload(job.pk, document.pk, url, expires)
 
 
-def complete_upload(document_id: UUID, publish: Callable[[], None]) -> None:
-    """Call ``publish()``, which puts the bytes of a declared document into the store, and wake its job.
-
-    Holds the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
-    """
-    with transaction.atomic():
-        lock_document(document_id)
-        if not Document.objects.filter(pk=document_id).exists():
-            raise not_found()
-        if job := services.newest_job(UploadJob.objects.filter(document_id=document_id)):
-            telemetry.bind_job(job)
-        publish()
-        services.wake_job(document_id)
-
-
 def upload_arrived(*, user_id: UUID, document_id: UUID) -> bool:
     """Let a document's job check for its bytes at once because the store reported them; the job verifies that itself.
 
@@ -198,11 +183,21 @@ def upload_arrived(*, user_id: UUID, document_id: UUID) -> bool:
 
 
 def store_upload(document: Document, pieces: Iterable[bytes]) -> None:
-    """Write a declared document's bytes to the store. Raises ``UploadRejected`` for other bytes than declared."""
+    """Write a declared document's bytes to the store and wake its job. Raises ``UploadRejected`` for other bytes.
+
+    Holds the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
+    """
     bucket, name = storage.locate(document.raw_path)
     incoming = bucket.write_incoming(pieces, length=document.bytes_len, sha256=document.file_sha256)
     try:
-        complete_upload(document.pk, lambda: bucket.put_file(incoming, name))
+        with transaction.atomic():
+            lock_document(document.pk)
+            if not Document.objects.filter(pk=document.pk).exists():
+                raise not_found()
+            if job := services.newest_job(UploadJob.objects.filter(document_id=document.pk)):
+                telemetry.bind_job(job)
+            bucket.put_file(incoming, name)
+            services.wake_job(document.pk)
     finally:
         incoming.unlink(missing_ok=True)
 
@@ -252,12 +247,10 @@ def delete_objects(document_id: UUID) -> None:
 
 
 def sign_original_url(document: Document) -> str:
-    """Return a signed URL of the original file; raise ``ApiError`` until it is stored."""
     return _sign_download(document.raw_path if document.stored_at else None, document.filename)
 
 
 def sign_parsed_url(document: Document) -> str:
-    """Return a signed URL of the parsed markdown; raise ``ApiError`` until there is one."""
     return _sign_download(document.parsed_path, document.filename.removesuffix(".pdf") + ".md")
 
 

@@ -70,13 +70,14 @@ def request_parse(claim: Claim) -> Outcome:
     document, is_fallback = claim.job.document, False
     pages, parser = document.pages or 1, registry.configured_parser(ocr=document.ocr)
     parse = parse_id(document.pk, parser.name, parser.version)
-    is_paid = parser.uses_vendor and vendor_parses.is_paid(parse)
-    if parser.uses_vendor and settings.PARSE_FALLBACK and not is_paid and vendor_parses.is_vendor_unavailable():
-        parser, is_fallback = registry.local_parser(ocr=document.ocr), True
+    is_local = parser.name == parsers.NAME
+    is_paid = not is_local and vendor_parses.is_paid(parse)
+    if not is_local and settings.PARSE_FALLBACK and not is_paid and vendor_parses.is_vendor_unavailable():
+        parser, is_local, is_fallback = registry.local_parser(ocr=document.ocr), True, True
         parse = parse_id(document.pk, parser.name, parser.version)
     # The parse is priced by page; the embeddings by tokens, TOKENS_PER_PAGE of them a page.
     tokens = pages * settings.TOKENS_PER_PAGE
-    cents = ledger.parse_price(pages) if parser.uses_vendor else Decimal(0)
+    cents = Decimal(0) if is_local else ledger.parse_price(pages)
     if settings.EMBEDDER == "openai":
         cents += ledger.embedding_price(tokens)
     plan = {
@@ -88,7 +89,7 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": tokens,
         "predicted_cents": float(cents),
     }
-    if not parser.uses_vendor or files.is_stored(document, parser):
+    if is_local or files.is_stored(document, parser):
         return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
     if not is_paid:
         ledger.require_budget(document.user_id, cents)
@@ -98,13 +99,12 @@ def request_parse(claim: Claim) -> Outcome:
 def parse(claim: Claim) -> Outcome:
     """Stage parsing: convert the PDF to normalized markdown, locally or at a vendor; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
-    local = registry.local_parser(ocr=document.ocr)
-    parser = Parser(plan.get("parser_name", local.name), plan.get("parser_version", local.version))
+    parser = Parser(plan["parser_name"], plan["parser_version"])
     if files.is_stored(document, parser):
         return Advance("PARSE_REUSED", fields=files.job_fields(document.parsed_path, document.parsed_sha256))
     collected: CollectedParse | None = None
     failed: tuple[int, ...] = ()
-    if parser.uses_vendor:
+    if parser.name != parsers.NAME:
         collected = vendor_parses.collect_parse(claim, UUID(plan["parse_id"]))
         pages, failed = _vendor_pages(claim, collected), collected.parse.failed
     else:
@@ -120,7 +120,6 @@ def parse(claim: Claim) -> Outcome:
 
 
 def _vendor_pages(claim: Claim, collected: CollectedParse) -> list[str]:
-    """Return the vendor's pages in order; those that it failed on are blank."""
     parse = collected.parse
     if not any(text.strip() for text in parse.pages.values()):  # useless, but charged
         with claim.transaction():

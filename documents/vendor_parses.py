@@ -49,7 +49,6 @@ CLOCK = """
 
 
 def is_vendor_unavailable() -> bool:
-    """Tell whether a circuit breaker of the vendor is open."""
     return calls.is_circuit_open(registry.parsing_vendor()) or calls.is_circuit_open(registry.parsing_vendor("submit"))
 
 
@@ -126,7 +125,6 @@ def _submit(claim: Claim, request: ParseRequest, *, is_new: bool) -> None:
 
 
 def _upload(claim: Claim, request: ParseRequest, *, is_new: bool) -> str:
-    """Return the vendor's id of the document's file; an upload is free, but one is enough."""
     if request.file_id:
         return request.file_id
     # A document that is deleted and uploaded again gets another name.
@@ -148,7 +146,6 @@ def _upload(claim: Claim, request: ParseRequest, *, is_new: bool) -> str:
 
 
 def _reserve(claim: Claim, request: ParseRequest) -> None:
-    """Record the purchase before it is made."""
     document, pages = claim.job.document, claim.job.document.pages or 1
     with claim.transaction():
         request.purchase_id = ledger.reserve(

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -24,19 +25,7 @@ from accounts.error_codes import INVALID_REQUEST, UNAVAILABLE, not_found, raises
 from accounts.pagination import NewestFirstPagination
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
-from documents import services
-from documents.error_codes import (
-    EMPTY_FILE,
-    FILE_TOO_LARGE,
-    FILENAME_TOO_LONG,
-    INSUFFICIENT_STORAGE,
-    INVALID_FILENAME,
-    INVALID_SHA256,
-    NOT_READY,
-    PAGE_NOT_FOUND,
-    PAGE_NOT_SHOWN,
-    UNSUPPORTED_TYPE,
-)
+from documents import error_codes, services
 from documents.models import Document
 from documents.page_images import renderer
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
@@ -75,16 +64,7 @@ class UploadView(APIView):
         request=UploadRequest,
         responses=UploadResponse,
         extensions=raises(
-            EMPTY_FILE,
-            INVALID_SHA256,
-            INVALID_FILENAME,
-            FILENAME_TOO_LONG,
-            FILE_TOO_LARGE,
-            UNSUPPORTED_TYPE,
-            UPLOAD_LIMIT_REACHED,
-            JOB_ALREADY_ACTIVE,
-            JOB_STATE_CHANGED,
-            PIPELINE_UNKNOWN,
+            *error_codes.UPLOAD_INVALID, UPLOAD_LIMIT_REACHED, JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN
         ),
     )
     def post(self, request: Request) -> Response:
@@ -92,13 +72,8 @@ class UploadView(APIView):
         serializer = UploadRequest(data=request.data)
         serializer.is_valid(raise_exception=True)
         declared = services.declare(user_id=caller_id(request), **serializer.validated_data)
-        response = {
-            "job_id": declared.job_id,
-            "document_id": declared.document_id,
-            "signed_url": request.build_absolute_uri(declared.signed_url),
-            "upload_expires_at": declared.upload_expires_at,
-        }
-        return Response(UploadResponse(response).data)
+        signed_url = request.build_absolute_uri(declared.signed_url)
+        return Response(UploadResponse(replace(declared, signed_url=signed_url)).data)
 
 
 class DocumentsView(APIView):
@@ -128,14 +103,14 @@ class DocumentView(APIView):
 
 
 class OriginalView(APIView):
-    @extend_schema(operation_id="document_original", responses=LinkResponse, extensions=raises(NOT_READY))
+    @extend_schema(operation_id="document_original", responses=LinkResponse, extensions=raises(error_codes.NOT_READY))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Return a signed URL of the original PDF."""
         return _link_response(request, services.sign_original_url(tenant_document(request, document_id)))
 
 
 class ParsedView(APIView):
-    @extend_schema(operation_id="document_parsed", responses=LinkResponse, extensions=raises(NOT_READY))
+    @extend_schema(operation_id="document_parsed", responses=LinkResponse, extensions=raises(error_codes.NOT_READY))
     def get(self, request: Request, document_id: UUID) -> Response:
         """Return a signed URL of the parsed markdown."""
         return _link_response(request, services.sign_parsed_url(tenant_document(request, document_id)))
@@ -166,13 +141,13 @@ class PageImageView(APIView):
         responses={(200, renderer.MIME): OpenApiTypes.BINARY, 304: None},
         extensions=raises(
             INVALID_REQUEST,
-            PAGE_NOT_FOUND,
-            NOT_READY,
-            PAGE_NOT_SHOWN,
+            error_codes.PAGE_NOT_FOUND,
+            error_codes.NOT_READY,
+            error_codes.PAGE_NOT_SHOWN,
             LOOK_LIMIT_REACHED,
             STORAGE_UNAVAILABLE,
             UNAVAILABLE,
-            INSUFFICIENT_STORAGE,
+            error_codes.INSUFFICIENT_STORAGE,
         ),
     )
     def get(self, request: Request, document_id: UUID, page: int) -> HttpResponse:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import UUID
@@ -57,8 +56,7 @@ def parse_body(body: bytes) -> Payload:
 def _loads(text: str) -> Any:
     """Load JSON without the values that readers disagree on: duplicate keys, and NaN or infinity."""
 
-    def unique(pairs: Iterable[tuple[str, Any]]) -> Payload:
-        pairs = list(pairs)
+    def unique(pairs: list[tuple[str, Any]]) -> Payload:
         if len(members := dict(pairs)) != len(pairs):
             raise ValueError
         return members
@@ -88,14 +86,12 @@ def parse_payload(payload: Payload) -> LlamaCloudEvent | ParseCallback:
 
 
 def _verified_content(artifacts: Any) -> str:
-    """Return the content of the one markdown artifact, verified by its length and hash."""
     if not isinstance(artifacts, list) or not all(isinstance(artifact, dict) for artifact in artifacts):
         raise invalid_payload("artifacts")
     markdown = [artifact for artifact in artifacts if artifact.get("type") == "markdown"]
     if len(markdown) != 1:
         raise _artifact_mismatch("Send exactly one markdown artifact.")
-    (artifact,) = markdown
-    content = artifact.get("content")
+    artifact, content = markdown[0], markdown[0].get("content")
     try:
         encoded = content.encode() if isinstance(content, str) else b""
     except UnicodeEncodeError:  # lone surrogates

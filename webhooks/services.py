@@ -36,26 +36,19 @@ def accept_callback(verified: VerifiedCallback, body: bytes) -> str:
             key=key, defaults={"body_sha256": body_sha256, "expires_at": Now() + DELIVERY_LIFETIME}
         )
         if is_first:
-            if isinstance(callback, LlamaCloudEvent):
-                delivery.code = _apply_event(callback)
-            else:
-                delivery.code = _apply_callback(callback)
+            delivery.code = _apply(callback)
             delivery.save(update_fields=["code"])
         elif delivery.body_sha256 != body_sha256:
-            detail = "A callback of this id has come with another content."
-            raise ApiError(CALLBACK_CONTRADICTS, detail)
+            raise ApiError(CALLBACK_CONTRADICTS, "A callback of this id has come with another content.")
     return delivery.code
 
 
-def _apply_event(event: LlamaCloudEvent) -> str:
-    """Wake the job whose parse has ended; its worker fetches the content."""
-    if event.event_type not in FINAL_EVENTS:
-        return "EVENT_IGNORED"
-    return _wake(ParseRequest.objects.filter(vendor_job_id=event.vendor_job_id).first())
-
-
-def _apply_callback(callback: ParseCallback) -> str:
-    """Store the content that came along, or wake the job, which asks the vendor about its parse."""
+def _apply(callback: LlamaCloudEvent | ParseCallback) -> str:
+    """Store the content that came along, or wake the job, whose worker asks the vendor about its parse."""
+    if isinstance(callback, LlamaCloudEvent):
+        if callback.event_type not in FINAL_EVENTS:
+            return "EVENT_IGNORED"
+        return _wake(ParseRequest.objects.filter(vendor_job_id=callback.vendor_job_id).first())
     job = UploadJob.objects.filter(pk=callback.job_id, document_id=callback.document_id).first()
     if job is None:
         # The same error for a job that does not exist and for one of another document.

@@ -1,4 +1,7 @@
-"""Callback signature verifiers: one interface, a verifier for each scheme. Nothing here reads the database."""
+"""Callback signature verifiers, one for each scheme; nothing here reads the database.
+
+``verify`` raises ``INVALID_SIGNATURE`` without naming what is wrong, before any JSON is read.
+"""
 
 import hmac
 import re
@@ -7,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Protocol
 
 from standardwebhooks import Webhook
 
@@ -32,14 +34,6 @@ class VerifiedCallback:
     scheme: str
     message_id: str
     payload: Payload
-
-
-class Verifier(Protocol):
-    scheme: str
-    headers: frozenset[str]
-
-    def verify(self, headers: Headers, body: bytes, *, secrets: Sequence[str], now: float) -> VerifiedCallback:
-        """Raise ``INVALID_SIGNATURE`` without naming what is wrong, before any JSON is read."""
 
 
 class StandardWebhooks:
@@ -96,10 +90,10 @@ class LlamaCloud:
         return VerifiedCallback(self.scheme, message_id, payload)
 
 
-VERIFIERS: tuple[Verifier, ...] = (StandardWebhooks(), LlamaCloud())
+VERIFIERS = (StandardWebhooks(), LlamaCloud())
 
 
-def select_verifier(headers: Headers) -> Verifier:
+def select_verifier(headers: Headers) -> StandardWebhooks | LlamaCloud:
     """Return the verifier whose headers are present; a request with those of two schemes is refused."""
     names = {name.lower() for name in headers}
     verifiers = [verifier for verifier in VERIFIERS if verifier.headers & names]

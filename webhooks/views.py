@@ -25,13 +25,12 @@ Only 200 is remembered: a callback that was answered otherwise is handled from t
 
 import logging
 import time
-from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.error_codes import BODY_TOO_LARGE, ApiError
+from accounts.error_codes import BODY_TOO_LARGE, METHOD_NOT_ALLOWED, ApiError
 from documents.storage import storage_error
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
@@ -67,12 +66,11 @@ class LlamaParseView(View):
         except OSError as os_error:  # the storage
             error = storage_error(os_error)
         log.warning("Callback refused: %s", error.code)
-        headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
-        return JsonResponse(error.body, status=error.status, headers=headers)
+        return JsonResponse(error.body, status=error.status, headers=error.headers)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        body = {"code": "METHOD_NOT_ALLOWED", "detail": "This method is not allowed here."}
-        return JsonResponse(body, status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "POST"})
+        error = ApiError(METHOD_NOT_ALLOWED)
+        return JsonResponse(error.body, status=error.status, headers={"Allow": "POST"})
 
 
 def _read_body(request: HttpRequest) -> bytes:

@@ -22,7 +22,7 @@ from accessa.doctor.file_store import forge_signature, is_api_url
 from accessa.doctor.http_probe import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, skipped, warning
 from accessa.server.programs import Address, published_url
-from documents.storage import MIME, Bucket, SignedUrlMixin
+from documents.storage import MIME, Bucket
 from vendors.webhook_secrets import webhook_secrets
 from webhooks.urls import urlpatterns as webhook_routes
 
@@ -72,8 +72,8 @@ def check_api() -> Iterator[Finding]:
 
 
 def _check_signed_urls() -> Iterator[Finding]:
-    bucket = cast(SignedUrlMixin, storages["raw"])
-    url = SignedUrlMixin.sign_download(bucket, f"doctor/{uuid4()}", filename="doctor.pdf")
+    bucket = cast(Bucket, storages["raw"])
+    url = Bucket.sign_download(bucket, f"doctor/{uuid4()}", filename="doctor.pdf")
     signed, forged = send_request("GET", url), send_request("GET", forge_signature(url))
     if signed.code == "URL_NOT_VALID":
         yield error(

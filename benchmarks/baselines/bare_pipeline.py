@@ -25,6 +25,7 @@ from psycopg.types.json import Jsonb  # noqa: E402
 from documents import parsers  # noqa: E402
 from documents.deterministic_ids import chunk_id  # noqa: E402
 from documents.markdown.normalization import normalize_pages  # noqa: E402
+from documents.parsers.errors import parse_failure  # noqa: E402
 from embeddings import chunking, embedders  # noqa: E402
 from jobs.outcomes import StageFailure  # noqa: E402
 
@@ -39,8 +40,9 @@ TYPES = (
 
 def embed_and_copy(path: Path, document_id: UUID, user_id: UUID) -> None:
     pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES)
-    parsers.require_text(pages)
     normalized = normalize_pages(pages)
+    if not normalized.text:
+        raise parse_failure("NO_TEXT_LAYER")
     chunks = chunking.split_markdown(normalized.text, normalized.page_starts)
     embedder = embedders.get_embedder(settings.EMBEDDER)
     vectors: list[Any] = []

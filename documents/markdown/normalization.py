@@ -233,7 +233,6 @@ class _Scan:
         return entry
 
     def _close_bracket(self) -> int:
-        """Return the index of the matching `[` in `out`, or -1."""
         while self.brackets:
             kind, place, _, _ = self._pop()
             if "[" in kind:

@@ -34,6 +34,7 @@ MAX_WAITING = 8  # requests that wait for the store or a sandbox: the process ne
 MAX_WAITING_PER_TENANT = 2  # a page's image and the boxes on it
 QUEUE_SECONDS = 5.0
 MEMORY_MB, CPU_SECONDS, WALL_SECONDS = 512, 5, 10.0  # a scan of 35 megapixels is rendered in 256 MB and 0.7 s
+BUSY = "Too many pages are being drawn; try again shortly."
 MAX_FAILURES = 1000  # remembered
 
 
@@ -127,7 +128,7 @@ def _admission(user_id: UUID) -> Iterator[None]:
     """Count a request of a tenant; raise ``ApiError`` when too many of all or of this tenant are waiting."""
     with _lock:
         if _waiting.total() >= MAX_WAITING or _waiting[user_id] >= MAX_WAITING_PER_TENANT:
-            raise _busy()
+            raise unavailable(BUSY)
         _waiting[user_id] += 1
     try:
         yield
@@ -144,12 +145,8 @@ def _sandbox() -> Iterator[SandboxClient]:
     try:
         sandbox = _sandboxes.get(timeout=QUEUE_SECONDS)
     except queue.Empty:
-        raise _busy() from None
+        raise unavailable(BUSY) from None
     try:
         yield sandbox
     finally:
         _sandboxes.put(sandbox)
-
-
-def _busy() -> ApiError:
-    return unavailable("Too many pages are being drawn; try again shortly.")

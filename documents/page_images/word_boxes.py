@@ -83,7 +83,6 @@ def page_transform(page: Any) -> Callable[[Box], Box]:
 
 
 def _visible_glyphs(page: Any) -> Iterator[tuple[int, Word]]:
-    """Yield each visible character, letter or not, with its number on the page."""
     text, rect = page.get_textpage(), pdfium.FS_RECTF()
     for number in range(min(text.count_chars(), MAX_CHARS)):
         code = pdfium.FPDFText_GetUnicode(text.raw, number)

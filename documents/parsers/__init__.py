@@ -3,7 +3,6 @@
 No Django in here: the children import this package.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -42,12 +41,6 @@ def parse_pdf(path: Path, *, pages: int) -> list[str]:
     _require_header(path)
     request = {"ask": "parse", "path": str(path.resolve())}
     return normalize_headings(pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))["markdown"])
-
-
-def require_text(pages: Sequence[str]) -> None:
-    """Raise ``Permanent`` when no page has any text: a scan."""
-    if not any(page.strip() for page in pages):
-        raise parse_failure("NO_TEXT_LAYER")
 
 
 def parse_timeout(pages: int) -> float:

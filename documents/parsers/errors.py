@@ -22,6 +22,5 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
 
 
 def parse_failure(reason: str) -> StageFailure:
-    """Return the exception to raise."""
     kind, code, detail = FAILURES[reason]
     return kind(undeclared(code), detail)

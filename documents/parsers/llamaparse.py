@@ -12,7 +12,7 @@ import httpcore
 import httpx
 import llama_cloud
 from django.conf import settings
-from llama_cloud import DefaultHttpxClient, LlamaCloud
+from llama_cloud import DefaultHttpxClient, LlamaCloud, omit
 
 from documents.parsers import parse_timeout
 from documents.parsers.registry import Status, VendorParse
@@ -64,12 +64,20 @@ class LlamaParse:
         return _response_id(response)
 
     def find_file(self, key: str) -> str | None:
-        """Return the id of the file that was uploaded under ``key``, if any."""
         files = _iterate_list(self._client.files.list(external_file_id=key))
         return next((_response_id(file) for file in files if getattr(file, "external_file_id", None) == key), None)
 
     def submit(self, file_id: str, *, tags: dict[str, str], ocr: bool, pages: int) -> str:
         """Buy a parse of an uploaded file; return the vendor's id of the job."""
+        webhooks: Any = omit
+        if settings.LLAMAPARSE_CALLBACK_URL:  # the terminal events, signed, as JSON: the default is JSON in a string
+            webhook = {
+                "webhook_url": settings.LLAMAPARSE_CALLBACK_URL,
+                "webhook_events": TERMINAL_EVENTS,
+                "webhook_output_format": "json",
+                "webhook_signing_secret": webhook_secrets()[0],
+            }
+            webhooks = [webhook]
         response = self._client.parsing.create(
             file_id=file_id,
             tier=settings.LLAMAPARSE_TIER,
@@ -77,7 +85,7 @@ class LlamaParse:
             user_metadata=tags,
             processing_options={"ignore": {"ignore_text_in_image": not ocr}},
             processing_control={"timeouts": {"base_in_seconds": int(parse_timeout(pages))}},
-            **_webhook_options(),
+            webhook_configurations=webhooks,
         )
         return _response_id(response)
 
@@ -88,7 +96,6 @@ class LlamaParse:
         return next((_response_id(job) for job in jobs if (job.user_metadata or {}).items() >= tags.items()), None)
 
     def get_parse(self, vendor_job_id: str, pages: int) -> VendorParse:
-        """Return a job's status and, once completed, its pages."""
         try:
             response = self._client.parsing.get(vendor_job_id, expand=["markdown"])
         except llama_cloud.NotFoundError:
@@ -106,7 +113,6 @@ class LlamaParse:
         return _completed_parse(markdown, pages, credits)
 
     def cancel(self, vendor_job_id: str) -> None:
-        """Cancel a job unless it has ended meanwhile."""
         try:
             _require_job(self._client.parsing.cancel(vendor_job_id), vendor_job_id)
         except llama_cloud.APIStatusError as error:
@@ -128,19 +134,6 @@ class LlamaParse:
                 if deleted.status_code != HTTPStatus.NO_CONTENT:
                     raise InvalidResponse("a deletion that is not confirmed")
         return True
-
-
-def _webhook_options() -> dict[str, Any]:
-    """Return the webhook of a job: the terminal events, signed, as JSON (the default is JSON in a string)."""
-    if not settings.LLAMAPARSE_CALLBACK_URL:
-        return {}
-    webhook = {
-        "webhook_url": settings.LLAMAPARSE_CALLBACK_URL,
-        "webhook_events": TERMINAL_EVENTS,
-        "webhook_output_format": "json",
-        "webhook_signing_secret": webhook_secrets()[0],
-    }
-    return {"webhook_configurations": [webhook]}
 
 
 def _response_id(response: object) -> str:
@@ -166,7 +159,6 @@ def _iterate_list(first: Any) -> Iterator[Any]:
 
 
 def _completed_parse(markdown: Iterable[object], count: int, credits: float | None) -> VendorParse:
-    """Return the pages of a completed job, and the numbers of those that the vendor could not parse."""
     pages: dict[int, str] = {}
     failed: set[int] = set(range(1, count + 1))
     for page in markdown:

@@ -177,7 +177,6 @@ def _join_lines(line: str, rest: str, marks: re.Match[str] | None) -> str | None
 
 
 def _split_run_in_titles(lines: list[str]) -> list[str]:
-    """Separate numbered titles from paragraphs that run on from them."""
     output: list[str] = []
     for index, line in enumerate(lines):
         run_in = _RUN_IN.match(line) if line.startswith("**") and not (index and lines[index - 1].strip()) else None
@@ -199,21 +198,21 @@ def _find_bold_titles(lines: list[str]) -> set[int]:
         title = _strip_marks(line) if is_bold else ""
         if is_bold and not title_number(title):
             run.append((index - 1, title))
-        elif line.strip():
+            continue
+        if not line.strip():
+            continue
+        if is_bold and is_title(title, shallow=True):
+            titles.add(index - 1)
+        # In a run stricter rules apply: "40% after deductible" is a cell.
+        for number, words in run if len(run) < LABELS else ():
             # One space between two bold pieces is a gap between two cells, two are a wrapped line.
-            has_cells = any(len(gap[1]) == 1 for number, _ in run for gap in _BETWEEN_BOLD.finditer(lines[number]))
-            if len(run) < LABELS and not has_cells:
-                titles.update(number for number, words in run if _is_title_in_run(words))
-            if is_bold and is_title(title, shallow=True):
-                titles.add(index - 1)
-            run = []
+            if any(len(gap[1]) == 1 for each, _ in run for gap in _BETWEEN_BOLD.finditer(lines[each])):
+                break
+            is_capital = words[:1].isalnum() and not next(filter(str.isalpha, words), "").islower()
+            if is_capital and not words.endswith((":", "!")) and is_title(words, shallow=False):
+                titles.add(number)
+        run = []
     return titles
-
-
-def _is_title_in_run(title: str) -> bool:
-    """Apply the stricter rules for consecutive bold paragraphs: "40% after deductible" is a cell."""
-    is_capital = title[:1].isalnum() and not next(filter(str.isalpha, title), "").islower()
-    return is_capital and not title.endswith((":", "!")) and is_title(title, shallow=False)
 
 
 def _strip_marks(line: str) -> str:
@@ -316,7 +315,6 @@ def _line_keys(page: int, line: str) -> tuple[str, ...]:
 
 
 def _fenced_lines(text: str) -> set[int]:
-    """Return the numbers of the lines in code fences."""
     inside: set[int] = set()
     line = offset = 0
     for start, end, _ in find_code_fences(text):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -23,10 +23,6 @@ class Parser:
 
     name: str
     version: str
-
-    @property
-    def uses_vendor(self) -> bool:
-        return self.name != parsers.NAME
 
 
 def configured_parser(*, ocr: bool) -> Parser:
@@ -67,8 +63,7 @@ class ParsingClient(Protocol):
 @cache
 def vendor_client() -> ParsingClient:
     """Return the vendor's client, imported on first use: its package takes a second and 40 MB."""
-    client: ParsingClient = import_string("documents.parsers.llamaparse.LlamaParse")()
-    return client
+    return cast(ParsingClient, import_string("documents.parsers.llamaparse.LlamaParse")())
 
 
 def parsing_vendor(part: str = "") -> Vendor:

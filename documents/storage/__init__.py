@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from django.conf import settings
 from django.core import signing
+from django.core.files import File
 from django.core.files.storage import FileSystemStorage, storages
 
 from accounts.error_codes import ApiError, ErrorCode
@@ -34,32 +35,23 @@ class UploadRejected(Exception):
 
 
 class Bucket(Protocol):
-    """Interface of a bucket. Writes are all or nothing: a reader sees the whole object or none."""
+    """A bucket, with signed URLs of this project. Writes are all or nothing: a reader sees the whole object or none."""
 
+    alias: str
     # Interval, in seconds, at which a job checks whether its bytes are stored.
     poll_seconds: float
 
-    def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str: ...
-    def sign_download(self, name: str, *, filename: str) -> str: ...
     def put(self, name: str, content: bytes) -> None: ...
-    def write_incoming(self, pieces: Iterable[bytes], *, length: int | None = None, sha256: str = "") -> Path: ...
     def put_file(self, file: Path, name: str) -> None: ...
     def exists(self, name: str) -> bool: ...
     def size(self, name: str) -> int: ...
     def delete(self, name: str) -> None: ...
+    def open(self, name: str, mode: str = "rb") -> File: ...  # type: ignore[type-arg]
     def read(self, name: str) -> bytes: ...
     def names(self) -> Iterator[str]: ...
-    def stale_incoming(self, older: float) -> list[Path]: ...
     def local_file(self, name: str) -> AbstractContextManager[Path]: ...
     def is_public(self, name: str) -> bool:
         """Tell whether the object can be read without credentials."""
-        ...
-
-
-class SignedUrlMixin:
-    """Signed URLs of this project, and a local folder for incoming files."""
-
-    alias: str
 
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str:
         """Return a URL that accepts exactly the declared bytes, for ``SIGNED_URL_SECONDS``."""
@@ -112,7 +104,7 @@ class SignedUrlMixin:
         return [path for path in files if path.is_file() and path.stat().st_mtime < before]
 
 
-class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
+class LocalSignedStorage(FileSystemStorage, Bucket):
     """A local folder behind this project's own signed URLs; for one machine."""
 
     poll_seconds = 60.0  # a fallback: the upload itself wakes its job
@@ -122,7 +114,6 @@ class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
         self.alias = bucket
 
     def put(self, name: str, content: bytes) -> None:
-        """Write an object atomically."""
         self.put_file(self.write_incoming([content]), name)
 
     def put_file(self, file: Path, name: str) -> None:
@@ -152,12 +143,10 @@ class LocalSignedStorage(SignedUrlMixin, FileSystemStorage):
 
     @contextmanager
     def local_file(self, name: str) -> Iterator[Path]:
-        """Yield the path of the object as a local file."""
         yield Path(self.path(name))
 
 
 def storage_error(error: OSError) -> ApiError:
-    """Return the API error of a store that is full or unavailable."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ApiError(INSUFFICIENT_STORAGE, retry_after=60)
     return ApiError(STORAGE_UNAVAILABLE, "The file store cannot be reached; try again shortly.", retry_after=5)
@@ -169,10 +158,6 @@ def object_uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extensio
 
 
 BUCKETS = ("raw", "parsed")
-
-
-def buckets() -> list[Bucket]:
-    return [cast(Bucket, storages[name]) for name in BUCKETS]
 
 
 def locate(path: str) -> tuple[Bucket, str]:

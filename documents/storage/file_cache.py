@@ -1,8 +1,7 @@
 """Local disk cache of originals and parsed texts fetched from remote storage (5 minutes, 256 MB), shared by processes.
 
-Somebody who views one page will view the next. A deleted document's files are evicted at once on the machine that
-deletes it, and after some minutes on every other: each process evicts when it fetches, when it starts, and some minutes
-after.
+A deleted document's files are evicted at once on the machine that deletes it, and after some minutes on every other:
+each process evicts when it fetches, when it starts, and some minutes after.
 """
 
 import hashlib
@@ -98,7 +97,7 @@ def start_eviction() -> None:
 
 def evict_document(document_id: uuid.UUID) -> None:
     """Delete this machine's cached files of a document."""
-    for cached in _root().glob(f"{document_id}.*"):
+    for cached in Path(settings.STORAGE_ROOT, FOLDER).glob(f"{document_id}.*"):
         cached.unlink(missing_ok=True)
 
 
@@ -143,16 +142,13 @@ def _schedule_eviction() -> None:
 
 
 def _cached_files() -> Iterator[tuple[float, int, Path]]:
-    for path in _root().glob("*"):
+    for path in Path(settings.STORAGE_ROOT, FOLDER).glob("*"):
         with suppress(FileNotFoundError):
             stat = path.stat()
             yield stat.st_mtime, stat.st_size, path
 
 
-def _root() -> Path:
-    return Path(settings.STORAGE_ROOT, FOLDER)
-
-
 def _folder() -> Path:
-    _root().mkdir(mode=0o700, parents=True, exist_ok=True)
-    return _root()
+    folder = Path(settings.STORAGE_ROOT, FOLDER)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

@@ -19,9 +19,8 @@ from botocore.parsers import ResponseParserError
 from django.conf import settings
 from django.core.files import File
 from django.utils.http import content_disposition_header
-from storages.backends.s3 import S3Storage
 
-from documents.storage import MIME, SignedUrlMixin
+from documents.storage import MIME, Bucket
 
 log = logging.getLogger("accessa.storage")
 
@@ -36,48 +35,38 @@ REQUIRED_KEYS = {
     "get_object_tagging": "TagSet",
 }  # fmt: skip
 NOT_ALLOWED = {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}
-TRANSIENT = (
-    "Throttl",
-    "Timeout",
-    "Expired",
-    "Skewed",
-)  # in error codes of a 400 or 403 that do not concern the operation
+# In error codes of a 400 or 403 that do not concern the operation.
+TRANSIENT = ("Throttl", "Timeout", "Expired", "Skewed")
 CONNECT_SECONDS, READ_SECONDS = 5, 60
 
 
-class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
+class S3Bucket(Bucket):
     """A private bucket. Every write is one PutObject: S3 shows the whole new object or the old one."""
 
     def __init__(self, bucket: str) -> None:
         self.alias = bucket
+        self.bucket_name: str = {"raw": settings.S3_RAW_BUCKET, "parsed": settings.S3_PARSED_BUCKET}[bucket]
         # A presigned URL carries its signer's session token; Supabase's is the key to everything.
         self.presigns = settings.S3_PRESIGN and not settings.S3_SESSION_TOKEN
         # No one notifies us that a presigned upload is complete; an upload through this project wakes its job.
         self.poll_seconds = 2.0 if self.presigns else 60.0
         self._clients: dict[int, Any] = {}
         self._bucket_exists = False
-        super().__init__(
-            bucket_name={"raw": settings.S3_RAW_BUCKET, "parsed": settings.S3_PARSED_BUCKET}[bucket],
-            access_key=settings.S3_ACCESS_KEY_ID or None,  # none: the machine's own credentials, such as a role
-            secret_key=settings.S3_SECRET_ACCESS_KEY or None,
-            security_token=settings.S3_SESSION_TOKEN or None,
-            session_profile=None,
-            endpoint_url=settings.S3_ENDPOINT_URL,
-            region_name=settings.S3_REGION,
-            custom_domain=None,  # its URLs are not signed
-            client_config=client_config(),
-        )
 
     @property
     def client(self) -> Any:
         """One client for all threads of a process; a fork makes its own, for sockets must not be shared."""
         pid = os.getpid()
         if pid not in self._clients:
-            self._clients[pid] = self._client(self._create_session(), self.client_config)
+            self._clients[pid] = _make_client(self._create_session(), client_config())
         return self._clients[pid]
 
-    def _client(self, session: Any, config: Config) -> Any:
-        return session.client("s3", region_name=self.region_name, endpoint_url=self.endpoint_url, config=config)
+    def _create_session(self) -> boto3.Session:
+        return boto3.Session(
+            settings.S3_ACCESS_KEY_ID or None,  # none: the machine's own credentials, such as a role
+            settings.S3_SECRET_ACCESS_KEY or None,
+            settings.S3_SESSION_TOKEN or None,
+        )
 
     def _call(self, operation: str, **params: Any) -> Any:
         """Call the store; raise ``FileNotFoundError``, or ``OSError`` when it is full or unavailable."""
@@ -91,10 +80,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
     # URLs
 
     def sign_upload(self, name: str, *, length: int, mime: str, sha256: str) -> str:
-        """Return a URL that accepts exactly the declared bytes, for ``SIGNED_URL_SECONDS``.
-
-        The client must send each header named in ``X-Amz-SignedHeaders``.
-        """
+        """Sign as ``Bucket`` does; the client must send each header named in ``X-Amz-SignedHeaders``."""
         if not self.presigns:
             return super().sign_upload(name, length=length, mime=mime, sha256=sha256)
         terms: dict[str, Any] = {"ContentLength": length, "ContentType": mime.lower(), **encryption_params()}
@@ -116,35 +102,19 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
     def _presigned(self, operation: str, name: str, **terms: Any) -> str:
         params = {"Bucket": self.bucket_name, "Key": name, **terms}
         with map_s3_errors():
-            url: str = self.client.generate_presigned_url(
-                operation, Params=params, ExpiresIn=settings.SIGNED_URL_SECONDS
-            )
-        return url
-
-    def url(self, name: str, *args: Any, **kwargs: Any) -> str:
-        """Django's method for a URL; the library's would put a session token into it."""
-        return self.sign_download(name, filename=Path(name).name)
+            return str(self.client.generate_presigned_url(operation, params, settings.SIGNED_URL_SECONDS))
 
     # Writing
 
     def put(self, name: str, content: bytes | IO[bytes]) -> None:
-        """Write an object atomically."""
-        try:
+        with _existing():
             self._call("put_object", Key=name, Body=content, ContentType=TYPES[self.alias], **encryption_params())
-        except FileNotFoundError:
-            raise _unavailable() from None
 
     def put_file(self, file: Path, name: str) -> None:
-        """Write the contents of an incoming file; the caller removes the file."""
         with file.open("rb") as content:
             self.put(name, content)
 
-    def _save(self, name: str, content: File) -> str:  # type: ignore[type-arg]
-        self.put(name, content)
-        return name
-
     def delete(self, name: str) -> None:
-        """Delete an object if it exists."""
         with suppress(FileNotFoundError):
             self._call("delete_object", Key=name)
 
@@ -159,8 +129,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
         return True
 
     def size(self, name: str) -> int:
-        length: int = self._call("head_object", Key=name)["ContentLength"]
-        return length
+        return int(self._call("head_object", Key=name)["ContentLength"])
 
     def _require_bucket(self) -> None:
         """Raise unless the bucket exists: HEAD returns a bare 404 for a missing object and for a missing bucket."""
@@ -176,8 +145,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
     def read(self, name: str) -> bytes:
         """Return an object that ``exists``; a 404 now means that the store is unavailable."""
         with _existing(), closing(self._call("get_object", Key=name)["Body"]) as body, map_s3_errors():
-            content: bytes = body.read()
-        return content
+            return bytes(body.read())
 
     @contextmanager
     def local_file(self, name: str) -> Iterator[Path]:
@@ -187,7 +155,7 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
         with file:
             yield Path(file.name)
 
-    def _open(self, name: str, mode: str = "rb") -> File:  # type: ignore[type-arg]
+    def open(self, name: str, mode: str = "rb") -> File:  # type: ignore[type-arg]
         return File(self._download(name))
 
     def _download(self, name: str) -> IO[bytes]:
@@ -215,12 +183,16 @@ class S3Bucket(SignedUrlMixin, S3Storage):  # type: ignore[misc]
 
     def is_public(self, name: str) -> bool:
         """Request the object without credentials."""
-        with closing(self._client(boto3.Session(), client_config(UNSIGNED))) as anonymous:
+        with closing(_make_client(boto3.Session(), client_config(UNSIGNED))) as anonymous:
             try:
                 anonymous.head_object(Bucket=self.bucket_name, Key=name)
             except ClientError:
                 return False
         return True
+
+
+def _make_client(session: boto3.Session, config: Config) -> Any:
+    return session.client("s3", region_name=settings.S3_REGION, endpoint_url=settings.S3_ENDPOINT_URL, config=config)
 
 
 def client_config(signature: Any = "s3v4") -> Config:
@@ -243,7 +215,7 @@ def encryption_params() -> dict[str, str]:
 
 @contextmanager
 def _existing() -> Iterator[None]:
-    """Map a 404 for an object that existed a moment ago to an unavailable store, not to a deleted document."""
+    """Map the 404 of an object that exists, or of a bucket, to an unavailable store, not to a deleted document."""
     try:
         yield
     except FileNotFoundError:

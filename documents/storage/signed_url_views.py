@@ -13,15 +13,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, U
 from django.views import View
 
 from accounts.error_codes import METHOD_NOT_ALLOWED, ApiError, not_found
-from documents import services
-from documents.error_codes import (
-    LENGTH_MISMATCH,
-    LENGTH_REQUIRED,
-    TYPE_MISMATCH,
-    UPLOAD_INTERRUPTED,
-    URL_EXPIRED,
-    URL_NOT_VALID,
-)
+from documents import error_codes, services
 from documents.models import Document
 from documents.storage import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
 
@@ -35,12 +27,11 @@ class SignedUrlView(View):
         terms = _signed_terms(request, "PUT", bucket, name)
         length = request.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            raise ApiError(LENGTH_REQUIRED)
+            raise ApiError(error_codes.LENGTH_REQUIRED)
         if int(length) != terms["length"]:
-            raise UploadRejected(LENGTH_MISMATCH)
+            raise UploadRejected(error_codes.LENGTH_MISMATCH)
         if request.content_type and request.content_type != terms["mime"].lower():
-            detail = "The content type is not the one that was declared."
-            raise ApiError(TYPE_MISMATCH, detail)
+            raise ApiError(error_codes.TYPE_MISMATCH, "The content type is not the one that was declared.")
         document = Document.objects.filter(pk=Path(name).stem).first()
         if document is None:
             raise not_found()
@@ -65,7 +56,7 @@ class SignedUrlView(View):
         except UploadRejected as rejected:
             error = ApiError(rejected.code)
         except (UnreadablePostError, TimeoutError):
-            error = ApiError(UPLOAD_INTERRUPTED)
+            error = ApiError(error_codes.UPLOAD_INTERRUPTED)
         except ApiError as api_error:
             error = api_error
         except OSError as os_error:  # the disk is full or missing
@@ -73,8 +64,7 @@ class SignedUrlView(View):
         return JsonResponse(error.body, status=error.status, headers=error.headers)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        detail = "This method is not allowed here."
-        error = ApiError(METHOD_NOT_ALLOWED, detail)
+        error = ApiError(METHOD_NOT_ALLOWED)
         return JsonResponse(error.body, status=error.status, headers={"Allow": "GET, HEAD, OPTIONS, PUT"})
 
 
@@ -83,11 +73,11 @@ def _signed_terms(request: HttpRequest, method: str, bucket: str, name: str) -> 
     try:
         terms = signing.loads(request.GET.get("token", ""), salt=SIGNING_SALT, max_age=settings.SIGNED_URL_SECONDS)
     except signing.SignatureExpired:
-        raise ApiError(URL_EXPIRED) from None
+        raise ApiError(error_codes.URL_EXPIRED) from None
     except signing.BadSignature:
-        raise ApiError(URL_NOT_VALID) from None
+        raise ApiError(error_codes.URL_NOT_VALID) from None
     if bucket not in BUCKETS or (terms["method"], terms["bucket"], terms["name"]) != (method, bucket, name):
-        raise ApiError(URL_NOT_VALID)
+        raise ApiError(error_codes.URL_NOT_VALID)
     return cast(dict[str, Any], terms)
 
 

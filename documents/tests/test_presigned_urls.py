@@ -180,7 +180,10 @@ def test_no_url_ever_holds_a_session_token(supabase: S3Server, ana: Person, live
         raw.sign_download("a/b.pdf", filename="b.pdf"),
         parsed.sign_download("a/b.md", filename="b"),
     ]
-    urls += [raw.url("a/b.pdf"), raw.sign_upload("a/b.pdf", length=1, mime="application/pdf", sha256="0" * 64)]
+    urls += [
+        raw.sign_download("a/b.pdf", filename="b.pdf"),
+        raw.sign_upload("a/b.pdf", length=1, mime="application/pdf", sha256="0" * 64),
+    ]
 
     for url in urls:
         assert url.startswith(f"{live_server.url}/storage/")
@@ -227,11 +230,11 @@ def test_an_unavailable_store_is_reported_to_uploads_and_downloads(supabase: S3S
     supabase.inject_fault("*", "status-503", times=100)
 
     sent = requests.put(url, PDF, headers=headers(), timeout=30)
-    fetched = requests.get(buckets()[0].url("a/b.pdf"), timeout=30)
+    fetched = requests.get(buckets()[0].sign_download("a/b.pdf", filename="b.pdf"), timeout=30)
     supabase.clear_faults()
 
     for answer in (sent, fetched):
         assert (answer.status_code, answer.json()["code"]) == (503, "STORAGE_UNAVAILABLE")
         assert int(answer.headers["Retry-After"]) > 0
-    assert requests.get(buckets()[0].url("a/b.pdf"), timeout=10).status_code == 404
+    assert requests.get(buckets()[0].sign_download("a/b.pdf", filename="b.pdf"), timeout=10).status_code == 404
     assert put(url, PDF, headers()) == 200

@@ -72,7 +72,6 @@ def find_user(email_or_id: str | None) -> UUID:
 
 
 def _upload(user_id: UUID, file: Path) -> UUID:
-    """Declare a file and stream it to the store; return the job's id."""
     with file.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     declared = services.declare(

@@ -35,15 +35,10 @@ def recognize_pages(path: Path, pages: Sequence[int]) -> dict[int, str]:
 
     Raises ``Permanent`` or ``Retryable``, and ``ImproperlyConfigured`` where the libraries do not load.
     """
-    wall = batch_timeout(len(pages))
+    wall = SECONDS_TO_START + SECONDS_A_PAGE * len(pages)
     request = {"path": str(path.resolve()), "pages": list(pages), "cpu_seconds": int(wall)}
     response = ocr_sandbox.request(request, wall_seconds=wall)
     if "unavailable" in response:
         ocr_sandbox.close()  # a restarted one may find the missing library
         raise ImproperlyConfigured(REMEDY.format(response["unavailable"]))
     return dict(zip(pages, response["markdown"], strict=True))
-
-
-def batch_timeout(pages: int) -> float:
-    """Return the deadline of a batch of so many pages."""
-    return SECONDS_TO_START + SECONDS_A_PAGE * pages

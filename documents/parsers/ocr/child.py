@@ -26,7 +26,6 @@ SCALE_MOST = 4.0  # 288 dpi: no small page has more to show
 
 
 def respond(recognize: Callable[[Picture], str], request: fork_server.Message) -> fork_server.Message:
-    """Return the markdown of each page, in the child."""
     try:
         rlimits.limit_cpu_time(RENDER_CPU_SECONDS)
         try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from documents.parsers.errors import parse_failure
 from documents.parsers.sandbox import framing
@@ -81,7 +81,8 @@ class SandboxClient:
                 start_new_session=True,  # a signal to the worker's group must not end a parse that is nearly done
             )
         try:
-            requests, replies = _fileno(self._process.stdin), _fileno(self._process.stdout)
+            pipes = cast("list[IO[bytes]]", [self._process.stdin, self._process.stdout])
+            requests, replies = (pipe.fileno() for pipe in pipes)
             framing.send(requests, message)
             outcome = framing.receive(replies, limit=64, until=until)
             return outcome.decode(), framing.receive(replies, limit=MAX_RESPONSE_BYTES, until=until)
@@ -94,10 +95,6 @@ class SandboxClient:
         except BaseException:  # the rest of this response must not be read as the next document's
             self.close()
             raise
-
-
-def _fileno(pipe: IO[bytes] | None) -> int:
-    return pipe.fileno() if pipe is not None else -1
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:

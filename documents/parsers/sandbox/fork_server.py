@@ -38,48 +38,45 @@ def run_child(request: Message, respond: Handler, *, lifeline: int) -> tuple[str
         _run_as_child(request, respond, parent, stdout_end, stderr_end)
     os.close(stdout_end)
     os.close(stderr_end)
-    output = ChildOutput(stdout, stderr, max_bytes=request["answer_bytes"])
+    response, errors = bytearray(), bytearray()
     try:
-        interruption = output.read(lifeline, until)
+        interruption = _read_output({stdout: response, stderr: errors}, request["answer_bytes"], lifeline, until)
     finally:
         # Harmless to a child that is already exiting: its exit status was fixed before its pipes closed.
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         os.close(stdout)
         os.close(stderr)
-    outcome = interruption or _outcome(status, bytes(output.stderr))
-    return outcome, bytes(output.response) if outcome == "answered" else b""
+    outcome = interruption or _outcome(status, bytes(errors))
+    return outcome, bytes(response) if outcome == "answered" else b""
 
 
-class ChildOutput:
-    """Reads both pipes of a child to the end, so that it never blocks on a full one."""
+def _read_output(pipes: dict[int, bytearray], max_bytes: int, lifeline: int, until: float) -> str | None:
+    """Read both pipes to their ends, so that the child never blocks on a full one.
 
-    def __init__(self, stdout: int, stderr: int, *, max_bytes: int) -> None:
-        self.response, self.stderr, self.max_bytes = bytearray(), bytearray(), max_bytes
-        self._pipes = {stdout: self.response, stderr: self.stderr}
-
-    def read(self, lifeline: int, until: float) -> str | None:
-        """Read until both pipes end; return ``deadline`` or ``memory`` if cut short. ``EOFError``: the worker died."""
-        poll = select.poll()
-        poll.register(lifeline, 0)  # POLLHUP is always reported
-        for pipe in self._pipes:
-            poll.register(pipe, select.POLLIN)
-        while self._pipes:
-            events = poll.poll(max(0.0, until - time.monotonic()) * 1000)
-            if not events:
-                return "deadline"
-            for pipe, _ in events:
-                if pipe == lifeline:
-                    raise EOFError
-                part = os.read(pipe, framing.CHUNK)
-                self._pipes[pipe] += part
-                del self.stderr[STDERR_BYTES:]
-                if not part:
-                    del self._pipes[pipe]
-                    poll.unregister(pipe)
-            if len(self.response) > self.max_bytes:
-                return "memory"  # more text than the worker is willing to hold
-        return None
+    Returns ``deadline`` or ``memory`` if cut short. Raises ``EOFError`` when the worker died.
+    """
+    response, errors = pipes.values()
+    poll = select.poll()
+    poll.register(lifeline, 0)  # POLLHUP is always reported
+    for pipe in pipes:
+        poll.register(pipe, select.POLLIN)
+    while pipes:
+        events = poll.poll(max(0.0, until - time.monotonic()) * 1000)
+        if not events:
+            return "deadline"
+        for pipe, _ in events:
+            if pipe == lifeline:
+                raise EOFError
+            part = os.read(pipe, framing.CHUNK)
+            pipes[pipe] += part
+            del errors[STDERR_BYTES:]
+            if not part:
+                del pipes[pipe]
+                poll.unregister(pipe)
+        if len(response) > max_bytes:
+            return "memory"  # more text than the worker is willing to hold
+    return None
 
 
 def _outcome(status: int, stderr: bytes) -> str:
@@ -100,7 +97,8 @@ def _run_as_child(request: Message, respond: Handler, parent: int, stdout: int, 
         null = os.open(os.devnull, os.O_RDWR)
         for old, new in ((null, 0), (null, 1), (stderr, 2)):
             os.dup2(old, new)  # the worker's pipes must not stay open in here
-        framing.write(stdout, json.dumps(respond(request), ensure_ascii=False).encode())
+        with open(stdout, "wb") as pipe:
+            pipe.write(json.dumps(respond(request), ensure_ascii=False).encode())
         rlimits.exit_process(0)
     except BaseException:  # must never return into the fork server's loop
         rlimits.exit_process(1)

@@ -11,15 +11,10 @@ CHUNK = 1 << 16
 
 def send(pipe: int, message: bytes) -> None:
     """Write the length and the message. Raises ``BrokenPipeError`` when the reader is gone."""
-    write(pipe, LENGTH.pack(len(message)))
-    write(pipe, message)
-
-
-def write(pipe: int, message: bytes) -> None:
-    """Write all of the message, in as many pieces as the pipe takes."""
-    rest = memoryview(message)
-    while rest:
-        rest = rest[os.write(pipe, rest) :]
+    for part in (LENGTH.pack(len(message)), message):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(pipe, rest) :]
 
 
 def receive(pipe: int, *, limit: int, until: float | None = None) -> bytes:
