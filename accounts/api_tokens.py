@@ -43,10 +43,7 @@ def find_valid_token(plain: str) -> ApiToken | None:
 def issue_token(
     user: User, *, name: str, scope: str, by: User | None, reason: str, expires_at: datetime | None = None
 ) -> str:
-    """Issue a token and return it in plain text, which is not stored. ``by`` None is the command line.
-
-    Raises ``ApiError``: "USER_INACTIVE", "TOKEN_OF_STAFF".
-    """
+    """Create a token with an audit entry. Raises ``ApiError``: "USER_INACTIVE", "TOKEN_OF_STAFF"."""
     with transaction.atomic():
         # Locked: a role granted at this moment is either seen here, or revokes this token.
         user = User.objects.select_for_update().get(pk=user.pk)

@@ -95,10 +95,7 @@ class Claim:
         lifecycle.log_event(self.job, code, Event.Type.STAGE_DONE, payload={"stage": self.job.stage, **payload})
 
     def move(self, name: str, *, event: Mapping[str, Any] | None = None, **params: Any) -> None:
-        """Make one of ``lifecycle.MOVES``, or raise ``ClaimLost`` when another worker has the job.
-
-        ``params`` are those of ``lifecycle.make_move`` and of the move's columns.
-        """
+        """Make one of ``lifecycle.MOVES``, with the options of ``make_move``, or raise ``ClaimLost``."""
         event = {"from": self.job.stage, **(event or {})}
         rows = lifecycle.make_move(name, LOCK_CLAIM, event=event, job_id=self.job.pk, held=self.token, **params)
         if not rows:
@@ -259,10 +256,7 @@ SHOULD_YIELD = f"""
 
 
 def claim_next(worker: str, last: UUID = NIL_UUID) -> Claim | None:
-    """Claim the next due job (queued -> working), the users after ``last`` first. None when nothing may run.
-
-    A campaign's job is claimed when no tenant's may run.
-    """
+    """Claim the next due job (queued -> working), the users after ``last`` first, or a campaign's, or None."""
     rows = _execute_claim(CLAIM, worker, last) or _execute_claim(CLAIM_CAMPAIGN_JOB, worker, last)
     return Claim(lifecycle.load_job(rows[0])) if rows else None
 

@@ -59,10 +59,7 @@ class JobResponse(serializers.ModelSerializer[UploadJob]):
 
 
 class JobDetailResponse(JobResponse):
-    """A job with context 002's single status, its four counters, and its standing.
-
-    Needs ``running`` in its context: the count of the user's working jobs.
-    """
+    """A job with context 002's status, counters and standing. Context: ``running``, the user's working jobs."""
 
     status = serializers.ChoiceField(choices=STATUSES)
     progress = serializers.SerializerMethodField()

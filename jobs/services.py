@@ -80,8 +80,7 @@ def notify_workers() -> None:
 def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
     """Insert a job at the first stage of a pipeline, in the caller's transaction, and notify the workers.
 
-    Raises ``ApiError("JOB_ALREADY_ACTIVE")`` when the document has an active job. A tenant's job cancels the active job
-    of a campaign.
+    A tenant's job cancels an active job of a campaign. Raises ``ApiError("JOB_ALREADY_ACTIVE")``.
     """
     columns |= {"user_id": user_id, "document_id": document_id, "stage": get_pipeline(pipeline).steps[0].stage}
     job = _activate(
@@ -203,10 +202,7 @@ def complete_wait(job: UploadJob, *, code: str, event: Mapping[str, Any], **fiel
 
 
 def wake_job(document_id: UUID) -> None:
-    """Make the document's waiting job due at once: what it waits for has come.
-
-    A job whose worker has polled in vain and has not parked it yet is marked not to wait.
-    """
+    """Make the document's waiting job due at once. A job whose worker has not parked it yet is marked not to wait."""
     with transaction.atomic():
         # In this order: a wait that is being written blocks the first statement, and the second one sees it.
         lifecycle.execute(WAKE_WORKING, {"document_id": document_id})
@@ -228,7 +224,6 @@ def requeue_due_and_expired() -> int:
 
 
 def _move(name: str, job: UploadJob, **params: Any) -> UploadJob:
-    """Make one of ``lifecycle.MOVES``; ``params`` are those of ``lifecycle.make_move`` and of the move's columns."""
     rows = lifecycle.make_move(name, LOCK_JOB, job_id=job.pk, **params)
     if not rows:
         raise ApiError(error_codes.JOB_STATE_CHANGED)

@@ -19,7 +19,6 @@ from jobs.models import UploadJob
 MAX_JOBS = 1_000  # of a bulk action
 MAX_SECONDS = 20.0  # of a bulk action: with files in a remote store each check of an invariant takes its time
 
-#: The actions with their permissions.
 PERMISSIONS: Mapping[str, str] = {
     "retry": "jobs.retry_uploadjob",
     "retry_from": "jobs.retry_uploadjob",

@@ -90,10 +90,7 @@ def start_tracers() -> None:
 
 
 def span(name: str, *, parent: str = "", **attributes: str | int | float) -> AbstractContextManager[SetAttributes]:
-    """Open a span within this thread's current span, or within the W3C ``traceparent`` in ``parent``.
-
-    Costs nothing without a tracer.
-    """
+    """Open a span within this thread's current span, or within the W3C ``traceparent`` in ``parent``."""
     for tracer in _tracers:
         opened = tracer.span(name, attributes, parent)
         if opened is not None:

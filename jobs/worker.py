@@ -180,14 +180,12 @@ class SideQueue(Protocol):
 
     def count_claimable(self, cursor: Any, *, most: int) -> int:
         """Count the workers of this cluster that would find work, up to ``most``. ``cursor`` may be psycopg's."""
-        ...
 
     def drain(self, until: float) -> int:
         """Work until nothing is due or ``time.monotonic()`` reaches ``until``; return how many messages were handled.
 
         The heartbeat watches each message, so that a worker that hangs is killed.
         """
-        ...
 
     def is_idle(self) -> bool: ...
 
@@ -197,10 +195,7 @@ def side_queues() -> Iterator[SideQueue]:
 
 
 def drain_side_queues() -> bool:
-    """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left.
-
-    The failure of a queue must not keep the jobs from running.
-    """
+    """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left."""
     is_interrupted = False
     for queue in side_queues():
         until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
@@ -210,7 +205,7 @@ def drain_side_queues() -> bool:
                 count = queue.drain(until) if cursor.fetchone()[0] else 0
         except (OperationalError, InterfaceError):
             raise
-        except Exception as error:
+        except Exception as error:  # must not keep the jobs from running
             log.error("A side queue failed.", exception=safe_errors.safe_traceback(error), reported=True)
             telemetry.report_error(error)
             continue

@@ -119,7 +119,7 @@ def failure_code(error: Exception) -> ErrorCode | None:
 def may_have_charged(error: BaseException) -> bool:
     """Return whether the vendor may have done, and charged for, a failed call.
 
-    Takes what the client raised or what ``guard.record_failure`` made of it. Only a refusal or a connection that was
+    Takes what the client raised or what ``calls.record_failure`` made of it. Only a refusal or a connection that was
     never made are certain; a timeout, a reset, a 5xx or an unreadable response may have been charged.
     """
     if isinstance(error, (StageFailure, Wait)):

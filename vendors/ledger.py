@@ -69,8 +69,7 @@ def reserve(
 ) -> UUID:
     """Insert the purchase that is about to be made, in the caller's transaction; return its id.
 
-    ``columns``: the others of ``Purchase`` (``vendor, model, unit, quantity, stage, document_id``).
-
+    ``columns``: ``vendor, model, unit, quantity, stage, document_id``.
     With ``limited=False`` a campaign pays, ``campaign_id`` or the job's, and the tenant's budget is not used.
     Raises ``Wait("BUDGET_SPENT")`` until the next day when the tenant's budget does not have ``cents`` left, and
     ``Permanent("BUDGET_TOO_SMALL")`` when no day's budget ever will. A tenant with a budget is locked until the

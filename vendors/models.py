@@ -48,10 +48,10 @@ class Breaker(models.Model):
 
 
 class Purchase(models.Model):
-    """One paid call. Inserted before it is made; what is never settled may have been charged, and counts.
+    """One paid call, inserted before it is made.
 
-    It counts for ever: no task closes an old reservation, because only the vendor's invoice knows better.
-    It outlives the document it was made for: money that was spent stays spent.
+    One that is never settled may have been charged and counts for ever: only the vendor's invoice knows better. It
+    outlives its document.
     """
 
     class State(models.TextChoices):

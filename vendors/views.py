@@ -1,4 +1,4 @@
-"""API views of a tenant's spending and purchases."""
+"""API of a tenant's spending and purchases."""
 
 from decimal import Decimal
 from typing import Any
@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -15,7 +16,38 @@ from accounts.pagination import NewestFirstPagination
 from accounts.rls import as_tenant
 from vendors import ledger
 from vendors.models import Purchase
-from vendors.serializers import PurchaseResponse, UsageResponse
+
+
+class SpendingResponse(serializers.Serializer[object]):
+    cents = serializers.FloatField(help_text="settled and unsettled together")
+    settled_cents = serializers.FloatField()
+    unsettled_cents = serializers.FloatField(help_text="of calls whose outcome is not known; counted as spent")
+
+
+class PurchaseSumResponse(serializers.Serializer[object]):
+    vendor = serializers.CharField()
+    unit = serializers.CharField(help_text="pages or tokens")
+    quantity = serializers.IntegerField(source="amount")
+    calls = serializers.IntegerField()
+    settled_cents = serializers.FloatField()
+    unsettled_cents = serializers.FloatField()
+
+
+class UsageResponse(serializers.Serializer[object]):
+    today = SpendingResponse()
+    month = SpendingResponse()
+    budget_cents_per_day = serializers.FloatField(allow_null=True, help_text="null: no limit")
+    left_today_cents = serializers.FloatField(allow_null=True)
+    bought_this_month = PurchaseSumResponse(many=True)
+
+
+class PurchaseResponse(serializers.ModelSerializer[Purchase]):
+    cents = serializers.FloatField()
+
+    class Meta:
+        model = Purchase
+        fields = ("stage", "vendor", "model", "unit", "quantity", "cents", "state", "created_at")
+        read_only_fields = fields
 
 
 class UsageView(APIView):

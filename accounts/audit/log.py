@@ -28,7 +28,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 def record_action(
     *,
-    by: User | None,
+    by: User | None,  # None: the command line
     action: str,
     reason: str,
     object_type: str,
@@ -36,10 +36,7 @@ def record_action(
     tenant_id: UUID | None = None,
     **details: Any,
 ) -> AuditEntry:
-    """Write one entry; ``by`` None is somebody at the command line. Raises ``ApiError("REASON_REQUIRED")``.
-
-    ``details`` are ids, codes and counts.
-    """
+    """Write one entry; ``details`` are ids, codes and counts. Raises ``ApiError("REASON_REQUIRED")``."""
     return AuditEntry.objects.create(
         actor_id=by.pk if by else None,
         actor=by.get_username() if by else COMMAND_LINE_ACTOR,
@@ -128,6 +125,6 @@ def _read_entries(selection: EntrySelection) -> Iterator[AuditEntry]:
         page = list(ordered.filter(beyond, at__gte=last.at)[:PAGE])
 
 
-class _LineBuffer:
+class _LineBuffer:  # a file for the csv module
     def write(self, line: str) -> str:
         return line

@@ -36,11 +36,9 @@ class Renewable(Protocol):
 
     def renew(self) -> None:
         """Extend the lease. Called on the heartbeat's thread and connection, as ``release``."""
-        ...
 
     def release(self, *, timed_out: bool) -> None:
         """Give the work to another worker: it exceeded its time limit, or this worker has to stop."""
-        ...
 
     def log_context(self) -> AbstractContextManager[object]: ...
 

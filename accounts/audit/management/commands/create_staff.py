@@ -26,7 +26,12 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="manage.py create_staff", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        password = self._password(options)
+        if options["password_stdin"]:
+            password = sys.stdin.readline().rstrip("\r\n")
+            if not password:
+                raise CommandError("There was no password on the standard input.")
+        else:
+            password = (getpass.getpass("Password (empty: none): ") or None) if sys.stdin.isatty() else None
         try:
             validate_email(options["email"].strip())
             if password is not None:
@@ -43,12 +48,3 @@ class Command(BaseCommand):
             self.stdout.write(f"API tokens of before: {tokens_revoked} revoked. New ones: manage.py create_user.")
         if not user.has_usable_password():
             self.stdout.write(f"There is no password yet: manage.py changepassword {user.username}")
-
-    def _password(self, options: dict[str, Any]) -> str | None:
-        """Return the typed password; None for an empty one, or without a terminal."""
-        if options["password_stdin"]:
-            password = sys.stdin.readline().rstrip("\r\n")
-            if not password:
-                raise CommandError("There was no password on the standard input.")
-            return password
-        return (getpass.getpass("Password (empty: none): ") or None) if sys.stdin.isatty() else None

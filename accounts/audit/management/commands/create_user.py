@@ -62,7 +62,12 @@ class Command(BaseCommand):
             user.set_unusable_password()
             _write_entry("users.add", user, options)
         if options["password_stdin"]:
-            user.set_password(_password(user))
+            password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+            try:
+                validate_password(password, user)
+            except ValidationError as error:
+                raise CommandError(" ".join(error.messages)) from error
+            user.set_password(password)
             _write_entry("users.set_password", user, options)
         user.save()
         return user
@@ -70,12 +75,3 @@ class Command(BaseCommand):
 
 def _write_entry(action: str, user: User, options: dict[str, Any]) -> None:
     log.record_action(by=None, action=action, reason=options["reason"], object_type="user", object_id=user.pk)
-
-
-def _password(user: User) -> str:
-    password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    try:
-        validate_password(password, user)
-    except ValidationError as error:
-        raise CommandError(" ".join(error.messages)) from error
-    return password
