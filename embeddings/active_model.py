@@ -67,7 +67,7 @@ def confirm_active_model(user_id: UUID, model: EmbeddingModel) -> bool:
 
     Call inside the transaction that commits vectors: no cut-over happens before it ends.
     """
-    params: dict[str, Any] = {"user": user_id, "model": model.model, "version": model.version}
+    params: dict[str, Any] = {"user": user_id, **model.params}
     wanted = model.model, model.version
     with connection.cursor() as cursor:
         cursor.execute(f"{CREATE};{LOCK_FOR_SHARE}", params)

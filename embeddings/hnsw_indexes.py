@@ -94,7 +94,6 @@ def drop_index(name: str) -> None:
 
 
 def _validity() -> dict[str, bool]:
-    """Return whether each HNSW index in the database is valid, by its name."""
     sql = """SELECT i.relname, x.indisvalid FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
              WHERE x.indrelid IN ('document_chunks'::regclass, 'shadow_vectors'::regclass) AND i.relname ~ %s"""
     with connection.cursor() as cursor:
@@ -218,7 +217,6 @@ def segments_to_merge(segments: list[VectorIndex], new_passages: int) -> list[Ve
 def _count_vectors(
     user_id: UUID, model: str, version: str, table: str, *, since: datetime, most: int | None = None
 ) -> int:
-    """Count the vectors written from ``since`` on, up to ``most``."""
     sql = f"""SELECT count(*) FROM (
                   SELECT FROM {VectorIndex.Table(table)} WHERE user_id = %s AND embed_model = %s AND embed_version = %s
                     AND embed_updated_at >= %s LIMIT %s) counted"""

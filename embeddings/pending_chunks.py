@@ -18,14 +18,13 @@ from embeddings import active_model, embedding_calls, tokenizer, vector_store
 from embeddings.embedders import Embedder, EmbeddingModel, Vectors
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedding_calls import EmbeddingTask, ModelChanged, Reservation, Settle
-from embeddings.error_codes import GAVE_WAY, TEXT_REFUSED
+from embeddings.error_codes import GAVE_WAY
 from embeddings.models import REEMBED
 from jobs import failpoints
 from jobs.claims import Claim
 from jobs.cluster import shared_state
 from jobs.error_codes import STOPPING
 from jobs.models import Event, UploadJob
-from jobs.outcomes import Permanent
 
 EMBEDDING_PCT = (70.0, 95.0)  # total progress when embedding begins, and when the last batch is in
 
@@ -203,8 +202,7 @@ def reuse_vectors(claim: Claim, embedder: Embedder) -> Reused:
 def copy_to_duplicates(document_id: UUID, model: EmbeddingModel) -> None:
     """Buffer a copy for each chunk whose text has the model's vector elsewhere in the document."""
     with connection.cursor() as cursor:
-        params: dict[str, Any] = {"document": document_id, "model": model.model, "version": model.version}
-        cursor.execute(COPY_TO_DUPLICATES, params)
+        cursor.execute(COPY_TO_DUPLICATES, {"document": document_id, **model.params})
 
 
 def pending_batch(
@@ -215,14 +213,12 @@ def pending_batch(
     with connection.cursor() as cursor:
         cursor.execute(SELECT_BATCH, {**query_params(claim, embedder), "after": after, "size": size})
         rows = cursor.fetchall()
-    if max_tokens is None:
-        return [PendingChunk(ord_, chunk_id, text, tokens or 0) for ord_, chunk_id, text, tokens in rows]
     batch: list[PendingChunk] = []
     total = 0
     for ord_, chunk_id, text, tokens in rows:
         chunk = PendingChunk(ord_, chunk_id, text, tokenizer.count_tokens(text) if tokens is None else tokens)
         total += chunk.tokens
-        if batch and total > max_tokens:
+        if batch and max_tokens is not None and total > max_tokens:
             break
         batch.append(chunk)
     return batch
@@ -248,7 +244,9 @@ def progress_pct(share: float) -> float:
     return low + (high - low) * share
 
 
-class _ChunkEmbedding(EmbeddingTask[PendingChunk]):
+class ChunkEmbedding(EmbeddingTask[PendingChunk]):
+    """Pending chunks to buy from a vendor and to buffer."""
+
     def __init__(self, claim: Claim, embedder: HttpEmbedder) -> None:
         super().__init__(embedder)
         self.max_in_flight = settings.EMBED_IN_FLIGHT
@@ -294,15 +292,3 @@ class _ChunkEmbedding(EmbeddingTask[PendingChunk]):
             self._claim.save_progress(progress={"embeds_done": self._done}, total_pct=total_pct, cost_cents=settle())
             if self.saved_count == len(batch) and self._done < self._total:
                 log_first_vectors(self._claim)
-
-
-def embed_with_vendor(claim: Claim, embedder: HttpEmbedder) -> None:
-    """Buy the vectors of all pending chunks and buffer them.
-
-    Raises ``Permanent("TEXT_REFUSED")`` for chunks that the vendor does not take, once all others are in,
-    ``ModelChanged`` after a cut-over, and what ``embedding_calls.run_task`` raises.
-    """
-    task = _ChunkEmbedding(claim, embedder)
-    embedding_calls.run_task(task)
-    if task.refused_count:
-        raise Permanent(TEXT_REFUSED, "The embedding service refuses one passage of this document.")

@@ -90,7 +90,7 @@ class PassageResponse(serializers.Serializer[object]):
     text = serializers.CharField()
     snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
-    parts = PartsResponse(help_text="what each arm said; null where it did not name the passage")
+    parts = PartsResponse(help_text="rank and score by each retriever; null where it did not return the passage")
 
 
 class EmbedRequest(serializers.Serializer[object]):

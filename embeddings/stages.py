@@ -7,11 +7,19 @@ from django.conf import settings
 from documents import files
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.files import lock_document
-from embeddings import active_model, chunk_store, chunking, embedders, invariants, pending_chunks, vector_store
+from embeddings import (
+    active_model,
+    chunk_store,
+    chunking,
+    embedders,
+    error_codes,
+    invariants,
+    pending_chunks,
+    vector_store,
+)
 from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
-from embeddings.embedding_calls import MISCONFIGURED_SECONDS, ModelChanged
-from embeddings.error_codes import CHUNKS_NOT_SOUND, GAVE_WAY, MODEL_UNAVAILABLE, NO_CHUNKS, VECTORS_NOT_SOUND
+from embeddings.embedding_calls import MISCONFIGURED_SECONDS, ModelChanged, run_task
 from embeddings.models import REEMBED
 from embeddings.pending_chunks import planned_model
 from embeddings.search import bm25, probe_index
@@ -46,7 +54,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     content = files.read_bytes(document)
     chunks = chunker.split(content.decode(), document.page_starts or (), last_page=document.pages or 1)
     if not chunks:
-        raise Permanent(NO_CHUNKS, "There is nothing in the document to cut into passages.")
+        raise Permanent(error_codes.NO_CHUNKS, "There is nothing in the document to cut into passages.")
     with claim.transaction(durable=False):
         chunk_store.buffer_chunks(
             user_id=document.user_id, document_id=document.pk, chunks=chunks, chunks_version=chunker.label
@@ -63,7 +71,7 @@ def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check count, order and sha, then bring ``document_chunks`` in line with the buffer."""
     with claim.transaction(durable=False):
         if broken := invariants.buffer_whole([claim.job.pk]):
-            raise Retryable(CHUNKS_NOT_SOUND, broken[claim.job.pk])
+            raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[claim.job.pk])
         chunk_store.commit_chunks(claim.job.document_id, chunks_version=claim.job.chunks_version)
         total = claim.job.progress["chunks_total"]
         return claim.advance(code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
@@ -106,7 +114,7 @@ def _require_embedder(model: EmbeddingModel) -> Embedder:
         return embedder
     # An operator's mistake: no document's fault.
     log.error("No embedder is configured for %s: jobs wait.", model.label)
-    raise Wait(MISCONFIGURED_SECONDS, MODEL_UNAVAILABLE)
+    raise Wait(MISCONFIGURED_SECONDS, error_codes.MODEL_UNAVAILABLE)
 
 
 def embed_chunks(claim: Claim) -> Outcome:
@@ -126,7 +134,10 @@ def embed_chunks(claim: Claim) -> Outcome:
                 raise ModelChanged
             embedder = _require_embedder(planned)
         if isinstance(embedder, HttpEmbedder):
-            pending_chunks.embed_with_vendor(claim, embedder)
+            task = pending_chunks.ChunkEmbedding(claim, embedder)
+            run_task(task)
+            if task.refused_count:  # all other chunks are in
+                raise Permanent(error_codes.TEXT_REFUSED, "The embedding service refuses one passage of this document.")
         elif moved := _embed_locally(claim, embedder):
             return moved
     except ModelChanged:
@@ -160,7 +171,7 @@ def _embed_locally(claim: Claim, embedder: Embedder) -> Moved | None:
                 pending_chunks.log_first_vectors(claim)
             is_first = False
         if claim.should_yield():
-            raise Wait(0.0, GAVE_WAY)
+            raise Wait(0.0, error_codes.GAVE_WAY)
         if not pending_chunks.is_model_wanted(claim):
             raise ModelChanged
     return None
@@ -191,7 +202,7 @@ def commit_vectors(claim: Claim) -> Outcome:
             bm25.index_document(job.document_id)
             return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied})
         vector_store.delete_corrupt_vectors(job.document_id)
-    raise Retryable(VECTORS_NOT_SOUND, broken[job.pk])
+    raise Retryable(error_codes.VECTORS_NOT_SOUND, broken[job.pk])
 
 
 def commit_shadow_vectors(claim: Claim) -> Outcome:
@@ -204,7 +215,7 @@ def commit_shadow_vectors(claim: Claim) -> Outcome:
             copied = vector_store.commit_shadow_vectors(job.document_id, planned)
             return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})
         vector_store.delete_corrupt_vectors(job.document_id)
-    raise Retryable(VECTORS_NOT_SOUND, broken[job.pk])
+    raise Retryable(error_codes.VECTORS_NOT_SOUND, broken[job.pk])
 
 
 def finish_document(claim: Claim) -> Outcome:

@@ -42,7 +42,6 @@ def truncate(text: str, limit: int) -> str:
 
 
 def count_many(texts: Iterable[str]) -> list[int]:
-    """Return the count of each text, in order."""
     return [count_tokens(text) for text in texts]
 
 

@@ -133,12 +133,11 @@ def delete_buffered_vectors(document_id: UUID, model: EmbeddingModel) -> None:
 def _execute(sql: str, document_id: UUID, model: EmbeddingModel) -> int:
     """Return the row count of the first statement."""
     with connection.cursor() as cursor:
-        cursor.execute(sql, {"document": document_id, "model": model.model, "version": model.version})
+        cursor.execute(sql, {"document": document_id, **model.params})
         return int(cursor.rowcount)
 
 
 def empty_buffers(document_id: UUID) -> None:
-    """Empty both buffers of a document."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE document_id = %s", [document_id])
     empty_chunk_buffer(document_id)
@@ -175,7 +174,6 @@ def commit_shadow_vectors(document_id: UUID, model: EmbeddingModel) -> int:
 
 
 def salvage_shadow_vectors(document_id: UUID, model: EmbeddingModel) -> int:
-    """Copy a document's buffered vectors to shadow_vectors; return how many."""
     return _execute(COMMIT_SHADOWS, document_id, model)
 
 
@@ -197,7 +195,7 @@ def uncovered_documents(user_id: UUID, model: EmbeddingModel, *, most: int = 1) 
     Without any, the tenant can be cut over to it, unless a commit comes between; lock the active model to be sure.
     """
     with connection.cursor() as cursor:
-        cursor.execute(UNCOVERED, {**_params(user_id, model), "most": most})
+        cursor.execute(UNCOVERED, {"user": user_id, "most": most, **model.params})
         return [document_id for (document_id,) in cursor.fetchall()]
 
 
@@ -230,7 +228,7 @@ def settle_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = R
     Afterwards no shadow vectors are left: those of other models are deleted. Nothing is done while another model is
     active. Safe to be killed, repeated and run concurrently. Call outside of a transaction.
     """
-    params = _params(user_id, model)
+    params: dict[str, Any] = {"user": user_id, **model.params}
 
     def execute_if_active(statement: str, **more: Any) -> int | None:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -263,9 +261,5 @@ def drop_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = 10 
         cursor.execute(active_model.LOCK_FOR_SHARE, {"user": user_id})
         if cursor.fetchone() == (model.model, model.version):
             return 0
-        cursor.execute(DELETE_SHADOWS, {**_params(user_id, model), "most": most})
+        cursor.execute(DELETE_SHADOWS, {"user": user_id, "most": most, **model.params})
         return int(cursor.rowcount)
-
-
-def _params(user_id: UUID, model: EmbeddingModel) -> dict[str, Any]:
-    return {"user": user_id, "model": model.model, "version": model.version}

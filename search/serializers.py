@@ -38,4 +38,4 @@ class SearchRequest(serializers.Serializer[object]):
 class SearchResponse(serializers.Serializer[object]):
     passages = PassageResponse(many=True)
     records = RecordResponse(many=True, help_text="of connected systems; empty unless sources names one")
-    laws = LawResponse(many=True, help_text="passages of laws; empty unless sources has statutes")
+    laws = LawResponse(many=True, help_text="passages of statutes; empty unless sources has statutes")

@@ -24,7 +24,7 @@ class SearchView(APIView):
         extensions=raises(*SEARCH_ERRORS, UNKNOWN_SOURCE, SEARCH_LIMIT_REACHED, BUDGET_SPENT),
     )
     def post(self, request: Request) -> Response:
-        """Find what answers a question: passages of the caller's documents, records of connected systems, laws."""
+        """Find what answers a question: passages of the caller's documents, records of connected systems, statutes."""
         query = SearchRequest(data=request.data)
         query.is_valid(raise_exception=True)
         rate_limit.check_rate(rate_limit.SEARCHES, caller_id(request))

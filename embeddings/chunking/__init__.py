@@ -37,13 +37,8 @@ class Chunk:
     @property
     def meta(self) -> dict[str, object]:
         """The chunk's citation, ready for JSON."""
-        meta: dict[str, object] = {
-            "start": self.start,
-            "end": self.end,
-            "pages": list(self.pages),
-            "headings": list(self.headings),
-            "tokens": self.tokens,
-        }
+        meta: dict[str, object] = {"start": self.start, "end": self.end, "pages": list(self.pages)}
+        meta |= {"headings": list(self.headings), "tokens": self.tokens}
         return meta | {"header": list(self.header)} if self.header else meta
 
 
@@ -100,8 +95,6 @@ class Chunker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MarkdownChunker:
-    """Splits any markdown at the best boundary near the sizes."""
-
     name: str
     version: str
     sizes: ChunkSizes
@@ -138,6 +131,8 @@ def all_chunkers() -> dict[str, Chunker]:
 
 def get_chunker(label: str) -> Chunker:
     """Return the chunker called ``label`` (name@version), or raise ``ImproperlyConfigured``."""
+    if label in CHUNKERS:
+        return CHUNKERS[label]
     chunkers = all_chunkers()
     if label not in chunkers:
         raise ImproperlyConfigured(f"There is no chunker {label!r}: use one of {', '.join(sorted(chunkers))}.")

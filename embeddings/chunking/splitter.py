@@ -1,15 +1,20 @@
 """Markdown splitter: walks over a text and fits chunk after chunk under the limit of tokens.
 
-The end of a chunk depends on the text near it alone, not on the chunks before: text behind a changed page is split as
-before, from the first boundary on that both splits choose.
+A chunk ends before a heading or a block, after a paragraph, a sentence or a line. The end depends on the text near it
+alone, not on the chunks before, and among equally good places a hash of the text around them decides: two splits that
+come from different starts soon choose the same place, so that a changed page changes few chunks but its own.
 """
 
 import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
 
+from documents.markdown import normalization
 from embeddings import tokenizer
-from embeddings.chunking.boundaries import Window, best_boundary
-from embeddings.chunking.markdown_structure import Block, Heading, Structure
 
 _NONSPACE = re.compile(r"\S")
 _SENTENCE_START = re.compile(r"""[.!?]["')\]]*+\s++(?=\S)""")
@@ -19,6 +24,17 @@ _LONGEST_TITLE = 200  # characters of a heading in a path; a path is repeated in
 _LONGEST_TOKEN = 64  # characters a token on average; only runs of one character fit more of them in a chunk
 _SAMPLE = 192  # characters before a chunk that are counted to know how far an overlap reaches
 _FEWEST_CHARACTERS = 32  # four bytes each are 128 tokens at most: with any header, that fits
+_HEADING = re.compile(r"\n {0,3}#{1,6} ")
+_HEADING_HERE = re.compile(r" {0,3}(#{1,6}) ++([^\n]++)")
+_DELIMITER = re.compile(r"\n *+(?=[|:-])[ |:-]++(?=\n|\Z)")
+_ROWS = re.compile(r"(?:\n(?! {0,3}#{1,6} )[^\n|]*+\|[^\n]*+)*+")
+# A page of nothing but headings must not be walked up again for every one of them.
+_LONGEST_HEADING_RUN = 16
+_CONTEXT = 24  # characters before and after a place that are hashed
+_MAX_TRIED = 8
+_PARAGRAPH = re.compile(r"\n\n")
+_LINE = re.compile(r"\n")
+_SENTENCE = re.compile(r"""[.!?]["')\]]*+(?=\s)|\n(?= *+(?:[-|]|[0-9]++[.)]) )""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +45,195 @@ class ChunkSizes:
     overlap: int  # repeated from the same section, whole sentences or lines
     small: int  # a heading closer than this to the chunk's start does not end it
     largest_header: int  # a larger table header is not repeated, or hostile tables would multiply
+
+
+class Heading(NamedTuple):
+    start: int
+    level: int
+    title: str
+
+
+class Block(NamedTuple):
+    """A fence or a table; a table's first row starts at body, after its header and delimiter lines."""
+
+    start: int
+    body: int
+    end: int
+
+
+class Blocks:
+    """Blocks in order of place. Arrays, because a hostile text has a million of them."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self.starts, self.bodies, self.ends = array("q"), array("q"), array("q")
+        for block in blocks:
+            self.starts.append(block.start)
+            self.bodies.append(block.body)
+            self.ends.append(block.end)
+
+    def block_at(self, offset: int) -> Block | None:
+        index = bisect_right(self.starts, offset) - 1
+        if index < 0 or self.ends[index] <= offset:
+            return None
+        return Block(self.starts[index], self.bodies[index], self.ends[index])
+
+    def first_from(self, offset: int) -> Block | None:
+        index = bisect_right(self.starts, offset - 1)
+        if index == len(self.starts):
+            return None
+        return Block(self.starts[index], self.bodies[index], self.ends[index])
+
+    def last_end(self, offset: int) -> int:
+        """Return where the last block that ended at offset or before ended, or 0."""
+        index = bisect_right(self.ends, offset) - 1
+        return self.ends[index] if index >= 0 else 0
+
+
+class Structure:
+    """A text, its blocks, found once, and its headings, found on request."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        fences = normalization.find_code_fences(text)
+        self.fences = Blocks(Block(start, start, min(end + 1, len(text))) for start, end, _ in fences)
+        self.tables = Blocks(self._find_tables())
+
+    def block_around(self, offset: int) -> Block | None:
+        return self.fences.block_at(offset) or self.tables.block_at(offset)
+
+    def headings(self, low: int, high: int) -> Iterator[Heading]:
+        """Yield the headings that start in [low, high); a `#` in code or in a table is none."""
+        if low == 0 < high and (first := _HEADING_HERE.match(self.text)):
+            yield Heading(0, len(first[1]), first[2])
+        # One that starts at the last offset is still to be seen whole: indent, marks and space.
+        for match in _HEADING.finditer(self.text, max(low - 1, 0), high + 10):
+            start = match.start() + 1
+            if start < high and not self.block_around(start) and (line := _HEADING_HERE.match(self.text, start)):
+                yield Heading(start, len(line[1]), line[2])
+
+    def heading_above(self, offset: int, floor: int) -> int:
+        """Return the line start of the heading right above offset, or -1; nothing before floor counts."""
+        end = floor + len(self.text[floor:offset].rstrip())
+        line = max(self.text.rfind("\n", floor, end) + 1, floor)
+        if line < end and _HEADING_HERE.match(self.text, line) and not self.block_around(line):
+            return line
+        return -1
+
+    def above_headings(self, offset: int, floor: int) -> int:
+        """Return where the headings right above offset start, or offset: nothing should end with them."""
+        for _ in range(_LONGEST_HEADING_RUN):
+            heading = self.heading_above(offset, floor)
+            if heading < 0:
+                break
+            offset = heading
+        return offset
+
+    def _find_tables(self) -> Iterator[Block]:
+        done = 0
+        for delimiter in _DELIMITER.finditer(self.text):
+            above, body = delimiter.start(), delimiter.end() + 1
+            if above < done or not {"|", "-"} <= set(delimiter[0]):
+                continue
+            start = self.text.rfind("\n", done, above) + 1 or done
+            if "|" not in self.text[start:above] or self.fences.block_at(start) or self.fences.block_at(above + 1):
+                continue
+            rows = _ROWS.match(self.text, delimiter.end())
+            end = rows.end() + 1 if rows else body
+            fence = self.fences.first_from(start)
+            done = min(end, len(self.text), fence.start if fence else end)
+            yield Block(start, min(body, done), done)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Range of possible ends: (floor, high]. Headings count from low on, other boundaries from half on."""
+
+    floor: int
+    low: int
+    half: int
+    high: int
+
+
+def best_boundary(structure: Structure, window: Window, fits: Callable[[Block], bool]) -> int:
+    """Return where to end: before a heading or a block, after a paragraph, sentence, line, word, or anywhere."""
+    end = _before_heading(structure, window)
+    if end < 0:
+        end = _around_block(structure, window, fits)
+    for find in (_PARAGRAPH, _SENTENCE, _LINE):
+        if end < 0:
+            ends = _ends(find, structure.text, window.half, window.high)
+            ends.sort(key=lambda end: context_hash(structure.text, end))
+            settled = (_settle(structure, window, window.half, end) for end in ends[:_MAX_TRIED])
+            end = next((end for end in settled if end >= 0), -1)
+    low = window.floor + 1
+    for find in (_PARAGRAPH, _SENTENCE, _LINE):
+        if end < 0:
+            last = max(_ends(find, structure.text, low, window.high), default=-1)
+            end = _settle(structure, window, low, last)
+    if end < 0:
+        end = structure.text.rfind(" ", window.floor + 1, window.high)
+    return end if end > window.floor else window.high
+
+
+def context_hash(text: str, offset: int) -> int:
+    return crc32(text[max(offset - _CONTEXT, 0) : offset + _CONTEXT].encode("utf-8", "surrogatepass"))
+
+
+def _before_heading(structure: Structure, window: Window) -> int:
+    """Return the highest-ranking heading of the upper half, else the last one above low, else -1."""
+    headings = list(structure.headings(window.low, window.high + 1))
+    headings.sort(
+        key=lambda heading: (
+            heading.start < window.half,
+            heading.start >= window.half and heading.level,
+            context_hash(structure.text, heading.start) if heading.start >= window.half else -heading.start,
+        )
+    )
+    for heading in headings:
+        if structure.heading_above(heading.start, window.floor) < 0:
+            return heading.start
+    return -1
+
+
+def _around_block(structure: Structure, window: Window, fits: Callable[[Block], bool]) -> int:
+    """Keep the block that the window would cut in one chunk if it fits one, else cut it at a line."""
+    high = window.high
+    if (fence := structure.fences.block_at(high)) and fence.start < high:
+        before = structure.above_headings(fence.start, window.floor)
+        if before > window.floor and (before >= window.half or fits(fence)):
+            return before
+        return _line_end(structure.text, max(window.floor, fence.start), window)
+    if (table := structure.tables.block_at(high)) and table.start < high:
+        before = structure.above_headings(table.start, window.floor)
+        if before >= window.half or (before >= window.low and (high <= table.body or fits(table))):
+            return before
+        row = _line_end(structure.text, max(window.floor, table.body), window)
+        return row if row >= 0 else structure.text.rfind("|", window.floor + 1, high)
+    return -1
+
+
+def _line_end(text: str, low: int, window: Window) -> int:
+    """Return the line end of the upper half that the hash chooses, else the last one above low, else -1."""
+    if ends := _ends(_LINE, text, max(low, window.half), window.high):
+        return min(ends, key=lambda end: context_hash(text, end))
+    return max(_ends(_LINE, text, low, window.high), default=-1)
+
+
+def _ends(find: re.Pattern[str], text: str, low: int, high: int) -> list[int]:
+    return [match.end() for match in find.finditer(text, low, high)]
+
+
+def _settle(structure: Structure, window: Window, low: int, end: int) -> int:
+    """Move an end out of a block and above headings; -1 if that leaves nothing from low on."""
+    if end < 0:
+        return -1
+    if block := structure.block_around(end):
+        if block.end <= window.high:
+            end = block.end
+        elif block.start > window.floor and end > block.start:
+            end = block.start
+    end = structure.above_headings(end, window.floor)
+    return end if low <= end <= window.high else -1
 
 
 class Splitter:
@@ -58,8 +263,17 @@ class Splitter:
 
     def next_chunk(self, at: int) -> tuple[int, int, int, tuple[int, int] | None]:
         """Return start, end, tokens and repeated header of the chunk whose new text starts at `at`."""
-        self._enter_sections(at)
-        header, used = self._header(at)
+        for heading in self.structure.headings(self._seen, at + 1):
+            while self.path and self.path[-1].level >= heading.level:
+                self.path.pop()
+            self.path.append(heading._replace(title=heading.title.rstrip("# ")[:_LONGEST_TITLE]))
+        self._seen = at + 1
+        header, used = None, 0
+        if (table := self.structure.tables.block_at(at)) and at >= table.body:
+            if self._header_tokens[0] != table.start:
+                self._header_tokens = table.start, tokenizer.count_tokens(self.text[table.start : table.body])
+            if self._header_tokens[1] <= self.sizes.largest_header:
+                header, used = (table.start, table.body), self._header_tokens[1]
         start = at if header else self._overlap_start(at)
         start, end, count = self._fit(start, at, self.text[slice(*header)] if header else "", used)
         self._last_start = at
@@ -78,7 +292,11 @@ class Splitter:
             if (at - start) * 3 > reach:
                 start = at
             start, end = self._choose(start, at, start + reach)
-            count = self._count(prefix, start, end, last)
+            count = -1
+            if start == last[0] and last[1]:  # builds on the last try, which saves reading it all again
+                count = tokenizer.recount_tokens(self.text, start, last[1], end, last[2])
+            if count < 0:
+                count = tokenizer.count_tokens(prefix + self.text[start:end])
             last = start, end, count
             guess = (end - start) * room * 15 // (16 * max(count - used, 1))
             if count <= target:
@@ -92,20 +310,17 @@ class Splitter:
                 reach, grown = max(min(guess, (end - start) * 7 // 8), _FEWEST_CHARACTERS), True
         return fit[1], fit[0], fit[2]
 
-    def _count(self, prefix: str, start: int, end: int, last: tuple[int, int, int]) -> int:
-        """Count prefix + text[start:end], building on the last try where that saves reading it all again."""
-        if start == last[0] and last[1]:
-            count = tokenizer.recount_tokens(self.text, start, last[1], end, last[2])
-            if count >= 0:
-                return count
-        return tokenizer.count_tokens(prefix + self.text[start:end])
-
     def _choose(self, start: int, at: int, limit: int) -> tuple[int, int]:
         """Return the best start and end of a chunk that may reach limit."""
         if limit >= self.end:
             return start, self.end
-        if whole := self._whole_block_end(at, limit):
-            return at, whole
+        for blocks in (self.structure.fences, self.structure.tables):
+            block = blocks.first_from(at)
+            if not block or not block.start <= limit < block.end:
+                continue
+            # A block that a chunk holds, with the headings above it, is not cut.
+            if self.structure.above_headings(block.start, at) == at and self._fits(block._replace(start=at)):
+                return at, at + len(self.text[at : block.end].rstrip())
         reach = limit - start
         # A remainder smaller than an overlap would be a stub.
         high = max(min(limit, self.end - self.span * self.sizes.overlap // self.sizes.target), at + 1)
@@ -114,36 +329,9 @@ class Splitter:
         end = best_boundary(self.structure, Window(at, low, half, high), self._fits)
         return start, at + len(self.text[at:end].rstrip())
 
-    def _whole_block_end(self, at: int, limit: int) -> int:
-        """Return the end of a fence or table at `at`, headings aside, that limit would cut though a chunk holds it."""
-        for blocks in (self.structure.fences, self.structure.tables):
-            block = blocks.first_from(at)
-            if not block or not block.start <= limit < block.end:
-                continue
-            if self.structure.above_headings(block.start, at) == at and self._fits(block._replace(start=at)):
-                return at + len(self.text[at : block.end].rstrip())
-        return 0
-
     def _fits(self, block: Block) -> bool:
         size, target = block.end - block.start, self.sizes.target
         return size <= _LONGEST_TOKEN * target and tokenizer.fits_in_tokens(self.text[block.start : block.end], target)
-
-    def _enter_sections(self, at: int) -> None:
-        for heading in self.structure.headings(self._seen, at + 1):
-            while self.path and self.path[-1].level >= heading.level:
-                self.path.pop()
-            self.path.append(heading._replace(title=heading.title.rstrip("# ")[:_LONGEST_TITLE]))
-        self._seen = at + 1
-
-    def _header(self, at: int) -> tuple[tuple[int, int] | None, int]:
-        """Return place and tokens of the header that a chunk starting at `at` repeats."""
-        table = self.structure.tables.block_at(at)
-        if not table or at < table.body:
-            return None, 0
-        if self._header_tokens[0] != table.start:
-            self._header_tokens = table.start, tokenizer.count_tokens(self.text[table.start : table.body])
-        used = self._header_tokens[1]
-        return ((table.start, table.body), used) if used <= self.sizes.largest_header else (None, 0)
 
     def _overlap_start(self, at: int) -> int:
         """Return where the last whole sentences or lines before `at` start within its section, outside other blocks."""

@@ -38,6 +38,11 @@ class EmbeddingModel:
     def label(self) -> str:
         return f"{self.model}@{self.version}"
 
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters of SQL statements."""
+        return {"model": self.model, "version": self.version}
+
 
 class Embedder(Protocol):
     """An embedding model. Creating one is cheap: weights are loaded at the first `embed`.
@@ -88,7 +93,6 @@ def configured_embedders() -> Iterator[Embedder]:
 
 
 def find_embedder(model: EmbeddingModel) -> Embedder | None:
-    """Return the configured embedder of this model, or None."""
     wanted = model.model, model.version
     return next((each for each in configured_embedders() if (each.model, each.version) == wanted), None)
 

@@ -77,7 +77,6 @@ def read_body(pieces: Iterable[bytes], deadline: float) -> bytes:
 
 
 def parse_json(content: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

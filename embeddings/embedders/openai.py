@@ -16,16 +16,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer
-from embeddings.embedders import replace_surrogates
-from embeddings.embedders.http_base import (
-    CONNECT_SECONDS,
-    NO_SLOT,
-    EmbedResponse,
-    HttpEmbedder,
-    parse_json,
-    read_body,
-    validate_vectors,
-)
+from embeddings.embedders import http_base, replace_surrogates
+from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder
 from jobs import telemetry
 from vendors import calls, http_deadline, ledger
 from vendors.call_failures import InvalidResponse
@@ -51,11 +43,13 @@ class OpenAI(HttpEmbedder):
 
     def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         content, headers = self.post(texts, slot=slot)
-        body = parse_json(content)
+        body = http_base.parse_json(content)
         usage = body.get("usage")
         charged = usage.get("total_tokens") if isinstance(usage, dict) else None
         tokens = charged if type(charged) is int and charged >= 0 else None
-        return EmbedResponse(validate_vectors(_in_order(body.get("data"), len(texts)), len(texts)), tokens, headers)
+        return EmbedResponse(
+            http_base.validate_vectors(_in_order(body.get("data"), len(texts)), len(texts)), tokens, headers
+        )
 
     def post(
         self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT
@@ -73,7 +67,7 @@ class OpenAI(HttpEmbedder):
             extra_headers={"X-Client-Request-Id": telemetry.new_call_id()},  # found in OpenAI's own logs by it
         )
         with slot, calls.record_call(self.vendor, "embed"), request as response:
-            return read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
+            return http_base.read_body(response.iter_bytes(), time.monotonic() + seconds), dict(response.headers)
 
 
 def _in_order(rows: object, count: int) -> list[Any]:
@@ -98,7 +92,7 @@ _client_lock = threading.Lock()  # the cache alone lets concurrent threads creat
 @lru_cache(maxsize=4)
 def _client(key: str, url: str, seconds: float, process: int) -> openai.OpenAI:
     """Return one client a process: connections do not survive a fork."""
-    timeout = openai.Timeout(seconds, connect=CONNECT_SECONDS)
+    timeout = openai.Timeout(seconds, connect=http_base.CONNECT_SECONDS)
     # A followed redirect would end at a captive portal's page that looks like a response.
     http = _Http(
         transport=http_deadline.deadline_transport(httpx2, httpcore2, seconds), timeout=timeout, follow_redirects=False

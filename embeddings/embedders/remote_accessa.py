@@ -14,16 +14,8 @@ import httpx
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings.embedders import DIMENSIONS, replace_surrogates
-from embeddings.embedders.http_base import (
-    CONNECT_SECONDS,
-    NO_SLOT,
-    EmbedResponse,
-    HttpEmbedder,
-    parse_json,
-    read_body,
-    validate_vectors,
-)
+from embeddings.embedders import DIMENSIONS, http_base, replace_surrogates
+from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder
 from jobs import telemetry
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
@@ -65,7 +57,7 @@ class RemoteAccessa(HttpEmbedder):
     def call(self, texts: Sequence[str], *, slot: AbstractContextManager[object] = NO_SLOT) -> EmbedResponse:
         with slot, calls.record_call(self.vendor, "embed"):
             body = self._post(texts)
-        vectors = validate_vectors(body.get("embeddings"), len(texts))
+        vectors = http_base.validate_vectors(body.get("embeddings"), len(texts))
         model, url = _parse_model(body), _url()
         if self._models.setdefault(url, model) != model:
             self._models.pop(url, None)  # the next document is planned with the new one
@@ -83,9 +75,9 @@ class RemoteAccessa(HttpEmbedder):
         with _client_lock:
             client = _client(seconds, os.getpid())
         with client.stream("POST", f"{_url()}/internal/embed", json=payload, headers=headers) as response:
-            content = read_body(response.iter_bytes(), deadline)
+            content = http_base.read_body(response.iter_bytes(), deadline)
             response.raise_for_status()
-        return parse_json(content)
+        return http_base.parse_json(content)
 
 
 def _url() -> str:
@@ -108,7 +100,7 @@ _client_lock = threading.Lock()  # the cache alone lets concurrent threads creat
 @lru_cache(maxsize=2)
 def _client(seconds: float, process: int) -> httpx.Client:
     """Return one client a process: connections do not survive a fork. A .netrc would replace the secret's header."""
-    timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+    timeout = httpx.Timeout(seconds, connect=http_base.CONNECT_SECONDS)
     return httpx.Client(
         transport=http_deadline.deadline_transport(httpx, httpcore, seconds), timeout=timeout, trust_env=False
     )

@@ -37,7 +37,6 @@ NEEDS_LIVE_TENANT = {"roll-back", "settle"}
 
 
 def target_choices() -> list[tuple[str, str]]:
-    """Return all configured models and chunkers."""
     models = {f"{each.model}@{each.version}" for each in embedders.configured_embedders()}
     return [
         *((f"reembed {label}", f"model {label}") for label in sorted(models)),
@@ -50,7 +49,7 @@ class StartForm(forms.Form):
     tenants = forms.CharField(
         required=False,
         widget=widgets.UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Their ids, or laws; empty: all who are not pinned, but not the laws.",
+        help_text="Their ids, or laws for the statutes; empty: all tenants that are not pinned, without the statutes.",
     )
     budget_cents = forms.DecimalField(
         required=False,
@@ -214,7 +213,6 @@ class CampaignAdmin(BoundedAdmin):
         return HttpResponseRedirect(reverse("admin:reindexing_campaign_change", args=[campaign_id]))
 
     def _move(self, request: HttpRequest, campaign: Campaign, name: str, tenant: str | None) -> None:
-        """Run the action and write its audit entry, in one transaction."""
         by, reason = str(request.user.pk), log.clean_reason(request.POST.get("reason", ""))
         with transaction.atomic():
             if name == "accept" and tenant:

@@ -2,12 +2,11 @@
 
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
@@ -40,7 +39,7 @@ def add_limits(parser: CommandParser) -> None:
         "--tenant",
         action="append",
         metavar="TENANT",
-        help="a UUID, an e-mail or laws, repeatable; default: all, but the pinned and the laws",
+        help="a UUID, an e-mail, or laws for the statutes; repeatable; default: all that are not pinned, no statutes",
     )
     add_reason(parser)
 
@@ -66,12 +65,7 @@ def parse_cents(text: str) -> Decimal:
     return cents
 
 
-def parse_tenants(tenants: Sequence[str] | None) -> list[UUID] | None:
-    return [tenant_argument.parse_tenant(each) for each in tenants] if tenants else None
-
-
 def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
-    """Read one JSON object a line."""
     if path is None:
         return None
     try:
@@ -89,7 +83,8 @@ def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
 
 def start_campaign(command: BaseCommand, options: Mapping[str, Any], target: Mapping[str, Any], **limits: Any) -> bool:
     """Start a campaign as ``add_limits`` says, or print its estimate; return whether it was started."""
-    target = {**target, "user_ids": parse_tenants(options["tenant"])}
+    user_ids = [tenant_argument.parse_tenant(each) for each in options["tenant"] or ()]
+    target = {**target, "user_ids": user_ids or None}
     with as_command_errors():
         if options["dry_run"]:
             command.stdout.write(format_estimate(cost_estimates.estimate(**target)))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -115,7 +115,6 @@ class Estimate:
     reused_tokens: int
     cents: Decimal
     hours: float
-    shares: Sequence[Share] = field(default=(), repr=False)
 
 
 def estimate(
@@ -133,6 +132,10 @@ def estimate(
     """
     target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
     shares = select_tenants(target, user_ids)
+    by_model: dict[EmbeddingModel, list[Share]] = {}
+    for share in shares:
+        by_model.setdefault(target.model or share.active, []).append(share)
+    hours = [_model_hours(embedders.find_embedder(model), part) for model, part in by_model.items()]
     return Estimate(
         tenants=len(shares),
         documents=sum(share.documents for share in shares),
@@ -140,8 +143,7 @@ def estimate(
         tokens=sum(share.tokens for share in shares),
         reused_tokens=sum(share.reused_tokens for share in shares),
         cents=total_cents(target, shares),
-        hours=_hours(target, shares),
-        shares=shares,
+        hours=max(hours, default=0.0),  # the models work in parallel
     )
 
 
@@ -151,7 +153,7 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
     Statutes are moved when their tenant is named: their artifacts in S3 keep the former vectors.
     """
     if target.chunker and SYSTEM_TENANT_ID in (user_ids or ()):
-        detail = "Laws are cut by article, by their own chunker: have them processed anew (force_reprocess) instead."
+        detail = "Statutes are split by article, by their own chunker: reprocess them (force_reprocess) instead."
         raise ApiError(error_codes.LAWS_NOT_RECHUNKED, detail, field="user_ids")
     if user_ids is None:
         models = ActiveModel.objects.exclude(pk=SYSTEM_TENANT_ID)
@@ -192,7 +194,7 @@ def _count_work(target: Target, user_ids: list[UUID]) -> dict[UUID, tuple[int, .
     sql = RECHUNK
     if target.model:
         sql = REEMBED.format(scope="" if settings.REUSE_ACROSS_TENANTS else "user_id,")
-        params |= {"model": target.model.model, "version": target.model.version}
+        params |= target.model.params
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return {user_id: tuple(map(int, counts)) for user_id, *counts in cursor.fetchall()}
@@ -215,14 +217,6 @@ def total_cents(target: Target, shares: Sequence[Share]) -> Decimal:
             tokens = min(share.passages, canary_queries.MAX_DRAWN) * canary_queries.TOKENS
             cents += price(chosen, tokens) + price(active, tokens)
     return cents
-
-
-def _hours(target: Target, shares: Sequence[Share]) -> float:
-    """Return the longest time that any of the models takes: they work in parallel."""
-    by_model: dict[EmbeddingModel, list[Share]] = {}
-    for share in shares:
-        by_model.setdefault(target.model or share.active, []).append(share)
-    return max((_model_hours(embedders.find_embedder(model), part) for model, part in by_model.items()), default=0.0)
 
 
 def _model_hours(embedder: Embedder | None, shares: Sequence[Share]) -> float:

@@ -1,4 +1,4 @@
-"""A campaign changes the model or the chunker under what is live already, tenant by tenant."""
+"""Reindexing campaigns, which change the model or the chunker of searchable documents, tenant by tenant."""
 
 import uuid
 
@@ -74,14 +74,14 @@ class Campaign(models.Model):
 
 
 class CampaignTenant(models.Model):
-    """How far one tenant is. The row is the truth: whoever is killed, the next sweep goes on from here."""
+    """Progress of one tenant. After a kill the periodic task continues from this row."""
 
     class State(models.TextChoices):
-        WORKING = "working"  # documents are fed to the queue
+        WORKING = "working"  # its documents are being enqueued
         HELD = "held"  # waits for a person, or for a model that is gone; the reason says which
         LIVE = "live"  # cut over; the old vectors are still there
         SETTLED = "settled"  # the old vectors go; once ended_at is set, they are gone
-        REVERTING = "reverting"  # the old model embeds what has come since, then the pointer goes back
+        REVERTING = "reverting"  # the old model embeds what was uploaded since, then it is the active model again
         ROLLED_BACK = "rolled_back"
         SKIPPED = "skipped"  # pinned, cancelled, or there was nothing to do
 
@@ -89,12 +89,12 @@ class CampaignTenant(models.Model):
     user_id = models.UUIDField()
     state = models.TextField(choices=State.choices, db_default=State.WORKING)
     reason = models.TextField(null=True)
-    # The feeder's cursor, from the newest document to the oldest: down to here they were looked at in this pass.
+    # The scheduler's cursor in this pass, from the newest document to the oldest.
     after_created = models.DateTimeField(null=True)
     after_document = models.UUIDField(null=True)
-    # The pass met the last document: when its jobs have ended, the sweep looks at what is left.
+    # When the pass met the last document; once its jobs have ended, the periodic task looks at what is left.
     passed_at = models.DateTimeField(null=True)
-    # Who was fed longest ago is fed next.
+    # The tenant whose last document was enqueued longest ago is next.
     fed_at = models.DateTimeField(db_default=Now())
     documents = models.IntegerField(db_default=0)
     passages = models.IntegerField(db_default=0)

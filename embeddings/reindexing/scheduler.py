@@ -135,7 +135,11 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
     reason = None
     try:
         with transaction.atomic():
-            job = _enqueue_job(campaign, tenant, document_id)
+            ids = {"document_id": document_id, "campaign_id": campaign.pk}
+            if campaign.chunker:
+                job = enqueue_rechunk(**ids, chunker=campaign.chunker)
+            else:
+                job = enqueue_reembed(**ids, model=target_model(campaign, tenant))
             payload = {**job.payload, "price_cents": float(cents)}
             UploadJob.objects.filter(pk=job.pk).update(payload=payload)
     except ApiError as error:  # busy, or deleted: met again in the next pass, if it is still there
@@ -145,24 +149,9 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
 
 
 def _query_params(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
-    model = target_model(campaign, tenant)
-    return {
-        "campaign": campaign.pk,
-        "user": tenant.user_id,
-        "created": tenant.after_created,
-        "document": tenant.after_document,
-        "most": DOCUMENTS_PER_STEP,
-        "model": model.model,
-        "version": model.version,
-        "chunker": campaign.chunker,
-    }
-
-
-def _enqueue_job(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
-    if campaign.chunker:
-        return enqueue_rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
-    model = target_model(campaign, tenant)
-    return enqueue_reembed(document_id=document_id, campaign_id=campaign.pk, model=model)
+    place = {"created": tenant.after_created, "document": tenant.after_document, "most": DOCUMENTS_PER_STEP}
+    own = {"campaign": campaign.pk, "user": tenant.user_id, "chunker": campaign.chunker}
+    return own | place | target_model(campaign, tenant).params
 
 
 def enqueue_reembed(*, document_id: UUID, campaign_id: UUID, model: EmbeddingModel) -> UploadJob:
@@ -261,7 +250,6 @@ def hold_tenants_without_model(campaign: Campaign) -> None:
 
 
 def count_active_jobs(campaign_id: UUID, user_id: UUID | None = None) -> int:
-    """Count the campaign's active jobs."""
     jobs = UploadJob.objects.filter(campaign_id=campaign_id, state__in=ACTIVE)
     return (jobs.filter(user_id=user_id) if user_id else jobs).count()
 

@@ -152,7 +152,6 @@ def cancel(campaign: Campaign, *, by: str) -> Campaign:
 
 
 def _end(campaign: Campaign, sources: Sequence[str], state: str, reason: str, *, by: str) -> Campaign:
-    """End the campaign and skip the tenants that are not cut over; one that is reverting continues."""
     with transaction.atomic():
         ended = _move(campaign, sources, state, by=by, finished_at=Now())
         unfinished = campaign.tenants.select_for_update().filter(state__in=[TenantState.WORKING, TenantState.HELD])
@@ -339,7 +338,6 @@ def campaign_progress(campaign: Campaign) -> Progress:
 
 
 def progress_by_tenant(campaign: Campaign) -> dict[UUID, Progress]:
-    """Return the progress of each tenant of the campaign."""
     jobs = UploadJob.objects.filter(campaign_id=campaign.pk).values("user_id").annotate(**_COUNTS)
     counted = {row.pop("user_id"): row for row in jobs}
     purchases = Purchase.objects.filter(campaign_id=campaign.pk).values_list("user_id").annotate(Sum("cents"))

@@ -133,7 +133,6 @@ def parse_query(query: str) -> Query:
 
 
 def validate_options(k: int, mode: str) -> None:
-    """Raise ``ApiError`` unless ``k`` and ``mode`` are allowed."""
     if not 1 <= k <= settings.MAX_SEARCH_RESULTS:
         raise ApiError(error_codes.K_OUT_OF_RANGE, f"k must be between 1 and {settings.MAX_SEARCH_RESULTS}.", field="k")
     if mode not in MODES:

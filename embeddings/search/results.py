@@ -47,8 +47,6 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedChunk:
-    """A ranked chunk as it is stored."""
-
     ranked: RankedChunk
     document_id: UUID
     filename: str
@@ -120,7 +118,6 @@ def group_neighbours(chunks: Sequence[RetrievedChunk]) -> list[list[RetrievedChu
 
 
 def join_text(group: Sequence[RetrievedChunk]) -> str:
-    """Return the group's text with overlaps and a table's header once."""
     text, end = group[0].text, group[0].end
     for chunk in group[1:]:
         # A repeated table header is left out.
@@ -159,7 +156,6 @@ def render_snippets(texts: Sequence[str], words: Sequence[str], configurations: 
 
 
 def strip_marks(snippet: str) -> str:
-    """Return a snippet as plain text."""
     return html.unescape(snippet.replace("<mark>", "").replace("</mark>", ""))
 
 

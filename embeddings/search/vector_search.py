@@ -50,8 +50,7 @@ class Scope:
 
     @property
     def params(self) -> dict[str, Any]:
-        model = {"model": self.live.model, "version": self.live.version}
-        return {"user": self.user_id, **model, "documents": list(self.document_ids or ())}
+        return {"user": self.user_id, "documents": list(self.document_ids or ()), **self.live.params}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,6 @@ def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> l
             cursor.execute(HAS_FEW_CHUNKS, scope.params | {"few": FEW_PASSAGES})
             if cursor.fetchone()[0]:
                 indexes = []
-    if not indexes:
-        return nearest_chunks_exact(scope, vector, n)
     segments = index_segments(scope, indexes)
     rows = _run(scope, segments, vector, n)
     counts = Counter(segment for segment, *_ in rows)

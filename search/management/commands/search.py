@@ -11,12 +11,14 @@ from search.services import SOURCES, UPLOADS, search
 
 
 class Command(BaseCommand):
-    help = "Prints what is nearest to a question: passages with their place, records with their source, laws as cited."
+    help = (
+        "Prints what is nearest to a question: passages with their place, records with their source, statutes as cited."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("query")
         parser.add_argument("--user", help="e-mail or id; may be left out while there is only one")
-        parser.add_argument("-k", type=int, default=5, help="how many passages, records, and passages of laws")
+        parser.add_argument("-k", type=int, default=5, help="how many passages, records, and passages of statutes")
         parser.add_argument(
             "--sources", default=UPLOADS, help=f"among what, with commas: {', '.join(SOURCES)}; documents are uploads"
         )

@@ -15,7 +15,7 @@ class Command(BaseCommand):
     help = "Pins a tenant to a model, whose vectors must all be there; no campaign moves it until it is unpinned."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tenant", help="the tenant's UUID or e-mail, or laws")
+        parser.add_argument("tenant", help="the tenant's UUID or e-mail, or laws for the statutes")
         parser.add_argument("model", nargs="?", metavar="MODEL@VERSION")
         parser.add_argument("--unpin", action="store_true")
         command_arguments.add_reason(parser)
