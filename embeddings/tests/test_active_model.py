@@ -57,7 +57,7 @@ def counted(uploaded: Upload) -> list[int]:
     return list(np.frombuffer(every.postings, bm25.POSTING)["ord"])
 
 
-def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Person, settings: Any) -> None:
+def test_first_vectors_decide_the_tenants_model(ana: Person, settings: Any) -> None:
     assert not ActiveModel.objects.exists()
     assert active_model.active_model(ana.id) == EmbeddingModel("instant", "1")
 
@@ -69,7 +69,7 @@ def test_the_first_vectors_decide_with_which_model_a_tenant_is_searched(ana: Per
     assert counted(uploaded) == sorted(DocumentChunk.objects.values_list("chunk_ord", flat=True))
 
 
-def test_who_has_deleted_everything_begins_with_the_model_of_today(ana: Person, settings: Any) -> None:
+def test_tenant_without_documents_starts_with_the_configured_model(ana: Person, settings: Any) -> None:
     first = ana.ingest(PDF)
     settings.EMBEDDER = "local"
     assert ana.delete(f"/documents/{first.document_id}").status_code == 204
@@ -83,9 +83,7 @@ def test_who_has_deleted_everything_begins_with_the_model_of_today(ana: Person, 
     assert not uploaded.job.events.filter(code="MODEL_CHANGED").exists()
 
 
-def test_another_embedder_leaves_a_tenant_and_its_new_documents_on_its_model(
-    ana: Person, ben: Person, settings: Any
-) -> None:
+def test_changing_embedder_keeps_a_tenant_on_its_model(ana: Person, ben: Person, settings: Any) -> None:
     settings.EMBEDDER = "local"
     ana.ingest(PDF)
     settings.EMBEDDER = INSTANT
@@ -101,7 +99,7 @@ def test_another_embedder_leaves_a_tenant_and_its_new_documents_on_its_model(
 
 
 @pytest.mark.parametrize("stage", ["embedding", "embeddings_buffered"])
-def test_a_job_that_planned_before_a_cut_over_ends_with_the_new_model(stage: str, ana: Person) -> None:
+def test_job_planned_before_a_cut_over_ends_with_the_new_model(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage(stage)
     point(ana, *_named(LOCAL))
@@ -117,7 +115,7 @@ def test_a_job_that_planned_before_a_cut_over_ends_with_the_new_model(stage: str
 
 
 @pytest.mark.parametrize("sold_here", [False, True])
-def test_a_cut_over_ends_the_buying_with_the_old_model(
+def test_cut_over_stops_buying_with_the_old_model(
     sold_here: bool, ana: Person, vendor: RecordingOpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 1
@@ -138,9 +136,7 @@ def test_a_cut_over_ends_the_buying_with_the_old_model(
     assert not VectorBuffer.objects.exists()
 
 
-def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(
-    ana: Person, vendor: RecordingOpenAIServer
-) -> None:
+def test_attempt_after_a_cut_over_buys_nothing_with_the_old_model(ana: Person, vendor: RecordingOpenAIServer) -> None:
     job = create_chunked_job(passage_texts(20), user_id=ana.id)
     claim_at_stage("embedding")
     point(ana, *_named(LOCAL))
@@ -152,7 +148,7 @@ def test_a_try_that_begins_after_a_cut_over_buys_nothing_with_the_old_model(
     assert UploadJob.objects.get(pk=job.pk).state == "done"
 
 
-def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) -> None:
+def test_rewound_job_commits_nothing_and_releases_its_claim(ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim = claim_at_stage("embeddings_buffered")
     point(ana, *_named(LOCAL))
@@ -168,7 +164,7 @@ def test_what_is_sent_back_commits_nothing_and_is_held_by_nobody(ana: Person) ->
     assert not DocumentTerm.objects.exists()
 
 
-def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings: Any) -> None:
+def test_two_first_documents_with_different_models_end_with_one_model(ana: Person, settings: Any) -> None:
     first = ana.upload(PDF)
     one = claim_at_stage("embeddings_buffered")
     settings.EMBEDDER = "local"
@@ -187,7 +183,7 @@ def test_two_first_documents_with_two_models_end_with_one(ana: Person, settings:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_commits_at_the_same_moment_agree_on_a_model(ana: Person, settings: Any) -> None:
+def test_concurrent_commits_agree_on_a_model(ana: Person, settings: Any) -> None:
     uploads = [ana.upload(PDF)]
     held = [claim_at_stage("embeddings_buffered")]
     settings.EMBEDDER = "local"
@@ -203,7 +199,7 @@ def test_commits_at_the_same_moment_agree_on_a_model(ana: Person, settings: Any)
     assert {model for uploaded in uploads for model in models(uploaded)} == {active_model.active_model(ana.id).model}
 
 
-def test_a_model_that_nothing_here_makes_is_waited_for_and_costs_no_attempt(
+def test_job_waits_for_an_unconfigured_model_without_spending_attempts(
     ana: Person, caplog: pytest.LogCaptureFixture
 ) -> None:
     point(ana, "gone")
@@ -218,7 +214,7 @@ def test_a_model_that_nothing_here_makes_is_waited_for_and_costs_no_attempt(
     assert uploaded.job.state == "done"
 
 
-def test_a_planned_model_that_is_gone_is_planned_anew_where_another_is_live(ana: Person, settings: Any) -> None:
+def test_unconfigured_planned_model_is_replanned_when_another_is_active(ana: Person, settings: Any) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage("embedding")
     settings.EMBEDDER = "local"  # nobody makes instant's vectors any more, and no vector of the tenant is of it
@@ -229,7 +225,7 @@ def test_a_planned_model_that_is_gone_is_planned_anew_where_another_is_live(ana:
     assert (uploaded.job.state, models(uploaded)) == ("done", {LOCAL.model})
 
 
-def test_a_passage_that_is_repeated_is_embedded_once_and_found_each_time(ana: Person, settings: Any) -> None:
+def test_repeated_passage_is_embedded_once_and_found_each_time(ana: Person, settings: Any) -> None:
     settings.EMBEDDER = "testing.personas.FailingEmbedder"
     from_vendor = _record_texts()
     uploaded = ana.ingest(plan_pdf("hospital care", "hospital care", "hospital care"))
@@ -243,7 +239,7 @@ def test_a_passage_that_is_repeated_is_embedded_once_and_found_each_time(ana: Pe
     assert Decimal(plan["tokens_saved"]) > 0
 
 
-def test_vectors_of_a_model_that_is_no_longer_live_are_not_kept_by_the_sweep(ana: Person) -> None:
+def test_cleanup_deletes_vectors_of_a_replaced_model(ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim: Claim = claim_at_stage("embeddings_buffered")
     UploadJob.objects.filter(pk=claim.job.pk).update(

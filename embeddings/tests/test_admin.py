@@ -22,7 +22,7 @@ def ana_s_passages(ana: Person) -> Person:
     return ana
 
 
-def test_a_text_is_shown_to_who_says_why_and_it_is_written_down(ana_s_passages: Person) -> None:
+def test_text_is_shown_for_a_reason_that_is_audited(ana_s_passages: Person) -> None:
     sue = Staff("sue", group="support")
     for model, route in ROUTES.items():
         passage = model._default_manager.all()[:1].get()
@@ -50,7 +50,7 @@ def test_a_text_is_shown_to_who_says_why_and_it_is_written_down(ana_s_passages: 
         ("documents.read_text", "embeddings.view_vectorbuffer"),
     ],
 )
-def test_who_may_not_look_or_not_read_is_shown_no_text(permissions: tuple[str, ...], ana_s_passages: Person) -> None:
+def test_text_needs_view_and_read_permissions(permissions: tuple[str, ...], ana_s_passages: Person) -> None:
     looker = Staff("looker", *permissions)
     for model, route in ROUTES.items():
         passage = model._default_manager.all()[:1].get()
@@ -61,7 +61,7 @@ def test_who_may_not_look_or_not_read_is_shown_no_text(permissions: tuple[str, .
     assert audit_entries() == []
 
 
-def test_no_stranger_and_no_tenant_reads_by_this_address(ana_s_passages: Person) -> None:
+def test_read_page_is_closed_to_anonymous_users_and_tenants(ana_s_passages: Person) -> None:
     address = reverse("admin:embeddings_documentchunk_read", args=[DocumentChunk.objects.all()[0].pk])
     tenant = Client()
     tenant.force_login(ana_s_passages.user)
@@ -71,7 +71,7 @@ def test_no_stranger_and_no_tenant_reads_by_this_address(ana_s_passages: Person)
     assert [answer.status_code for answer in answers] == [302, 302, 302]
 
 
-def test_a_passage_that_is_gone_is_not_there(ana_s_passages: Person) -> None:
+def test_deleted_passage_is_404(ana_s_passages: Person) -> None:
     root = Staff("root", superuser=True)
     passage = DocumentChunk.objects.all()[0]
     DocumentChunk.objects.all().delete()

@@ -63,7 +63,7 @@ def test_scores_are_those_of_the_formula(ana: Person) -> None:
         assert dict(bm25_scores(ana.id, query)) == pytest.approx(expected, abs=0.005), query
 
 
-def test_the_best_is_first_and_n_is_kept_to(ana: Person) -> None:
+def test_best_chunks_come_first_and_n_limits_them(ana: Person) -> None:
     create_searchable_document(ana.id, TEXTS)
 
     ranked = [text for text, _ in bm25_scores(ana.id, "zebra kiwi")]
@@ -108,7 +108,7 @@ def test_the_formula_holds_over_many_documents_and_common_words(ana: Person) -> 
         assert bm25_scores(ana.id, query, n=8) == ranked[:8]
 
 
-def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(ana: Person) -> None:
+def test_equal_scores_are_ordered_by_document_and_ordinal(ana: Person) -> None:
     for _ in range(2):
         create_searchable_document(ana.id, ["zebra"] * 30)
     scope = Scope(ana.id, active_model.active_model(ana.id))
@@ -119,7 +119,7 @@ def test_of_many_that_are_equally_good_the_first_in_their_documents_are_found(an
     assert few == every[:5]
 
 
-def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
+def test_only_the_rarest_words_are_scored_above_the_postings_limit(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_searchable_document(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
@@ -131,7 +131,7 @@ def test_of_words_that_stand_in_too_many_places_the_rarest_are_counted(
     assert len(few) == 9
 
 
-def test_what_a_filter_leaves_is_found_however_far_down_it_ranks(ana: Person) -> None:
+def test_filtered_chunk_is_found_however_low_it_ranks(ana: Person) -> None:
     create_searchable_document(ana.id, [f"zebra {'fig ' * (number % 7)}" for number in range(400)])
     scope = Scope(ana.id, active_model.active_model(ana.id), conditions=(("c.chunk_ord = %(wanted)s", {"wanted": 6}),))
 
@@ -141,7 +141,7 @@ def test_what_a_filter_leaves_is_found_however_far_down_it_ranks(ana: Person) ->
     assert len(matches) == 1
 
 
-def test_what_is_counted_and_cannot_be_found_takes_no_place(ana: Person) -> None:
+def test_unsearchable_postings_take_no_result_slot(ana: Person) -> None:
     create_searchable_document(ana.id, ["zebra", "zebra", "zebra wig"])
     bare(ord=0)
 
@@ -154,7 +154,7 @@ def rows() -> list[tuple[str, list[int], list[int]]]:
     return [(term, places["ord"].tolist(), places["impact"].tolist()) for term, places in read]
 
 
-def test_writing_again_replaces_what_was_there(ana: Person) -> None:
+def test_indexing_again_replaces_the_postings(ana: Person) -> None:
     document_id = create_searchable_document(ana.id, ["zebra wig", "wig"])
     before = rows()
     bm25.index_document(document_id)
@@ -168,7 +168,7 @@ def test_writing_again_replaces_what_was_there(ana: Person) -> None:
     assert [(term, ords) for term, ords, _ in rows()] == [("", [1]), ("mango", [1])]
 
 
-def test_passages_without_a_vector_are_not_counted(ana: Person) -> None:
+def test_chunks_without_a_vector_are_not_indexed(ana: Person) -> None:
     document_id = create_searchable_document(ana.id, ["zebra wig", "wig"])
     bare(ord=1)
 
@@ -177,7 +177,7 @@ def test_passages_without_a_vector_are_not_counted(ana: Person) -> None:
     assert [(term, ords) for term, ords, _ in rows()] == [("", [0]), ("wig", [0]), ("zebra", [0])]
 
 
-def test_a_passage_that_lost_its_vector_is_not_found_though_it_is_counted(ana: Person) -> None:
+def test_indexed_chunk_without_vector_is_not_found(ana: Person) -> None:
     create_searchable_document(ana.id, ["zebra wig", "wig"])
     bare(ord=0)
 
@@ -193,7 +193,7 @@ def bare(*, ord: int) -> None:
         )
 
 
-def test_impacts_stay_small_whatever_stands_in_a_passage(ana: Person) -> None:
+def test_impacts_stay_small_for_any_text(ana: Person) -> None:
     create_searchable_document(
         ana.id,
         ["zebra " * 9_000, "", "- . !", "x" * 3_000, "🙂 שלום مرحبا"],

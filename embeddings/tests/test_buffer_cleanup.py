@@ -46,9 +46,7 @@ def dead_halfway(person: Person, target: FailingEmbedder) -> Upload:
     return uploaded
 
 
-def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
-    ana: Person, target: FailingEmbedder
-) -> None:
+def test_half_embedded_document_is_not_found_and_its_retry_buys_the_rest(ana: Person, target: FailingEmbedder) -> None:
     uploaded = dead_halfway(ana, target)
     bought = len(target.seen)
 
@@ -71,7 +69,7 @@ def test_half_a_new_document_is_not_found_and_its_retry_buys_only_the_rest(
     assert list(find_violations(deep=True)) == []
 
 
-def test_what_waits_for_a_retry_goes_with_its_document(ana: Person, target: FailingEmbedder) -> None:
+def test_buffered_vectors_are_deleted_with_their_document(ana: Person, target: FailingEmbedder) -> None:
     uploaded = dead_halfway(ana, target)
     periodic.empty_buffers()
     assert VectorBuffer.objects.exists()
@@ -82,7 +80,7 @@ def test_what_waits_for_a_retry_goes_with_its_document(ana: Person, target: Fail
     assert not VectorBuffer.objects.exists()
 
 
-def test_a_commit_leaves_what_a_campaign_has_paid_for_another_model(
+def test_commit_keeps_vectors_that_a_campaign_bought_for_another_model(
     ana: Person, target: FailingEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDER = "local"

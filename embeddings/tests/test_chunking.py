@@ -77,7 +77,7 @@ def assert_sound(text: str, chunks: list[Chunk], most: int = DEFAULT_SIZES.targe
 
 @settings(max_examples=300, deadline=None)
 @given(documents, st.booleans(), st.sampled_from(list(chunking.CHUNKERS.values())))
-def test_every_cut_is_sound(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
+def test_chunks_cover_the_text_within_their_limits(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
     text = normalize(raw) if is_normal else raw
 
     assert_sound(text, chunker.split(text), chunker.sizes.target)
@@ -134,7 +134,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("label", "sha"), CUTS)
-def test_the_cut_of_a_version_does_not_move(label: str, sha: str) -> None:
+def test_chunks_of_a_version_never_change(label: str, sha: str) -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
     chunks = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get_chunker(label).split(long_document())])
 
@@ -142,7 +142,7 @@ def test_the_cut_of_a_version_does_not_move(label: str, sha: str) -> None:
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
-def test_the_cut_is_the_same_in_every_process(seed: str) -> None:
+def test_chunks_are_the_same_in_every_process(seed: str) -> None:
     code = "from embeddings.tests.test_chunking import *; print(repr(split_markdown(long_document())))"
 
     done = subprocess.run(
@@ -185,13 +185,13 @@ def test_a_heading_stays_with_text_that_has_no_good_end(above: str) -> None:
 
 
 @pytest.mark.parametrize("sentences", range(28, 36))
-def test_a_short_last_section_is_no_stub(sentences: int) -> None:
+def test_short_last_section_is_no_tiny_chunk(sentences: int) -> None:
     chunks = split_markdown(normalize(f"{SENTENCE * sentences}\n\n# End\n\nThank you."))
 
     assert min(chunk.tokens for chunk in chunks) >= 50
 
 
-def test_the_heading_path_is_that_of_what_is_new() -> None:
+def test_heading_path_is_that_of_the_new_text() -> None:
     text = normalize(f"# A\n\n## B\n\n{PARAGRAPH * 8}\n\n## C #\n\n{PARAGRAPH * 8}\n\n# D\n\n{PARAGRAPH * 8}")
 
     paths = [chunk.headings for chunk in split_markdown(text)]
@@ -226,7 +226,7 @@ def test_a_split_table_repeats_its_header_over_whole_rows() -> None:
         assert all(row.startswith("| Service number") and row.endswith("|") for row in rows)
 
 
-def test_a_row_over_the_cap_is_cut_between_cells() -> None:
+def test_row_over_the_limit_is_split_between_cells() -> None:
     text = "| a | b |\n|---|---|\n" + "| cell of words " * 400 + "|\n"
 
     chunks = split_markdown(text)
@@ -256,7 +256,7 @@ def test_a_hash_in_code_is_no_heading() -> None:
     assert {chunk.headings for chunk in split_markdown(text)} == {()}
 
 
-def test_pages_are_those_of_the_passage() -> None:
+def test_pages_are_those_of_the_chunk() -> None:
     pages = normalize_pages([PARAGRAPH * 2, "", PARAGRAPH * 8, PARAGRAPH])
 
     chunks = split_markdown(pages.text, pages.page_starts)
@@ -281,7 +281,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_text_takes_time_in_proportion(name: str) -> None:
+def test_hostile_text_is_split_in_linear_time(name: str) -> None:
     started = time.process_time()
 
     chunks = split_markdown(HOSTILE[name])

@@ -53,7 +53,7 @@ def new(before: Sequence[Chunk], after: Sequence[Chunk]) -> list[Chunk]:
 @pytest.mark.parametrize("label", chunking.CHUNKERS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("edit", [insert, delete, change])
-def test_a_cut_meets_the_former_one_again_soon(
+def test_chunks_behind_a_changed_page_stay_the_same(
     edit: Callable[[list[str], int, random.Random], None], kind: str, label: str
 ) -> None:
     cut, rng = chunking.get_chunker(label).split, random.Random(f"{kind} {edit.__name__}")

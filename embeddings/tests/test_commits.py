@@ -54,7 +54,7 @@ def dead_at(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["parsed", "chunked", "embedding", "embedded"])
-def test_another_text_under_the_same_ids_loses_its_vectors_and_the_rest_keeps_them(stage: str, ana: Person) -> None:
+def test_only_chunks_with_changed_text_lose_their_vectors(stage: str, ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     good = {chunk.pk: (chunk.chunk_sha, chunk.text) for chunk in DocumentChunk.objects.all()}
     stale = DocumentChunk.objects.get(chunk_ord=1)
@@ -82,7 +82,7 @@ def test_another_text_under_the_same_ids_loses_its_vectors_and_the_rest_keeps_th
     assert after[stale.pk] != stale.embed_updated_at
 
 
-def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
+def test_surplus_chunks_are_deleted_with_their_vectors(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     total = DocumentChunk.objects.count()
     sql("""
@@ -100,7 +100,7 @@ def test_surplus_ordinals_go_with_their_vectors(ana: Person) -> None:
     assert DocumentChunk.objects.count() == total
 
 
-def test_a_buffer_left_by_another_parse_is_not_taken_for_the_new_cut(ana: Person) -> None:
+def test_buffer_of_another_parse_is_not_committed(ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage("chunks_buffered")
     sql("UPDATE document_chunk_buffer SET text = 'old', chunk_sha = encode(sha256('old'::bytea), 'hex')")
@@ -152,7 +152,7 @@ def test_vectors_of_another_width_are_never_stored(ana: Person, settings: Any) -
     assert uploaded.job.traceback
 
 
-def test_a_buffered_chunk_that_changed_is_not_committed_and_a_retry_cuts_anew(ana: Person) -> None:
+def test_changed_buffered_chunk_is_not_committed_and_the_retry_splits_again(ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage("chunks_buffered").move("release")
     sql("UPDATE document_chunk_buffer SET text = 'altered' WHERE chunk_ord = 0")
@@ -168,7 +168,7 @@ def test_a_buffered_chunk_that_changed_is_not_committed_and_a_retry_cuts_anew(an
 
 
 @pytest.mark.parametrize("swept", [False, True])
-def test_a_buffered_vector_that_changed_is_never_committed(swept: bool, ana: Person) -> None:
+def test_changed_buffered_vector_is_never_committed(swept: bool, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage("embeddings_buffered").move("release")
     sql(
@@ -205,7 +205,7 @@ def test_when_every_vector_is_there_already_nothing_is_embedded(ana: Person, set
     assert (uploaded.job.stage, uploaded.job.state) == ("embeddings_buffered", "retryable")
 
 
-def test_a_stored_parse_is_used_by_a_job_that_did_not_make_it(ana: Person) -> None:
+def test_job_uses_a_parse_that_another_job_stored(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     dead_at("parsing")
     sql("UPDATE upload_jobs SET parsed_sha256 = NULL, parsed_path = NULL")
@@ -233,7 +233,7 @@ def test_pages_that_do_not_fit_the_text_are_refused(ana: Person) -> None:
 
 
 @pytest.mark.parametrize("stage", ["chunks_buffered", "embeddings_buffered"])
-def test_buffers_of_dead_letters_are_swept_and_the_retry_still_ends_well(stage: str, ana: Person) -> None:
+def test_buffers_of_dead_letters_are_emptied_and_the_retry_succeeds(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage(stage)
     dead_at(stage)
@@ -249,7 +249,7 @@ def test_buffers_of_dead_letters_are_swept_and_the_retry_still_ends_well(stage: 
     assert not VectorBuffer.objects.exists()
 
 
-def test_buffers_of_jobs_under_way_are_let_be(ana: Person, ben: Person) -> None:
+def test_buffers_of_active_jobs_are_kept(ana: Person, ben: Person) -> None:
     ana.upload(PDF)
     claim_at_stage("embeddings_buffered")
     count = ChunkBuffer.objects.count(), VectorBuffer.objects.count()
@@ -262,7 +262,7 @@ def test_buffers_of_jobs_under_way_are_let_be(ana: Person, ben: Person) -> None:
 # What the audit says of passages
 
 
-def test_a_committed_vector_that_changed_is_found_by_a_deep_audit(ana: Person) -> None:
+def test_deep_integrity_check_finds_a_changed_vector(ana: Person) -> None:
     ana.ingest(PDF)
     sql("UPDATE document_chunks SET embedding = embedding - embedding - embedding WHERE chunk_ord = 1")
 
@@ -273,7 +273,7 @@ def test_a_committed_vector_that_changed_is_found_by_a_deep_audit(ana: Person) -
     ]
 
 
-def test_passages_of_a_cut_that_is_not_the_documents_must_not_be_found(ana: Person) -> None:
+def test_searchable_chunks_of_another_chunker_violate_an_invariant(ana: Person) -> None:
     ana.ingest(PDF)
     sql(
         "INSERT INTO document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord,"
@@ -348,7 +348,7 @@ def without_negation(statement: str) -> str:
 
 
 @pytest.mark.parametrize("stage", BREAKS)
-def test_a_proof_holds_where_the_job_stands_and_names_what_is_broken(stage: str, ana: Person) -> None:
+def test_invariant_names_what_is_broken(stage: str, ana: Person) -> None:
     ana.upload(PDF)
     job_id = claim_at_stage(stage).job.pk
     proof = INSURANCE.step(stage).invariant
@@ -363,14 +363,14 @@ def test_a_proof_holds_where_the_job_stands_and_names_what_is_broken(stage: str,
         assert reason in broken[job_id], statement
 
 
-def test_every_proof_of_the_plan_holds_at_its_stage_and_at_those_after_it_that_keep_it(ana: Person) -> None:
+def test_invariants_hold_at_their_stage_and_later_ones(ana: Person) -> None:
     ana.upload(PDF)
 
     for claim in run_stages():
         assert INSURANCE.step(claim.job.stage).invariant([claim.job.pk]) == {}
 
 
-def test_a_proof_answers_for_many_jobs_and_blames_only_the_broken(ana: Person, ben: Person) -> None:
+def test_invariant_of_many_jobs_reports_only_the_broken(ana: Person, ben: Person) -> None:
     good, bad = ana.ingest(PDF), ben.ingest(PDF)
     sql("UPDATE document_chunks SET text = 'x' WHERE user_id = %s AND chunk_ord = 0", ben.id)
 
@@ -394,7 +394,7 @@ def test_advance_refuses_a_stage_whose_invariant_does_not_hold(stage: str, ana: 
 
 
 @pytest.mark.parametrize("stage", ["chunks_buffered", "chunked", "embeddings_buffered", "embedded"])
-def test_advance_takes_a_stage_that_is_truly_reached(stage: str, ana: Person, platform: Person) -> None:
+def test_advance_accepts_a_stage_whose_invariant_holds(stage: str, ana: Person, platform: Person) -> None:
     """Driven to the stage, then set back by one: the work is there, so the service may move the job on."""
     uploaded = ana.upload(PDF)
     claim_at_stage(stage).move("release")

@@ -71,7 +71,7 @@ def test_each_passage_gets_its_own_vector_and_is_bought_once(ana: Person, vendor
     assert reload_job(job).embed_model == "text-embedding-3-small"
 
 
-def test_the_job_costs_what_the_vendor_charged_and_was_predicted(
+def test_job_cost_is_the_vendors_charge_and_the_prediction(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
@@ -170,7 +170,7 @@ def test_a_retry_after_a_refused_text_buys_nothing_again(ana: Person, vendor: Re
     assert bought(vendor, passages) == [1] * 31
 
 
-def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_vendor_that_refuses_every_text_gets_few_calls(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.poison = "Passage"
     job = create_chunked_job(passage_texts(512), user_id=ana.id)
 
@@ -180,7 +180,7 @@ def test_a_vendor_that_refuses_every_text_is_not_asked_for_each(ana: Person, ven
     assert vendor.requests < 100
 
 
-def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_batch_with_undercounted_tokens_is_halved(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = passage_texts(80, words=7_000)
     job = create_chunked_job(passages, user_id=ana.id, counts=[1] * 80)
 
@@ -191,7 +191,9 @@ def test_passages_whose_tokens_were_counted_too_low_are_split(ana: Person, vendo
 
 
 @pytest.mark.parametrize("kind", ["status-413", "status-422"])
-def test_what_is_too_much_for_the_vendor_is_split(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_batch_that_is_too_large_for_the_vendor_is_halved(
+    kind: str, ana: Person, vendor: RecordingOpenAIServer
+) -> None:
     passages = passage_texts(20)
     vendor.inject_fault(CALL, kind)
     job = create_chunked_job(passages, user_id=ana.id)
@@ -214,7 +216,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize(("kind", "reason"), WAITS.items())
-def test_what_is_not_the_documents_fault_is_a_wait_and_no_attempt(
+def test_misconfiguration_waits_without_spending_attempts(
     kind: str, reason: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     passages = passage_texts(20)
@@ -265,7 +267,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("kind", "code", "times"), FAULTS)
-def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
+def test_failed_call_is_retried_and_an_invalid_response_is_dropped(
     kind: str, code: str, times: int, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.2
@@ -283,7 +285,7 @@ def test_a_fault_is_tried_again_and_nothing_of_a_bad_answer_is_kept(
     assert vectors_of(job)[passages[7]] == pytest.approx(text_vector(passages[7]).tolist(), abs=1e-6)
 
 
-def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_refused_connection_is_retried_and_free(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.inject_fault(CALL, "refused")
     job = create_chunked_job(passage_texts(20), user_id=ana.id)
 
@@ -298,7 +300,7 @@ def test_a_refused_connection_is_tried_again_and_costs_nothing(ana: Person, vend
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "wrong-model"])
-def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_vectors_are_matched_by_their_index(kind: str, ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = passage_texts(20)
     vendor.inject_fault(CALL, kind)
     job = create_chunked_job(passages, user_id=ana.id)
@@ -309,7 +311,7 @@ def test_vectors_are_told_apart_by_their_index(kind: str, ana: Person, vendor: R
     assert all(vectors[text] == pytest.approx(text_vector(text).tolist(), abs=1e-6) for text in passages)
 
 
-def test_when_one_call_fails_those_beside_it_are_kept(
+def test_concurrent_responses_are_kept_when_one_call_fails(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
@@ -327,7 +329,7 @@ def test_when_one_call_fails_those_beside_it_are_kept(
     assert bought(vendor, passages) == [1] * 30
 
 
-def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_failure_that_may_have_been_charged_stays_in_the_ledger(ana: Person, vendor: RecordingOpenAIServer) -> None:
     vendor.inject_fault(CALL, "truncated-json")
     job = create_chunked_job(passage_texts(20), user_id=ana.id)
 
@@ -337,7 +339,7 @@ def test_a_fault_that_may_have_been_charged_stays_in_the_books(ana: Person, vend
     assert left + settled(job)[0] == vendor.ledger.totals["tokens"]
 
 
-def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
+def test_spent_budget_stops_the_job_until_the_next_day(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
@@ -358,7 +360,7 @@ def test_a_budget_that_ends_midway_stops_before_the_spend_and_goes_on_next_day(
     assert bought(vendor, passages) == [1] * 60
 
 
-def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(
+def test_used_up_rate_limit_keeps_calls_in_flight_and_waits(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 4  # a burst of two
@@ -372,7 +374,7 @@ def test_a_pace_that_is_used_up_keeps_what_is_in_the_air_and_waits(
     assert held.progress["embeds_done"] == VectorBuffer.objects.count() == 20
 
 
-def test_an_outage_charges_no_attempt_once_the_breaker_is_open(
+def test_outage_spends_no_attempt_once_the_circuit_is_open(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH, settings.VENDOR_BREAKER_FAULTS = 10, 3
@@ -385,7 +387,7 @@ def test_an_outage_charges_no_attempt_once_the_breaker_is_open(
     assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_AWAY", ATTEMPTS_OF_ONE_TRY)
 
 
-def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
+def test_worker_that_lost_its_claim_writes_and_buys_nothing(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH, settings.EMBED_IN_FLIGHT = 10, 2
@@ -402,7 +404,7 @@ def test_who_lost_the_claim_meanwhile_writes_nothing_and_buys_no_more(
     assert reload_job(job).cost_cents == 0
 
 
-def test_a_cluster_that_stops_keeps_what_it_has_bought(
+def test_stopping_cluster_keeps_bought_vectors(
     ana: Person, vendor: RecordingOpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = create_chunked_job(passage_texts(60), user_id=ana.id)
@@ -418,7 +420,7 @@ def test_a_cluster_that_stops_keeps_what_it_has_bought(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_calls(
+def test_killed_worker_loses_only_its_calls_in_flight(
     ana: Person, vendor: RecordingOpenAIServer, tmp_path: Path
 ) -> None:
     (tmp_path / "embedding:answered~1").touch()
@@ -439,7 +441,7 @@ def test_a_worker_that_dies_between_answer_and_commit_costs_no_more_than_its_cal
 # A query, and what one that cannot be embedded is answered with
 
 
-def test_a_search_is_on_the_bill_of_who_asks(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_search_is_billed_to_the_caller(ana: Person, vendor: RecordingOpenAIServer) -> None:
     passages = passage_texts(20)
     create_chunked_job(passages, user_id=ana.id)
     worker.drain()
@@ -455,7 +457,7 @@ UNAVAILABLE = [kind for kind, _, _ in FAULTS if kind not in ("hang", "one-byte-a
 
 
 @pytest.mark.parametrize("kind", UNAVAILABLE)
-def test_a_search_while_the_vendor_is_away_is_503_and_says_when(
+def test_search_without_the_vendor_is_503_with_retry_after(
     kind: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
@@ -479,7 +481,7 @@ def test_a_search_past_the_budget_is_429(ana: Person, vendor: RecordingOpenAISer
     assert vendor.requests == [answer.status_code for answer in answers].count(200)
 
 
-def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_query_above_a_whole_days_budget_is_429(ana: Person, vendor: RecordingOpenAIServer) -> None:
     create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     Budget.objects.create(user_id=ana.id, cents_per_day=Decimal("0.000001"))
 
@@ -489,7 +491,7 @@ def test_a_query_that_no_day_can_pay_is_429(ana: Person, vendor: RecordingOpenAI
     assert vendor.requests == 0
 
 
-def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_query_that_the_vendor_refuses_is_400(ana: Person, vendor: RecordingOpenAIServer) -> None:
     create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
     vendor.inject_fault(CALL, "status-400")
 
@@ -498,7 +500,7 @@ def test_a_query_that_the_vendor_refuses_is_the_callers_fault(ana: Person, vendo
     assert (answer.status_code, answer.json()["code"], answer.json()["field"]) == (400, "TEXT_REFUSED", "query")
 
 
-def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
+def test_query_with_too_many_tokens_is_refused_without_a_call(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     create_searchable_document(ana.id, ["covered care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32))
@@ -510,7 +512,7 @@ def test_a_query_of_more_tokens_than_the_vendor_takes_is_refused_unsent(
     assert vendor.requests == 0
 
 
-def test_nothing_is_bought_for_a_model_of_our_own(ana: Person, settings: Any) -> None:
+def test_local_model_buys_nothing(ana: Person, settings: Any) -> None:
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     job = create_chunked_job(passage_texts(20), user_id=ana.id)
 

@@ -50,7 +50,7 @@ def waiting_for_the_disk() -> list[str]:
         return [what for (what,) in cursor.fetchall()]
 
 
-def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: None, ana: Person) -> None:
+def test_only_paid_results_are_committed_durably(noted: None, ana: Person) -> None:
     uploaded = ana.upload(plan_pdf("hospital care"))
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE commits")
@@ -61,9 +61,7 @@ def test_only_what_cannot_be_made_again_for_nothing_waits_for_the_disk(noted: No
     assert waiting_for_the_disk() == ["PARSE_STORED", "EMBED_COMMITTED", "FINALIZED"]
 
 
-def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(
-    noted: None, ana: Person, vendor: RecordingOpenAIServer
-) -> None:
+def test_ledger_entries_are_committed_durably(noted: None, ana: Person, vendor: RecordingOpenAIServer) -> None:
     create_chunked_job(passage_texts(5), user_id=ana.id)
 
     worker.drain()
@@ -74,7 +72,7 @@ def test_all_that_is_noted_of_a_purchase_waits_for_the_disk(
     assert "EMBED_BUFFERED" in waiting_for_the_disk()
 
 
-def test_haste_ends_with_its_own_commit(careful: None, ana: Person) -> None:
+def test_asynchronous_commit_ends_with_its_transaction(careful: None, ana: Person) -> None:
     JobFactory.create(user_id=ana.id, pipeline="stages", stage="queued")
     claim = claims.claim_next("w")
     assert claim is not None
@@ -89,7 +87,7 @@ def test_haste_ends_with_its_own_commit(careful: None, ana: Person) -> None:
 
 
 @pytest.mark.django_db
-def test_a_document_on_its_way_makes_no_worker_forget_its_statements(ana: Person) -> None:
+def test_ingesting_keeps_prepared_statements(ana: Person) -> None:
     """After a rollback, also to a savepoint, psycopg drops every prepared statement."""
     with connection.cursor() as cursor:
         ana.ingest(plan_pdf("hospital care"))

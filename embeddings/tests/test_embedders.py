@@ -51,7 +51,7 @@ def test_no_texts_give_no_vectors(embedder: Embedder) -> None:
     assert embedder.embed([]).shape == (0, DIMENSIONS)
 
 
-def test_a_text_has_the_same_bytes_alone_and_in_any_company(embedder: Embedder) -> None:
+def test_vector_does_not_depend_on_the_batch(embedder: Embedder) -> None:
     alone = [embedder.embed([text]).tobytes() for text in TEXTS]
 
     together = embedder.embed(TEXTS)
@@ -61,7 +61,7 @@ def test_a_text_has_the_same_bytes_alone_and_in_any_company(embedder: Embedder) 
     assert [row.tobytes() for row in reversed_] == alone
 
 
-def test_another_process_makes_the_same_bytes(embedder: Embedder) -> None:
+def test_vectors_are_the_same_in_another_process(embedder: Embedder) -> None:
     name = f"{type(embedder).__module__}.{type(embedder).__name__}"
     script = "name, texts = json.load(sys.stdin); print(json.dumps(vector_sha(get_embedder(name).embed(texts))))"
 
@@ -98,7 +98,7 @@ def test_passages_of_one_subject_are_nearer_than_others(name: str) -> None:
     assert question @ answer > question @ other + 0.1
 
 
-def test_there_is_one_embedder_a_process_for_a_name() -> None:
+def test_embedder_of_a_name_is_created_once_a_process() -> None:
     assert get_embedder("local") is get_embedder("local")
 
 
@@ -122,7 +122,7 @@ def test_wordllama_itself_is_never_imported() -> None:
     assert _another_process("get_embedder('local').embed(['x']); print('wordllama' in sys.modules)") == "False\n"
 
 
-def test_cutting_into_pieces_gives_the_tokens_of_the_whole_text() -> None:
+def test_pieces_have_the_tokens_of_the_whole_text() -> None:
     whole = Tokenizer.from_file(str(_tokenizer_file()))
     local = WordLlama()
 
@@ -133,7 +133,7 @@ def test_cutting_into_pieces_gives_the_tokens_of_the_whole_text() -> None:
         assert numpy.frombuffer(tokens, numpy.int32).tolist() == whole.encode(text, add_special_tokens=False).ids
 
 
-def test_no_token_of_the_vocabulary_reaches_over_a_border_of_pieces() -> None:
+def test_no_token_crosses_a_border_of_pieces() -> None:
     vocabulary = json.loads(_tokenizer_file().read_text())["model"]["vocab"]
 
     across = [token for token in vocabulary if len(PIECE.findall(token)) > 1 and not re.match("<0x", token)]

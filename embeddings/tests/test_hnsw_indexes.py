@@ -109,7 +109,7 @@ def test_a_tenant_gets_an_index_when_it_outgrows_the_exact_scan(large: StoredVec
     assert finds_everything(large.user_id)
 
 
-def test_segments_are_added_and_at_last_built_into_one(large: StoredVectors) -> None:
+def test_segments_are_added_and_then_merged(large: StoredVectors) -> None:
     seen = []
     for at in range(5):
         seal(large.user_id)
@@ -124,7 +124,7 @@ def test_segments_are_added_and_at_last_built_into_one(large: StoredVectors) -> 
     assert finds_everything(large.user_id)
 
 
-def test_growing_builds_nothing_more_than_some_times() -> None:
+def test_growth_reindexes_each_vector_less_than_ten_times() -> None:
     held: list[VectorIndex] = []
     built = 0
     for _ in range(1000):
@@ -138,7 +138,7 @@ def test_growing_builds_nothing_more_than_some_times() -> None:
     assert built / 1000 < 10  # 100 and more, if each time all were built into one
 
 
-def test_a_build_that_was_killed_is_done_again(large: StoredVectors) -> None:
+def test_killed_build_is_repeated(large: StoredVectors) -> None:
     with a_writer(), meanwhile(lambda: seal(large.user_id)) as raised:
         pid = building_backend()
         with connection.cursor() as cursor:
@@ -155,7 +155,7 @@ def test_a_build_that_was_killed_is_done_again(large: StoredVectors) -> None:
     assert finds_everything(large.user_id)
 
 
-def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large: StoredVectors) -> None:
+def test_orphaned_indexes_and_rows_are_removed(large: StoredVectors) -> None:
     seal(large.user_id)
     store_vectors(large.user_id, ROWS[60:120])
     seal(large.user_id)
@@ -173,13 +173,13 @@ def test_indexes_without_a_row_and_rows_without_an_index_are_cleared_away(large:
     assert finds_everything(large.user_id)
 
 
-def test_two_processes_that_seal_at_once_build_one_index(large: StoredVectors) -> None:
+def test_concurrent_builds_create_one_index(large: StoredVectors) -> None:
     run_concurrently(lambda: seal(large.user_id), lambda: seal(large.user_id), hnsw_indexes.maintain_indexes)
 
     assert len(names()) == 1
 
 
-def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: StoredVectors) -> None:
+def test_older_vector_that_commits_late_is_indexed(large: StoredVectors) -> None:
     moved = vectors.generate_vectors(1, seed=9)[0]
     with ExitStack() as stack, transaction.atomic():
         DocumentChunk.objects.filter(pk=large.chunk_ids[0]).update(embedding=moved, embed_updated_at=Now())
@@ -192,7 +192,7 @@ def test_a_vector_older_than_the_index_that_is_committed_later_is_in_it(large: S
     assert finds_everything(large.user_id)
 
 
-def test_what_has_become_small_loses_its_index(large: StoredVectors) -> None:
+def test_shrunk_tenant_loses_its_index(large: StoredVectors) -> None:
     seal(large.user_id)
     DocumentChunk.objects.filter(pk__in=large.chunk_ids[:30]).delete()
     hnsw_indexes.maintain_indexes()
@@ -204,7 +204,7 @@ def test_what_has_become_small_loses_its_index(large: StoredVectors) -> None:
     assert names() == []
 
 
-def test_dropping_takes_one_model_of_one_tenant(large: StoredVectors) -> None:
+def test_dropping_is_limited_to_one_model_of_one_tenant(large: StoredVectors) -> None:
     other = store_vectors(uuid4(), ROWS[:60])
     seal(large.user_id)
     seal(other.user_id)
@@ -215,7 +215,7 @@ def test_dropping_takes_one_model_of_one_tenant(large: StoredVectors) -> None:
     assert finds_everything(large.user_id)
 
 
-def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_reach_every_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hnsw_indexes, "TENANTS", 2)
     monkeypatch.setattr(hnsw_indexes, "_round", hnsw_indexes.Round())
     owners = [store_vectors(uuid4(), ROWS[:60]).user_id for _ in range(3)]
@@ -230,7 +230,7 @@ def test_every_tenant_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {index.user_id for index in VectorIndex.objects.all()} == set(owners)
 
 
-def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: StoredVectors) -> None:
+def test_waiting_builder_gets_the_lock_between_two_builds(large: StoredVectors) -> None:
     store_vectors(uuid4(), ROWS[:60])
     built: list[int] = []
 
@@ -247,7 +247,7 @@ def test_who_waits_to_seal_comes_between_two_builds_of_a_round(large: StoredVect
     assert len(names()) == 2
 
 
-def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: StoredVectors) -> None:
+def test_index_maintenance_runs_in_the_background(large: StoredVectors) -> None:
     with a_writer():
         began = time.monotonic()
         hnsw_indexes.start_maintenance()
@@ -261,7 +261,7 @@ def test_the_sweep_lets_the_keeper_go_on_while_it_builds(large: StoredVectors) -
     assert len(names()) == 1
 
 
-def test_a_session_is_left_as_it_was_and_no_build_is_begun_in_a_transaction(large: StoredVectors) -> None:
+def test_build_restores_session_settings_and_refuses_a_transaction(large: StoredVectors) -> None:
     session_settings = "SELECT current_setting('maintenance_work_mem'), current_setting('statement_timeout')"
     with connection.cursor() as cursor:
         cursor.execute(session_settings)

@@ -86,14 +86,14 @@ def test_without_the_secret_it_is_401(headers: dict[str, str], code: str, shared
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_neither_a_tenant_nor_the_platform_may_ask(shared: Client, ana: Person, platform: Person) -> None:
+def test_tenant_and_platform_tokens_are_refused(shared: Client, ana: Person, platform: Person) -> None:
     for person in (ana, platform):
         assert person.post(PATH, {"texts": ["copay"]}).status_code == 401
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer "}, {"x-brain-api-secret": ""}])
 @pytest.mark.parametrize("method", ["get", "post", "options", "delete"])
-def test_without_a_secret_of_ours_there_is_no_such_address(
+def test_endpoint_is_404_without_a_configured_secret(
     method: str, headers: dict[str, str], settings: Any, db: None
 ) -> None:
     settings.BRAIN_API_SECRET = ""
@@ -122,18 +122,18 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "status", "code"), BAD)
-def test_what_cannot_be_embedded_is_refused_by_name(body: object, status: int, code: str, shared: Client) -> None:
+def test_invalid_texts_are_refused_by_field(body: object, status: int, code: str, shared: Client) -> None:
     answer = ask(shared, body)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_the_most_that_is_allowed_is_embedded(shared: Client) -> None:
+def test_largest_allowed_request_is_embedded(shared: Client) -> None:
     assert ask(shared, {"texts": [f"text {n}" for n in range(256)]}).status_code == 200
     assert ask(shared, {"texts": ["x" * 32_000]}).status_code == 200
 
 
-def test_who_asks_elsewhere_itself_answers_409(shared: Client, settings: Any) -> None:
+def test_deployment_with_a_remote_embedder_answers_409(shared: Client, settings: Any) -> None:
     settings.EMBEDDER = "remote"
 
     answer = ask(shared, {"texts": ["copay"]})
@@ -155,7 +155,7 @@ def test_a_paid_model_is_on_the_platforms_bill(shared: Client, vendor: Recording
     ("garbage", 503, "EMBEDDER_UNAVAILABLE"),
     ("status-400", 400, "TEXT_REFUSED"),
 ])  # fmt: skip
-def test_a_vendor_that_fails_is_no_fault_of_ours(
+def test_vendor_failure_is_503(
     kind: str, status: int, code: str, shared: Client, vendor: RecordingOpenAIServer
 ) -> None:
     vendor.inject_fault("*", kind)
@@ -208,7 +208,7 @@ def brain(settings: Any, db: None) -> Any:
     embedders.get_embedder.cache_clear()
 
 
-def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) -> None:
+def test_remote_embedding_costs_nothing(brain: Brain, ana: Person) -> None:
     passages = passage_texts(100)
     job = create_chunked_job(passages, user_id=ana.id)
 
@@ -223,7 +223,7 @@ def test_a_document_is_embedded_elsewhere_for_free(brain: Brain, ana: Person) ->
     assert ana.post("/search", {"query": passages[5]}).json()["passages"][0]["text"] == passages[5]
 
 
-def test_the_answer_is_what_the_other_deployments_model_makes(brain: Brain) -> None:
+def test_response_has_the_remote_models_vectors(brain: Brain) -> None:
     assert RemoteAccessa().embed(["copay", "x"]) == pytest.approx(InstantEmbedder().embed(["copay", "x"]))
     assert RemoteAccessa().embed([]).shape == (0, DIMENSIONS)
 
@@ -246,7 +246,7 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_an_answer_that_is_wrong_in_anything_is_no_answer(
+def test_invalid_response_is_rejected_as_a_whole(
     spoilt: dict[str, Any], brain: Brain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brain, "spoilt", lambda body: body | spoilt)
@@ -255,7 +255,7 @@ def test_an_answer_that_is_wrong_in_anything_is_no_answer(
         RemoteAccessa().call(["copay"])
 
 
-def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: Brain) -> None:
+def test_changed_remote_model_fails_once_and_is_then_adopted(brain: Brain) -> None:
     embedder = RemoteAccessa()
     assert embedder.model == "instant"
     brain.model = "another"
@@ -266,7 +266,7 @@ def test_a_model_that_changed_is_a_bad_answer_once_and_then_the_new_one(brain: B
     assert embedder.model == "another"
 
 
-def test_the_model_is_asked_for_once(brain: Brain) -> None:
+def test_remote_models_name_is_fetched_once(brain: Brain) -> None:
     embedder = RemoteAccessa()
 
     assert [embedder.model, embedder.model] == ["instant"] * 2
@@ -274,7 +274,7 @@ def test_the_model_is_asked_for_once(brain: Brain) -> None:
 
 
 @pytest.mark.parametrize("kind", ["status-500", "garbage", "reset", "redirect-302", "truncated-body", "refused"])
-def test_a_deployment_that_is_away_is_tried_again(kind: str, brain: Brain, ana: Person) -> None:
+def test_failing_deployment_is_retried(kind: str, brain: Brain, ana: Person) -> None:
     job = create_chunked_job(passage_texts(10), user_id=ana.id)
     brain.inject_fault(CALL, kind)
 
@@ -287,14 +287,14 @@ def test_a_deployment_that_is_away_is_tried_again(kind: str, brain: Brain, ana: 
     assert UploadJob.objects.get(pk=job.pk).state == "done"
 
 
-def test_another_secret_there_is_a_wait(brain: Brain, settings: Any) -> None:
+def test_wrong_secret_makes_the_job_wait(brain: Brain, settings: Any) -> None:
     settings.BRAIN_API_SECRET = "another"
 
     with pytest.raises(Wait, match="VENDOR_REFUSES_KEY"):
         _ = RemoteAccessa().model
 
 
-def test_a_deployment_that_is_gone_is_a_fault_not_a_crash(brain: Brain) -> None:
+def test_closed_deployment_is_a_retryable_failure(brain: Brain) -> None:
     brain.close()
 
     with pytest.raises(Retryable, match="VENDOR_UNREACHABLE"):

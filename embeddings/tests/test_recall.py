@@ -28,9 +28,7 @@ def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if "│" in line]
 
 
-def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_recall_is_reported_by_size_of_tenant(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(recall, "CLASSES", (100, 2**60))
     settings.SEARCH_EXACT_PASSAGES = 20
     rows = vectors.generate_vectors(50)
@@ -49,7 +47,7 @@ def test_recall_is_told_for_each_size_of_tenant_and_what_is_scanned_apart(
     assert not any(str(owner) in table for owner in owners)
 
 
-def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
+def test_recall_of_one_tenant_after_a_cut_over() -> None:
     new = EmbeddingModel("new", "1", shadowed=True)
     owner = uuid4()
     stored = vectors.store_vectors(owner, vectors.generate_vectors(30))
@@ -62,7 +60,7 @@ def test_one_tenant_can_be_asked_for_also_after_a_cut_over() -> None:
     assert row[:5] == ["up to 1,000", "1", "20", "1.0000", "1.00"]
 
 
-def test_less_than_was_promised_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_below_the_goal_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors.store_vectors(uuid4(), vectors.generate_vectors(30))
     monkeypatch.setattr(recall, "GOAL", 1.01)
 
@@ -84,12 +82,12 @@ def test_less_than_was_promised_ends_with_one(monkeypatch: pytest.MonkeyPatch) -
         ([], "There are no findable passages to measure with."),
     ],
 )
-def test_bad_input_has_a_sentence(args: list[str], sentence: str) -> None:
+def test_invalid_options_are_explained(args: list[str], sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):
         run(*args)
 
 
-def test_an_index_that_misses_passages_is_found_out(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_poor_index_is_reported(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     settings.SEARCH_EXACT_PASSAGES = 100
     poor = hnsw_indexes.CREATE.replace("CONCURRENTLY", "").replace("WHERE", "WITH (m = 2, ef_construction = 4) WHERE")
     monkeypatch.setattr(hnsw_indexes, "CREATE", poor)

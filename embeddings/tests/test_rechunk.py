@@ -48,7 +48,7 @@ def chunks_shown(person: Person, uploaded: Upload) -> list[Any]:
     return chunks
 
 
-def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, ana: Person) -> None:
+def test_rechunk_replaces_chunks_at_once_without_parsing(uploaded: Upload, ana: Person) -> None:
     before, parse = live_rows(), Document.objects.values("parsed_sha256", "parsed_path", "updated_at").get()
     job = rechunk(uploaded)
     seen = []
@@ -78,7 +78,7 @@ def test_a_rechunking_replaces_all_at_once_and_parses_nothing(uploaded: Upload, 
     ["chunking:before-commit", "chunks_buffered:before-commit", "chunks_buffered:after-commit", "embedding:answered",
      "embeddings_buffered:before-commit", "embeddings_buffered:after-commit", "embedded:begin"],
 )  # fmt: skip
-def test_a_rechunking_killed_anywhere_shows_the_old_or_the_new_and_ends_with_the_new(
+def test_rechunk_killed_anywhere_is_atomic_and_finishes(
     place: str, uploaded: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, job = live_rows(), rechunk(uploaded)
@@ -92,9 +92,7 @@ def test_a_rechunking_killed_anywhere_shows_the_old_or_the_new_and_ends_with_the
     assert (reload_job(job).state, chunkers_in_use(), violations()) == ("done", {ANOTHER_CUT}, [])
 
 
-def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_rest(
-    ana: Person, target: FailingEmbedder
-) -> None:
+def test_dead_rechunk_keeps_old_chunks_and_its_retry_buys_the_rest(ana: Person, target: FailingEmbedder) -> None:
     uploaded = ana.ingest(PDF)
     before, job = live_rows(), rechunk(uploaded)
     target.seen.clear()
@@ -113,7 +111,7 @@ def test_a_dead_rechunking_leaves_the_old_passages_and_its_retry_buys_only_the_r
     assert set(Counter(target.seen).values()) == {1}
 
 
-def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -> None:
+def test_abandoned_rechunk_leaves_nothing_behind(uploaded: Upload) -> None:
     before, job = live_rows(), rechunk(uploaded)
     claim_at_stage("embeddings_buffered")
     assert not abandon_rechunk(uploaded.document_id)
@@ -125,7 +123,7 @@ def test_a_rechunking_that_is_given_up_leaves_nothing_behind(uploaded: Upload) -
     assert violations() == []
 
 
-def test_a_rechunking_whose_parse_was_changed_is_refused_and_changes_nothing(uploaded: Upload) -> None:
+def test_rechunk_of_a_changed_parse_fails_and_changes_nothing(uploaded: Upload) -> None:
     before = live_rows()
     Document.objects.update(parsed_sha256="other")
 

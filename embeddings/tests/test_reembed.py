@@ -50,7 +50,7 @@ def point(person: Person, to: EmbeddingModel) -> None:
     ActiveModel.objects.filter(pk=person.id).update(embed_model=to.model, embed_version=to.version, shadowed=True)
 
 
-def test_a_reembedding_writes_beside_the_live_vectors_and_search_sees_nothing_of_it(
+def test_reembedding_writes_shadow_vectors_that_search_ignores(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     before, question = live_rows(), {"query": "hospital deductible"}
@@ -81,7 +81,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize("place", [*POINTS, "embedding:answered"])
-def test_a_reembedding_killed_anywhere_goes_on_and_buys_nothing_it_has_twice(
+def test_reembedding_killed_anywhere_continues_and_buys_nothing_twice(
     place: str, uploaded: Upload, target: FailingEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, job = live_rows(), reembed(uploaded)
@@ -101,9 +101,7 @@ def test_a_reembedding_killed_anywhere_goes_on_and_buys_nothing_it_has_twice(
     assert set(target.seen) == texts
 
 
-def test_what_a_dead_reembedding_has_bought_is_kept_and_its_retry_buys_the_rest(
-    uploaded: Upload, target: FailingEmbedder
-) -> None:
+def test_dead_reembedding_keeps_vectors_and_its_retry_buys_the_rest(uploaded: Upload, target: FailingEmbedder) -> None:
     before, job = live_rows(), reembed(uploaded)
     target.calls_until_failure = 1
     worker.drain()
@@ -121,7 +119,7 @@ def test_what_a_dead_reembedding_has_bought_is_kept_and_its_retry_buys_the_rest(
     assert (live_rows(), violations()) == (before, [])
 
 
-def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
+def test_document_uploaded_during_a_campaign_is_uncovered(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     reembed(uploaded)
@@ -133,7 +131,7 @@ def test_a_document_that_comes_while_its_tenant_is_moved_has_to_be_moved_too(
     assert vector_store.uncovered_documents(ana.id, TARGET) == [late.document_id]
 
 
-def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
+def test_settling_moves_active_vectors_and_drops_others_idempotently(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     reembed(uploaded)
@@ -155,7 +153,9 @@ def test_settling_moves_what_is_live_and_drops_the_rest_however_often_it_is_run(
     assert (ShadowVector.objects.count(), violations()) == (0, [])
 
 
-def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: RecordingOpenAIServer, ana: Person) -> None:
+def test_campaign_purchases_do_not_use_the_tenants_budget(
+    uploaded: Upload, vendor: RecordingOpenAIServer, ana: Person
+) -> None:
     ledger.set_budget(ana.id, Decimal("0.000001"))
 
     job = reembed(uploaded, EmbeddingModel("text-embedding-3-small", "1"))
@@ -166,7 +166,7 @@ def test_a_campaign_buys_on_its_own_bill(uploaded: Upload, vendor: RecordingOpen
     assert ledger.spent_today(ana.id) == 0
 
 
-def test_a_document_that_is_worked_on_is_left_alone(uploaded: Upload, target: FailingEmbedder) -> None:
+def test_document_with_an_active_job_is_not_enqueued(uploaded: Upload, target: FailingEmbedder) -> None:
     reembed(uploaded)
 
     for ask in (reembed, rechunk):
@@ -174,7 +174,7 @@ def test_a_document_that_is_worked_on_is_left_alone(uploaded: Upload, target: Fa
             ask(uploaded)
 
 
-def test_a_document_without_passages_has_nothing_to_move(ana: Person) -> None:
+def test_document_without_passages_is_not_found(ana: Person) -> None:
     waiting = ana.upload(PDF)
     claim_at_stage("chunking")
 
@@ -182,7 +182,7 @@ def test_a_document_without_passages_has_nothing_to_move(ana: Person) -> None:
         reembed(waiting)
 
 
-def test_a_deleted_document_takes_its_other_vectors_along(
+def test_deleted_document_takes_its_shadow_vectors_along(
     uploaded: Upload, target: FailingEmbedder, ana: Person
 ) -> None:
     reembed(uploaded)
@@ -195,7 +195,7 @@ def test_a_deleted_document_takes_its_other_vectors_along(
     assert claims.claim_next("w") is None
 
 
-def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbedder, ana: Person) -> None:
+def test_campaign_jobs_are_hidden_from_the_tenant(uploaded: Upload, target: FailingEmbedder, ana: Person) -> None:
     shown = ana.get(f"/job/{uploaded.job_id}").json()
 
     job = reembed(uploaded)
@@ -206,7 +206,7 @@ def test_no_campaign_is_seen_by_its_tenant(uploaded: Upload, target: FailingEmbe
     assert ana.get(f"/documents/{uploaded.document_id}").json()["processing_status"] == "complete"
 
 
-def test_a_reembedding_gives_way_between_two_batches(
+def test_reembedding_yields_between_two_batches(
     uploaded: Upload, target: FailingEmbedder, ben: Person, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 1

@@ -29,7 +29,7 @@ def passages(person: Person, query: str, **more: Any) -> list[dict[str, Any]]:
     return results
 
 
-def test_the_nearest_of_ones_own_passages_come_first(reader: Person) -> None:
+def test_nearest_passages_come_first(reader: Person) -> None:
     results = passages(reader, "dental care")
 
     assert results[0]["filename"] == "dental.pdf"
@@ -42,7 +42,7 @@ def test_the_nearest_of_ones_own_passages_come_first(reader: Person) -> None:
     assert all(-1.0001 <= passage["parts"]["vector"]["similarity"] <= 1.0001 for passage in results)
 
 
-def test_questions_are_limited_and_say_when_to_come_back(reader: Person, ben: Person, settings: Any) -> None:
+def test_search_rate_limit_has_retry_after(reader: Person, ben: Person, settings: Any) -> None:
     settings.SEARCHES_PER_MINUTE = 2
     for _ in range(2):
         passages(reader, "copay")
@@ -54,11 +54,11 @@ def test_questions_are_limited_and_say_when_to_come_back(reader: Person, ben: Pe
     assert passages(ben, "copay")
 
 
-def test_the_same_question_gets_the_same_answer(reader: Person) -> None:
+def test_same_query_gives_the_same_results(reader: Person) -> None:
     assert passages(reader, "copay") == passages(reader, "copay")
 
 
-def test_k_is_how_many_at_most(reader: Person) -> None:
+def test_k_limits_the_results(reader: Person) -> None:
     for k in (1, settings.MAX_SEARCH_RESULTS):
         assert len(passages(reader, "care", k=k)) == min(k, DocumentChunk.objects.filter(user_id=reader.id).count())
 
@@ -73,7 +73,7 @@ def test_documents_narrow_the_search(reader: Person) -> None:
     assert passages(reader, "dental care", document_ids=[]) == []
 
 
-def test_unknown_and_foreign_documents_contribute_the_same_nothing(reader: Person, ben: Person) -> None:
+def test_unknown_and_foreign_documents_contribute_nothing(reader: Person, ben: Person) -> None:
     bens = DocumentChunk.objects.filter(user_id=ben.id).values_list("document_id", flat=True)[0]
 
     foreign = reader.post("/search", {"query": "dental", "document_ids": [str(bens)]})
@@ -105,7 +105,7 @@ def test_a_tenant_with_nothing_finds_nothing(sam: Person) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_that_goes_away_is_503_and_comes_back(reader: Person) -> None:
+def test_search_without_the_database_is_503(reader: Person) -> None:
     good = connection.settings_dict["HOST"]
     connection.close()
     connection.settings_dict["HOST"] = "/nonexistent"

@@ -67,9 +67,7 @@ STATE = """SELECT current_user, coalesce(current_setting('request.jwt.claims', t
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])
-def test_a_cut_over_while_the_query_is_embedded_does_not_empty_the_answer(
-    mode: str, ana: Person, settings: Any
-) -> None:
+def test_cut_over_while_the_query_is_embedded_keeps_the_results(mode: str, ana: Person, settings: Any) -> None:
     settings.EMBEDDER = f"{__name__}.Slow"
     local = embedders.get_embedder("local")
     create_searchable_document(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
@@ -85,7 +83,7 @@ def test_a_cut_over_while_the_query_is_embedded_does_not_empty_the_answer(
     assert vector.similarity == pytest.approx(1, abs=1e-4)  # asked with the model that is live now
 
 
-def test_a_model_that_never_stays_is_not_followed_for_ever(ana: Person) -> None:
+def test_search_follows_a_changing_model_three_times(ana: Person) -> None:
     create_searchable_document(ana.id, ["wig care"])
     versions = iter(range(1, 100))
 
@@ -96,7 +94,7 @@ def test_a_model_that_never_stays_is_not_followed_for_ever(ana: Person) -> None:
     assert [passage.text for passage in passages] == ["wig care"]
 
 
-def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
+def test_requested_model_replaces_the_active_one(ana: Person) -> None:
     create_searchable_document(ana.id, ["wig care"])
 
     with before_each(POINTER, lambda: None) as reads:
@@ -109,7 +107,7 @@ def test_a_model_that_is_asked_for_stays_that_one(ana: Person) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person) -> None:
+def test_document_deleted_during_the_search_leaves_no_gap(ana: Person) -> None:
     remaining, gone = create_searchable_document(ana.id, ["wig hair care"]), create_searchable_document(ana.id, ["wig"])
     other = connection.copy()
 
@@ -137,9 +135,7 @@ def test_a_document_that_is_deleted_during_the_search_leaves_no_gap(ana: Person)
 # The database
 
 
-def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_search(
-    ana: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_statement_is_503_and_the_time_limit_is_reset(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
     monkeypatch.setattr("embeddings.search.SECONDS", 0.1)
 
@@ -156,7 +152,7 @@ def test_a_statement_that_takes_too_long_is_503_and_the_limit_goes_with_the_sear
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_none_of_it_behind(ana: Person) -> None:
+def test_search_sets_role_timeout_and_snapshot_and_resets_them(ana: Person) -> None:
     create_searchable_document(ana.id, ["wig care"])
     seen: list[tuple[Any, ...]] = []
 
@@ -177,7 +173,7 @@ def test_a_search_reads_as_the_tenant_in_time_and_from_one_snapshot_and_leaves_n
 
 
 @pytest.mark.django_db(transaction=True)
-def test_words_that_cannot_be_read_in_time_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_postings_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
     monkeypatch.setattr("embeddings.search.SECONDS", 0.1)
     other = connection.copy()

@@ -56,7 +56,7 @@ def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person
     assert [p["text"] for p in passages if p["parts"]["text"] is None] == ["hearing aids"]
 
 
-def test_each_mode_asks_its_own_arm_only(ana: Person) -> None:
+def test_each_mode_uses_its_own_retriever(ana: Person) -> None:
     create_searchable_document(ana.id, ["wig care", "kidney care", "hearing aids"])
 
     by_text, by_vector = search(ana, "wig", mode="text"), search(ana, "wig", mode="vector")
@@ -67,7 +67,7 @@ def test_each_mode_asks_its_own_arm_only(ana: Person) -> None:
     assert all(passage["parts"]["text"] is None for passage in by_vector)
 
 
-def test_what_is_equally_good_comes_in_the_order_of_its_id(ana: Person) -> None:
+def test_equal_scores_are_ordered_by_id(ana: Person) -> None:
     for _ in range(3):
         create_searchable_document(ana.id, ["wig care"] * 3)
 
@@ -80,7 +80,7 @@ def test_what_is_equally_good_comes_in_the_order_of_its_id(ana: Person) -> None:
 
 
 @pytest.mark.parametrize("mode", [*BOTH, "hybrid"])
-def test_a_phrase_must_stand_there_and_an_excluded_word_must_not(mode: str, ana: Person) -> None:
+def test_phrases_are_required_and_excluded_words_forbidden(mode: str, ana: Person) -> None:
     create_searchable_document(
         ana.id, ["prior authorization for a wig", "authorization prior to a wig", "prior authorizations", "kidney"]
     )
@@ -98,7 +98,7 @@ def test_a_phrase_must_stand_there_and_an_excluded_word_must_not(mode: str, ana:
 # Filters
 
 
-def test_filters_hold_inside_both_arms_however_few_pass(ana: Person) -> None:
+def test_filters_apply_within_both_retrievers(ana: Person) -> None:
     """Three passages of a hundred pass, and all of them are the worst by both arms."""
     vectors = numpy.zeros((100, DIMENSIONS), dtype=numpy.float32)
     vectors[:, 0], vectors[:, 1] = numpy.cos(numpy.linspace(0, 1, 100)), numpy.sin(numpy.linspace(0, 1, 100))
@@ -142,7 +142,7 @@ def test_filters_on_documents_narrow_to_them(ana: Person) -> None:
 # Snippets
 
 
-def test_the_snippet_marks_what_was_asked_for_and_escapes_all_else(ana: Person) -> None:
+def test_snippet_marks_query_words_and_escapes_the_rest(ana: Person) -> None:
     text = (
         "Before. " * 60 + 'Wigs & <script>alert("x")</script> \x02hair\x03 <mark>cost</mark> you $5. ' + "After. " * 60
     )
@@ -174,7 +174,7 @@ def cut(ana: Person) -> UUID:
     return document_id
 
 
-def test_neighbours_of_a_section_are_merged_without_what_overlaps(ana: Person) -> None:
+def test_neighbours_of_a_section_are_merged_without_their_overlap(ana: Person) -> None:
     document_id = cut(ana)
     ids = list(DocumentChunk.objects.filter(document_id=document_id).order_by("chunk_ord").values_list("pk", flat=True))
 
@@ -188,7 +188,7 @@ def test_neighbours_of_a_section_are_merged_without_what_overlaps(ana: Person) -
     assert len(search(ana, "wig")) == 4
 
 
-def test_what_was_not_found_between_two_keeps_them_apart(ana: Person) -> None:
+def test_chunks_with_a_gap_between_them_are_not_merged(ana: Person) -> None:
     cut(ana)
 
     assert sorted(passage["start"] for passage in search(ana, "wig -three", merge=True)) == [0, 29, 36]
@@ -197,9 +197,7 @@ def test_what_was_not_found_between_two_keeps_them_apart(ana: Person) -> None:
 # What is not bought
 
 
-def test_nothing_is_bought_by_text_nor_where_there_is_nothing_to_find(
-    ana: Person, vendor: RecordingOpenAIServer
-) -> None:
+def test_query_is_not_embedded_for_text_mode_or_an_empty_scope(ana: Person, vendor: RecordingOpenAIServer) -> None:
     assert search(ana, "wig") == []
     document_id = create_searchable_document(
         ana.id, ["wig care"], vectors=numpy.eye(1, DIMENSIONS, dtype=numpy.float32)

@@ -57,7 +57,7 @@ def answer(person: Person, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(("name", "values", "code", "field"), REFUSED)
-def test_what_cannot_be_asked_is_refused_by_name(
+def test_invalid_arguments_are_refused_by_field(
     name: str, values: list[Any], code: str, field: str, ana: Person
 ) -> None:
     for argument in values:
@@ -80,7 +80,7 @@ TYPED = [
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "text"])
-def test_whatever_is_typed_is_a_question(mode: str, ana: Person) -> None:
+def test_any_text_is_a_valid_query(mode: str, ana: Person) -> None:
     create_searchable_document(
         ana.id, ["Dental care is covered.", "Your copay for a visit, \\ 'quoted' %s {}."], headings=[["Dental"], []]
     )
@@ -93,21 +93,21 @@ def test_whatever_is_typed_is_a_question(mode: str, ana: Person) -> None:
         assert all(passage["score"] > 0 for passage in response.json()["passages"])
 
 
-def test_words_that_tell_nothing_find_nothing_by_text_and_the_nearest_by_vector(ana: Person) -> None:
+def test_stop_words_find_nothing_by_text_and_the_nearest_by_vector(ana: Person) -> None:
     create_searchable_document(ana.id, ["The care of it.", "And so on."])
 
     assert answer(ana, {"query": "the of and", "mode": "text"}).json() == {"passages": [], "records": [], "laws": []}
     assert len(answer(ana, {"query": "the of and"}).json()["passages"]) == 2
 
 
-def test_what_may_be_left_out_may_be_null(ana: Person) -> None:
+def test_optional_arguments_may_be_null(ana: Person) -> None:
     nothing = dict.fromkeys(("pages", "heading", "filename", "uploaded_after", "uploaded_before"))
 
     for filters in ({}, None, nothing):
         assert answer(ana, {"filters": filters}).json() == {"passages": [], "records": [], "laws": []}
 
 
-def test_half_a_character_from_the_command_line_is_no_crash(ana: Person) -> None:
+def test_lone_surrogate_from_the_command_line_is_accepted(ana: Person) -> None:
     create_searchable_document(ana.id, ["Dental care is covered."])
 
     assert len(search(user_id=ana.id, query="dental \udcff\0")) == 1
@@ -115,7 +115,7 @@ def test_half_a_character_from_the_command_line_is_no_crash(ana: Person) -> None
         search(user_id=ana.id, query="\0")
 
 
-def test_numbers_that_json_does_not_know_are_refused(ana: Person) -> None:
+def test_nan_and_infinity_are_refused(ana: Person) -> None:
     for body in ('{"query": "x", "k": NaN}', '{"query": "x", "filters": {"pages": [Infinity, 1]}}', '{"query":', "[]"):
         refusal = ana.client.post("/search", body, content_type="application/json")
 

@@ -14,7 +14,7 @@ def passed_over() -> list[str]:
     return list(events.values_list("payload__from", flat=True))
 
 
-def test_a_job_that_is_sent_back_passes_over_what_is_done(ana: Person) -> None:
+def test_rewound_job_skips_finished_stages(ana: Person) -> None:
     uploaded = ana.upload(plan_pdf("hospital care"))
     claim_at_stage("embeddings_buffered")
     assert passed_over() == []

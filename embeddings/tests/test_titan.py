@@ -42,7 +42,7 @@ def bedrock(opened: BedrockServer, settings: Any, monkeypatch: pytest.MonkeyPatc
     opened.requests_per_minute = 0
 
 
-def test_v1_gives_its_own_1536_numbers_and_the_tokens_that_are_charged(bedrock: BedrockServer) -> None:
+def test_v1_returns_1536_numbers_and_billed_tokens(bedrock: BedrockServer) -> None:
     sold = Titan().call(["Artículo 12 Bis."])
 
     assert Titan().model == "amazon.titan-embed-text-v1"
@@ -50,7 +50,7 @@ def test_v1_gives_its_own_1536_numbers_and_the_tokens_that_are_charged(bedrock: 
     assert sold.tokens == tokenizer.count_tokens("Artículo 12 Bis.") == bedrock.ledger.totals["tokens"]
 
 
-def test_v2_is_padded_and_says_so_in_its_name(bedrock: BedrockServer, settings: Any) -> None:
+def test_v2_is_padded_and_named_so(bedrock: BedrockServer, settings: Any) -> None:
     settings.TITAN_MODEL = V2
 
     vectors = Titan().call(["Section 4(a)"]).vectors
@@ -61,14 +61,14 @@ def test_v2_is_padded_and_says_so_in_its_name(bedrock: BedrockServer, settings: 
     assert numpy.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-5)
 
 
-def test_texts_that_are_empty_too_long_or_no_utf8_are_sent_as_the_vendor_takes_them(bedrock: BedrockServer) -> None:
+def test_empty_long_and_invalid_texts_are_adapted(bedrock: BedrockServer) -> None:
     texts = ["", "palabra " * 20_000, "é" * 60_000, "a\ud800b", "x\x00y"]
 
     assert Titan().embed(texts).shape == (5, 1536)
     assert bedrock.ledger.calls == 5
 
 
-def test_a_call_takes_one_text_so_that_several_fly_together(bedrock: BedrockServer) -> None:
+def test_batch_size_is_one_text(bedrock: BedrockServer) -> None:
     assert Titan().batch_size == 1
 
 
@@ -131,7 +131,7 @@ def test_each_refusal_of_bedrock_has_its_outcome(
 
 
 @pytest.mark.django_db
-def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: BedrockServer) -> None:
+def test_forbidden_model_waits_and_refuses_no_text(bedrock: BedrockServer) -> None:
     refusal = json_response({"message": "The provided model identifier is invalid."}, 400)
     refusal = type(refusal)(400, refusal.body, {**refusal.headers, "x-amzn-ErrorType": "ValidationException"})
     bedrock.inject_fault(INVOKE, replacement("no-model", refusal))
@@ -146,14 +146,14 @@ def test_a_model_that_the_account_may_not_ask_is_no_texts_fault(bedrock: Bedrock
 @pytest.mark.parametrize(
     "kind", ["reset", "html-200", "truncated-body", "garbage", "empty-200", "json-list", "redirect-302"]
 )
-def test_what_is_no_answer_of_bedrocks_is_a_fault(kind: str, bedrock: BedrockServer) -> None:
+def test_invalid_response_is_a_failure(kind: str, bedrock: BedrockServer) -> None:
     bedrock.inject_fault(INVOKE, FAULTS[kind])
 
     assert _named(_outcome())[0] is Retryable
 
 
 @pytest.mark.django_db
-def test_nobody_listening_buys_nothing(bedrock: BedrockServer, settings: Any) -> None:
+def test_refused_connection_buys_nothing(bedrock: BedrockServer, settings: Any) -> None:
     settings.TITAN_ENDPOINT_URL = "http://127.0.0.1:1"
 
     outcome = _outcome()
@@ -163,7 +163,7 @@ def test_nobody_listening_buys_nothing(bedrock: BedrockServer, settings: Any) ->
 
 
 @pytest.mark.django_db
-def test_without_keys_work_waits_instead_of_failing(
+def test_missing_credentials_wait_without_a_charge(
     bedrock: BedrockServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -180,7 +180,7 @@ def test_without_keys_work_waits_instead_of_failing(
 
 
 @pytest.mark.django_db
-def test_an_answer_that_drips_ends_with_the_call(bedrock: BedrockServer, settings: Any) -> None:
+def test_dripping_response_ends_at_the_deadline(bedrock: BedrockServer, settings: Any) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 0.4
     bedrock.inject_fault(INVOKE, slow_body(0.1))
     began = time.monotonic()
@@ -201,21 +201,21 @@ BAD = {
 
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
-def test_a_vector_that_is_none_is_not_used(body: dict[str, Any], bedrock: BedrockServer) -> None:
+def test_invalid_vector_is_rejected(body: dict[str, Any], bedrock: BedrockServer) -> None:
     bedrock.inject_fault(INVOKE, replacement("bad", json_response(body)))
 
     with pytest.raises(call_failures.InvalidResponse):
         Titan().call(["a"])
 
 
-def test_a_count_of_tokens_that_is_none_is_not_billed_by(bedrock: BedrockServer) -> None:
+def test_invalid_token_count_is_not_billed(bedrock: BedrockServer) -> None:
     body = {"embedding": text_vector("a").tolist(), "inputTextTokenCount": -3}
     bedrock.inject_fault(INVOKE, replacement("free", json_response(body)))
 
     assert Titan().call(["a"]).tokens is None
 
 
-def test_titan_is_not_offered_where_nothing_asks_for_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_titan_is_not_configured_without_settings(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"):
         monkeypatch.delenv(name, raising=False)
     settings.EMBEDDER, settings.STATUTES_EMBEDDER, settings.TITAN_ENDPOINT_URL = "local", "", None
@@ -225,14 +225,14 @@ def test_titan_is_not_offered_where_nothing_asks_for_it(settings: Any, monkeypat
         _ = Titan().vendor
 
 
-def test_a_model_that_is_none_of_titans_is_a_configuration_error(settings: Any) -> None:
+def test_unknown_titan_model_is_a_configuration_error(settings: Any) -> None:
     settings.TITAN_MODEL = "amazon.titan-text-express-v1"
 
     with pytest.raises(ImproperlyConfigured, match="TITAN_MODEL"):
         _ = Titan().model
 
 
-def test_a_call_is_sent_as_it_was_signed(bedrock: BedrockServer, settings: Any) -> None:
+def test_request_is_sent_as_it_was_signed(bedrock: BedrockServer, settings: Any) -> None:
     settings.TITAN_REGION = "eu-north-1"  # the fake is another region's
 
     with pytest.raises(Exception, match="InvalidSignature"):
@@ -241,9 +241,7 @@ def test_a_call_is_sent_as_it_was_signed(bedrock: BedrockServer, settings: Any) 
     assert bedrock.ledger.calls == 0
 
 
-def test_a_document_is_embedded_by_calls_that_fly_together_and_is_found(
-    bedrock: BedrockServer, settings: Any, ana: Person
-) -> None:
+def test_document_is_embedded_by_concurrent_calls_and_found(bedrock: BedrockServer, settings: Any, ana: Person) -> None:
     bedrock.delay, settings.EMBED_IN_FLIGHT = 0.05, 3
 
     uploaded = ana.ingest(plan_pdf("drugs"))

@@ -64,7 +64,7 @@ def numbers(text: str) -> Any:
     return pytest.approx(text_vector(text).tolist(), abs=1e-6)
 
 
-def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_vectors_of_the_tenant_are_reused(ana: Person, vendor: RecordingOpenAIServer) -> None:
     old, new = passage_texts(40, about="last year"), passage_texts(3, about="this year")
     embedded(old, ana)
 
@@ -79,7 +79,7 @@ def test_what_the_tenant_has_embedded_is_not_bought_again(ana: Person, vendor: R
     assert {text: sha for text, _, sha in rows if text in sources} == sources
 
 
-def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: RecordingOpenAIServer) -> None:
+def test_vectors_of_other_tenants_are_not_reused(ana: Person, ben: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(passage_texts(10), ana)
 
     embedded(passage_texts(10), ben)
@@ -87,7 +87,7 @@ def test_what_others_have_embedded_is_bought(ana: Person, ben: Person, vendor: R
     assert bought(vendor, passage_texts(10)) == [2] * 10
 
 
-def test_what_others_have_embedded_is_taken_where_that_is_allowed(
+def test_vectors_of_other_tenants_are_reused_where_allowed(
     ana: Person, ben: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.REUSE_ACROSS_TENANTS = True
@@ -99,7 +99,7 @@ def test_what_others_have_embedded_is_taken_where_that_is_allowed(
     assert set(DocumentChunk.objects.filter(document=job.document_id).values_list("user_id", flat=True)) == {ben.id}
 
 
-def test_a_text_that_is_repeated_within_a_document_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_text_repeated_within_a_document_is_bought_once(ana: Person, vendor: RecordingOpenAIServer) -> None:
     notice, body = "This is a summary. Read the policy for the whole of it.", passage_texts(300)
     passages = [notice, *body[:150], notice, *body[150:], notice]
 
@@ -117,7 +117,7 @@ def first_told(job: UploadJob) -> list[str]:
     return [event.payload["stage"] for event in events]
 
 
-def test_the_first_vectors_are_told_of_once_when_they_are_taken(
+def test_first_vectors_event_is_logged_once_for_reused_vectors(
     ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_BATCH = 10
@@ -127,7 +127,7 @@ def test_the_first_vectors_are_told_of_once_when_they_are_taken(
 
 
 @pytest.mark.parametrize("embedder", ["openai", "testing.embedders.InstantEmbedder"])
-def test_the_first_vectors_are_told_of_once_when_the_first_batch_is_in(
+def test_first_vectors_event_is_logged_once_for_the_first_batch(
     embedder: str, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER, settings.EMBED_BATCH = embedder, 10
@@ -137,7 +137,7 @@ def test_the_first_vectors_are_told_of_once_when_the_first_batch_is_in(
     assert first_told(job) == ["embedding"]
 
 
-def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_vectors_are_copied_only_to_chunks_of_the_same_chunker(ana: Person, vendor: RecordingOpenAIServer) -> None:
     job = create_chunked_job(["twice", "twice", "twice", "once"], user_id=ana.id)
     execute("UPDATE document_chunks SET chunker_version = '0' WHERE chunk_ord = 2")
     first = DocumentChunk.objects.get(chunk_ord=0)
@@ -153,7 +153,7 @@ def test_vectors_spread_within_a_document_and_not_to_another_cut(ana: Person, ve
 
 
 @pytest.mark.parametrize("column", ["embed_model", "embed_version"])
-def test_a_vector_of_another_model_or_version_is_not_taken(
+def test_vectors_of_another_model_or_version_are_not_reused(
     column: str, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     embedded(passage_texts(10), ana)
@@ -162,7 +162,7 @@ def test_a_vector_of_another_model_or_version_is_not_taken(
     assert reuse_vectors_for(passage_texts(10), ana).passages == 6
 
 
-def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_shadow_vectors_are_reused(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(passage_texts(10), ana)
     execute("""
         INSERT INTO shadow_vectors (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
@@ -175,7 +175,7 @@ def test_a_vector_that_waits_beside_the_live_ones_is_taken(ana: Person, vendor: 
     assert VectorBuffer.objects.count() == 10
 
 
-def test_a_damaged_vector_is_bought_anew_and_not_spread(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_corrupt_vector_is_bought_again_and_not_copied(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(passage_texts(10), ana)
     execute("UPDATE document_chunks SET vector_sha = repeat('0', 64) WHERE chunk_ord = 3")
 
@@ -197,7 +197,7 @@ def test_a_copy_stays_when_its_source_is_deleted(ana: Person, vendor: RecordingO
     assert DocumentChunk.objects.exclude(embedding=None).count() == 10
 
 
-def test_what_is_saved_is_shown_with_the_document(
+def test_savings_are_shown_with_the_document(
     ana: Person, ben: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.OPENAI_CENTS_PER_MILLION_TOKENS = 2.0
@@ -214,7 +214,7 @@ def test_what_is_saved_is_shown_with_the_document(
     assert ben.get(f"/documents/{second.document_id}").status_code == 404
 
 
-def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_campaign_savings_are_not_shown(ana: Person, vendor: RecordingOpenAIServer) -> None:
     job = embedded(passage_texts(10), ana)
     columns = "job_id, user_id, document_id, stage, state, finished_at, raw_path, chunks_version, correlation_id"
     execute(
@@ -226,7 +226,7 @@ def test_a_campaigns_plan_is_not_shown_as_saved(ana: Person, vendor: RecordingOp
     assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 0
 
 
-def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_document_list_takes_as_many_queries_as_one_document(ana: Person, vendor: RecordingOpenAIServer) -> None:
     counts = []
     for _ in range(2):
         embedded(passage_texts(1), ana)
@@ -237,9 +237,7 @@ def test_a_list_of_documents_is_read_in_as_many_queries_as_one(ana: Person, vend
     assert counts[0] == counts[1]
 
 
-def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
-    ana: Person, vendor: RecordingOpenAIServer
-) -> None:
+def test_savings_survive_planning_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(passage_texts(10), ana)
     create_chunked_job(passage_texts(12), user_id=ana.id)
     claim, embedder = claim_at_stage("chunked"), embedders.get_embedder("openai")
@@ -256,7 +254,7 @@ def test_what_was_saved_is_still_saved_when_the_document_is_planned_again(
 
 @pytest.mark.parametrize("statement", [pending_chunks.COPY_FROM_TENANT, pending_chunks.COPY_FROM_ALL])
 @pytest.mark.parametrize(("pages", "rows"), [(0, -1), (1, 0), (500, 0)], ids=["never seen", "seen empty", "emptied"])
-def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
+def test_known_texts_are_looked_up_by_sha_whatever_the_statistics(
     statement: str, pages: int, rows: int, ana: Person, vendor: RecordingOpenAIServer
 ) -> None:
     create_chunked_job(passage_texts(1), user_id=ana.id)
@@ -282,7 +280,7 @@ def test_a_known_text_is_looked_up_by_its_sha_whatever_the_statistics_say(
     assert "idx_vector_buffer_embedding_progress" not in plan
 
 
-def test_differences_that_nobody_sees_cost_nothing(ana: Person, vendor: RecordingOpenAIServer) -> None:
+def test_invisible_differences_are_reused(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded([chunk.text for chunk in chunking.split_markdown(normalize("# Care\n\nCare is covered.\n"))], ana)
 
     same = normalize("# Care\r\n\r\n\r\n\r\nCare is\u00a0covered.  \r\n")
@@ -306,9 +304,7 @@ def renewed(pages: Sequence[str]) -> list[str]:
     return changed
 
 
-def test_a_renewed_policy_with_three_changed_pages_pays_for_three_pages(
-    ana: Person, vendor: RecordingOpenAIServer
-) -> None:
+def test_renewed_policy_pays_for_its_changed_pages(ana: Person, vendor: RecordingOpenAIServer) -> None:
     pages = parsers.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200)
     before, after = cut(pages), cut(renewed(pages))
     embedded([chunk.text for chunk in before], ana)

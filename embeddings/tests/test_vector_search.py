@@ -84,7 +84,7 @@ def same(scope: Scope, vector: Any, n: int = 10) -> list[VectorHit]:
     return hits
 
 
-def test_a_small_tenant_is_scanned_by_its_own_index_and_no_other_rows_are_read(user: UUID) -> None:
+def test_exact_scan_reads_only_the_tenants_rows(user: UUID) -> None:
     stored = store_vectors(user, vectors.generate_vectors(60))
     mislead_the_planner(random_page_cost="1000000")
 
@@ -97,7 +97,7 @@ def test_a_small_tenant_is_scanned_by_its_own_index_and_no_other_rows_are_read(u
     assert all("Seq Scan" not in plan and "ix_chunks_user_model" in plan and "hnsw" not in plan for plan in seen)
 
 
-def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -> None:
+def test_indexed_and_newer_vectors_are_searched_together(user: UUID) -> None:
     first = store_vectors(user, vectors.generate_vectors(150, seed=1))
     sealed(user)
     second = store_vectors(user, vectors.generate_vectors(150, seed=2))
@@ -117,7 +117,7 @@ def test_sealed_segments_and_what_came_later_are_searched_together(user: UUID) -
             assert len(seen) == 1  # no exact scan was needed
 
 
-def test_what_is_deleted_or_embedded_anew_after_sealing_is_found_as_it_is_now(user: UUID) -> None:
+def test_vectors_changed_after_the_build_are_found_as_they_are(user: UUID) -> None:
     stored = store_vectors(user, vectors.generate_vectors(150))
     sealed(user)
     moved = vectors.generate_vectors(1, seed=9)[0]
@@ -131,7 +131,7 @@ def test_what_is_deleted_or_embedded_anew_after_sealing_is_found_as_it_is_now(us
     assert len({hit.chunk_id for hit in same(Scope(user, LIVE_MODEL), moved, 149)}) == 149
 
 
-def test_a_filter_that_the_index_cannot_serve_still_finds_all_there_are(
+def test_filter_that_the_index_cannot_serve_falls_back_to_an_exact_scan(
     user: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = import_module("embeddings.search.vector_search").INDEX_SETTINGS
@@ -165,7 +165,7 @@ def test_documents_narrow_a_large_tenant(user: UUID, monkeypatch: pytest.MonkeyP
     assert same(Scope(user, LIVE_MODEL), stored.vectors[0], 0) == []
 
 
-def test_only_vectors_of_the_asked_model_and_version_are_compared(user: UUID) -> None:
+def test_only_vectors_of_the_requested_model_are_compared(user: UUID) -> None:
     ours = store_vectors(user, vectors.generate_vectors(150))
     ActiveModel.objects.all().delete()
     theirs = store_vectors(user, ours.vectors, live=OTHER)
@@ -236,7 +236,7 @@ def test_the_policies_hide_shadow_vectors_and_indexes_too(user: UUID) -> None:
 SETTINGS = "SELECT current_setting('enable_sort') || current_setting('enable_seqscan') || current_setting('jit')"
 
 
-def test_what_a_search_sets_it_takes_back(user: UUID) -> None:
+def test_search_resets_its_settings(user: UUID) -> None:
     stored = store_vectors(user, vectors.generate_vectors(150))
     sealed(user)
     with connection.cursor() as cursor, as_tenant(user):

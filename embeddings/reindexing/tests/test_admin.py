@@ -54,7 +54,7 @@ def press(client: Client, campaign: Campaign, move: str, **more: str) -> Any:
     return client.post(reverse("admin:reindexing_campaign_move", args=[campaign.pk]), payload)
 
 
-def test_the_price_is_shown_and_nothing_begins(sam: Client, form_data: dict[str, Any]) -> None:
+def test_start_form_shows_the_price_before_starting(sam: Client, form_data: dict[str, Any]) -> None:
     page = sam.post(ADD, {**form_data, "price": "yes"}).content.decode()
 
     assert "<th>Passages</th><td>6</td>" in page
@@ -62,7 +62,7 @@ def test_the_price_is_shown_and_nothing_begins(sam: Client, form_data: dict[str,
     assert not Campaign.objects.exists()
 
 
-def test_the_button_begins_it_and_its_page_shows_how_far_it_is(sam: Client, form_data: dict[str, Any]) -> None:
+def test_start_button_starts_a_campaign_and_shows_its_progress(sam: Client, form_data: dict[str, Any]) -> None:
     campaign = start_campaign(sam, form_data)
 
     page = sam.get(reverse("admin:reindexing_campaign_change", args=[campaign.pk])).content.decode()
@@ -74,7 +74,7 @@ def test_the_button_begins_it_and_its_page_shows_how_far_it_is(sam: Client, form
     assert "1 working" in listed
 
 
-def test_buttons_move_it_and_refusals_are_said(sam: Client, form_data: dict[str, Any]) -> None:
+def test_buttons_change_the_campaign_and_show_errors(sam: Client, form_data: dict[str, Any]) -> None:
     campaign = start_campaign(sam, form_data)
     states = []
 
@@ -87,9 +87,7 @@ def test_buttons_move_it_and_refusals_are_said(sam: Client, form_data: dict[str,
     assert "CAMPAIGN_STATE" in page  # there was nothing to settle
 
 
-def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothing_is_done(
-    sam: Client, form_data: dict[str, Any]
-) -> None:
+def test_button_needs_a_reason_that_is_audited(sam: Client, form_data: dict[str, Any]) -> None:
     refused = sam.post(ADD, {**form_data, "reason": " ", "start": "yes"}).content.decode()
     assert "REASON_REQUIRED" in refused
     campaign = start_campaign(sam, form_data)
@@ -116,7 +114,7 @@ def test_what_a_button_did_is_written_down_with_its_reason_and_without_one_nothi
         ("keep_hours", "x", "Enter a number"),
     ],
 )
-def test_what_cannot_be_begun_is_explained(
+def test_start_errors_are_explained(
     sam: Client, form_data: dict[str, Any], field: str, text: str, message: str
 ) -> None:
     answer = sam.post(ADD, {**form_data, field: text, "start": "yes"})
@@ -126,7 +124,7 @@ def test_what_cannot_be_begun_is_explained(
     assert not Campaign.objects.exists()
 
 
-def test_who_may_only_look_has_no_buttons(form_data: dict[str, Any]) -> None:
+def test_viewers_have_no_buttons(form_data: dict[str, Any]) -> None:
     campaign = Campaign.objects.create(kind="reembed", embed_model="m", embed_version="1", created_by="x")
     looker = staff("view_campaign")
 
@@ -139,7 +137,7 @@ def test_who_may_only_look_has_no_buttons(form_data: dict[str, Any]) -> None:
     assert Campaign.objects.get().state == "running"
 
 
-def test_a_link_moves_nothing_and_strangers_see_nothing(sam: Client, form_data: dict[str, Any]) -> None:
+def test_get_changes_nothing_and_strangers_see_nothing(sam: Client, form_data: dict[str, Any]) -> None:
     campaign = start_campaign(sam, form_data)
     address = reverse("admin:reindexing_campaign_move", args=[campaign.pk])
 

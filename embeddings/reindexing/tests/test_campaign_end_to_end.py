@@ -47,9 +47,7 @@ def armed(tmp_path: Path) -> Iterator[Path]:
     assert not list(tmp_path.glob("*~*")), "a death was never met"
 
 
-def test_two_tenants_are_moved_through_kills_nothing_is_bought_twice_and_each_ends_as_asked(
-    vendor: OpenAIServer, settings: Any, armed: Path
-) -> None:
+def test_campaign_survives_kills_and_buys_nothing_twice(vendor: OpenAIServer, settings: Any, armed: Path) -> None:
     settings.CAMPAIGN_JOBS = 2
     ana, ben = uuid.uuid4(), uuid.uuid4()
     for user_id in (ana, ben) * 2:

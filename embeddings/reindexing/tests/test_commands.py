@@ -29,7 +29,7 @@ def entries() -> set[tuple[str, str, str]]:
     return set(AuditEntry.objects.filter(actor="command line").values_list("action", "reason", "object_id"))
 
 
-def test_a_dry_run_says_what_it_takes_and_begins_nothing(fill_tenant: Fill) -> None:
+def test_dry_run_prints_an_estimate_and_starts_nothing(fill_tenant: Fill) -> None:
     fill_tenant(2, 3)
 
     answer = command_output(*REEMBED, "--dry-run")
@@ -40,7 +40,7 @@ def test_a_dry_run_says_what_it_takes_and_begins_nothing(fill_tenant: Fill) -> N
     assert not Campaign.objects.exists()
 
 
-def test_a_campaign_is_begun_watched_rolled_back_and_shown(fill_tenant: Fill, tmp_path: Path) -> None:
+def test_campaign_is_started_rolled_back_and_shown(fill_tenant: Fill, tmp_path: Path) -> None:
     ana, ben = fill_tenant(1, 2), fill_tenant(1, 2)
     canary = {"query": "Who pays?", "document_id": str(Document.objects.filter(user_id=ana)[0].pk)}
     (tmp_path / "asked.jsonl").write_text(f"{json.dumps(canary)}\n\n")
@@ -77,7 +77,7 @@ def test_a_campaign_is_begun_watched_rolled_back_and_shown(fill_tenant: Fill, tm
     assert str(campaign.pk) in command_output("campaigns")
 
 
-def test_the_verbs_move_a_campaign(fill_tenant: Fill) -> None:
+def test_options_pause_resume_and_cancel_a_campaign(fill_tenant: Fill) -> None:
     fill_tenant(1, 1)
     command_output(*REEMBED)
     campaign_id = str(Campaign.objects.get().pk)
@@ -94,7 +94,7 @@ def test_the_verbs_move_a_campaign(fill_tenant: Fill) -> None:
     }
 
 
-def test_a_rechunk_reminds_of_the_setting_for_what_is_new(ana: Person) -> None:
+def test_rechunk_names_the_setting_for_new_documents(ana: Person) -> None:
     ana.ingest(plan_pdf("drugs"))
 
     assert "passages" in command_output("rechunk", "--chunker", "markdown-simple@2", "--dry-run")
@@ -105,7 +105,7 @@ def test_a_rechunk_reminds_of_the_setting_for_what_is_new(ana: Person) -> None:
     assert entries() == {("campaigns.start", "INC-7", str(Campaign.objects.get().pk))}
 
 
-def test_a_tenant_is_pinned_by_its_e_mail_and_let_go(ana: Person) -> None:
+def test_tenant_is_pinned_by_email_and_unpinned(ana: Person) -> None:
     model = f"{OLD_MODEL['model']}@1"
 
     assert f"{ana.id} is pinned to {model}" in command_output("pin", "ana@example.org", model)
@@ -113,7 +113,7 @@ def test_a_tenant_is_pinned_by_its_e_mail_and_let_go(ana: Person) -> None:
     assert entries() == {("tenants.pin", "by command", str(ana.id)), ("tenants.unpin", "INC-7", str(ana.id))}
 
 
-def test_bad_input_is_answered_with_a_sentence(fill_tenant: Fill, tmp_path: Path) -> None:
+def test_invalid_input_is_explained(fill_tenant: Fill, tmp_path: Path) -> None:
     ana = str(fill_tenant(1, 1))
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "odd.jsonl").write_text("[1]")

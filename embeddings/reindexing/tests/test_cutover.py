@@ -40,7 +40,7 @@ def models(user_id: UUID) -> set[str | None]:
     return set(DocumentChunk.objects.filter(user_id=user_id).values_list("embed_model", flat=True))
 
 
-def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_has_the_new(fill_tenant: Fill) -> None:
+def test_search_uses_the_old_model_until_the_cut_over(fill_tenant: Fill) -> None:
     ana, ben = fill_tenant(), fill_tenant(1)
     campaign = start_campaign(user_ids=[ana])
 
@@ -56,9 +56,7 @@ def test_search_stays_with_the_old_model_until_all_vectors_are_there_and_then_ha
     assert active_model.active_model(ben).model == OLD
 
 
-def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_somebody_accepts(
-    fill_tenant: Fill, settings: Any
-) -> None:
+def test_tenant_with_worse_recall_is_held_until_accepted(fill_tenant: Fill, settings: Any) -> None:
     settings.EMBEDDER = "local"
     ana = fill_tenant(30, 1)  # of 12, ten nearest may well be right by chance
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"  # a sentence is nowhere near its passage
@@ -87,7 +85,7 @@ def test_a_tenant_whose_canaries_find_less_is_held_with_both_figures_until_someb
         services.accept(campaign, ana, by="sam")
 
 
-def test_what_is_uploaded_meanwhile_is_moved_too_before_the_pointer(fill_tenant: Fill) -> None:
+def test_documents_uploaded_meanwhile_are_embedded_before_the_cut_over(fill_tenant: Fill) -> None:
     ana = fill_tenant()
     campaign = start_campaign()
     drain()
@@ -105,7 +103,7 @@ def test_what_is_uploaded_meanwhile_is_moved_too_before_the_pointer(fill_tenant:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_is(fill_tenant: Fill) -> None:
+def test_uncommitted_old_vectors_prevent_the_cut_over(fill_tenant: Fill) -> None:
     ana = fill_tenant(1)
     campaign = start_campaign()
     drain()
@@ -129,7 +127,7 @@ def test_a_commit_of_the_old_model_that_is_under_way_keeps_the_pointer_where_it_
     assert active_model.active_model(ana).model == NEW
 
 
-def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(fill_tenant: Fill) -> None:
+def test_rollback_is_immediate_and_removes_the_new_models_vectors(fill_tenant: Fill) -> None:
     ana, ben = fill_tenant(), fill_tenant()
     campaign = start_campaign()
     run_campaigns(1)
@@ -152,7 +150,7 @@ def test_a_tenant_is_rolled_back_at_once_and_nothing_is_left_of_the_new_model(fi
     }
 
 
-def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_back(fill_tenant: Fill) -> None:
+def test_rollback_first_embeds_newer_documents_with_the_old_model(fill_tenant: Fill) -> None:
     ana, ben = fill_tenant(1), fill_tenant(1)
     campaign = start_campaign()
     run_campaigns(1)
@@ -173,7 +171,7 @@ def test_what_was_uploaded_since_is_embedded_with_the_old_model_before_the_way_b
     assert (tenant_of(campaign, ben).state, active_model.active_model(ben).model) == ("live", NEW)
 
 
-def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(fill_tenant: Fill) -> None:
+def test_settled_tenant_has_only_new_vectors_and_cannot_be_rolled_back(fill_tenant: Fill) -> None:
     ana = fill_tenant()
     campaign = start_campaign()
     run_campaigns(1)
@@ -194,7 +192,7 @@ def test_settled_the_new_vectors_are_the_only_ones_and_there_is_no_way_back(fill
         services.roll_back(campaign, by="sam")
 
 
-def test_a_process_that_comes_late_does_not_take_the_next_step_for_the_one_that_it_saw(fill_tenant: Fill) -> None:
+def test_late_process_does_not_run_a_stale_step(fill_tenant: Fill) -> None:
     ana = fill_tenant(1)
     campaign = start_campaign()
     drain()
@@ -206,7 +204,7 @@ def test_a_process_that_comes_late_does_not_take_the_next_step_for_the_one_that_
     assert tenant_of(campaign, ana).state == "live"
 
 
-def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(fill_tenant: Fill) -> None:
+def test_killed_settling_is_finished_by_the_periodic_task(fill_tenant: Fill) -> None:
     ana = fill_tenant(2)
     campaign = start_campaign()
     run_campaigns(1)
@@ -226,7 +224,7 @@ def test_a_settling_that_was_killed_half_way_is_ended_by_the_next_sweep(fill_ten
     assert not campaign.tenants.filter(ended_at=None).exists()
 
 
-def test_old_vectors_go_by_themselves_when_their_time_is_over(fill_tenant: Fill) -> None:
+def test_old_vectors_are_removed_after_keep_seconds(fill_tenant: Fill) -> None:
     fill_tenant(1)
     campaign = start_campaign(keep_seconds=0)
 
@@ -237,9 +235,7 @@ def test_old_vectors_go_by_themselves_when_their_time_is_over(fill_tenant: Fill)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_large_tenant_has_its_index_before_the_cut_over_and_the_old_one_goes(
-    fill_tenant: Fill, settings: Any
-) -> None:
+def test_large_tenants_index_is_built_before_the_cut_over(fill_tenant: Fill, settings: Any) -> None:
     settings.SEARCH_EXACT_PASSAGES = 4
     ana = fill_tenant(2, 4)
     campaign = start_campaign()
@@ -260,7 +256,7 @@ def test_a_large_tenant_has_its_index_before_the_cut_over_and_the_old_one_goes(
     assert is_found(ana)
 
 
-def test_a_cancelled_campaign_leaves_nothing_but_who_is_cut_over(fill_tenant: Fill) -> None:
+def test_cancelled_campaign_keeps_only_tenants_that_are_cut_over(fill_tenant: Fill) -> None:
     ana = fill_tenant()
     campaign = start_campaign()
     run_campaigns(1)

@@ -24,9 +24,7 @@ def state(campaign: Campaign, user_id: Any) -> tuple[str, str | None]:
     return tenant.state, tenant.reason
 
 
-def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
-    ana: Person, ben: Person, settings: Any
-) -> None:
+def test_tenant_with_an_unconfigured_model_does_not_block_others(ana: Person, ben: Person, settings: Any) -> None:
     settings.EMBEDDER, settings.CAMPAIGN_JOBS = "local", 1
     ana.ingest(plan_pdf("drugs"))
     ben.ingest(plan_pdf("dental care"))
@@ -50,7 +48,7 @@ def test_a_tenant_whose_model_is_gone_waits_for_it_and_keeps_nobody_waiting(
     assert state(campaign, ana.id) == ("settled", None)
 
 
-def test_jobs_that_wait_for_a_model_that_is_gone_leave_the_queue_and_come_back_with_it(
+def test_jobs_of_an_unconfigured_model_leave_the_queue_and_return(
     fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
     ana = fill_tenant(2, 1)
@@ -66,9 +64,7 @@ def test_jobs_that_wait_for_a_model_that_is_gone_leave_the_queue_and_come_back_w
     assert state(campaign, ana)[0] == "live"
 
 
-def test_a_tenant_on_its_way_back_waits_for_the_old_model_and_is_found_meanwhile(
-    fill_tenant: Fill, settings: Any
-) -> None:
+def test_reverting_tenant_waits_for_the_old_model_and_stays_searchable(fill_tenant: Fill, settings: Any) -> None:
     ana = fill_tenant(1)
     campaign = services.start(kind="reembed", **MODEL, by="sam")
     run_campaigns(1)
@@ -85,7 +81,7 @@ def test_a_tenant_on_its_way_back_waits_for_the_old_model_and_is_found_meanwhile
     assert (state(campaign, ana), active_model.active_model(ana).model) == (("rolled_back", None), "instant")
 
 
-def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(fill_tenant: Fill, settings: Any) -> None:
+def test_rollback_to_an_unconfigured_model_is_refused(fill_tenant: Fill, settings: Any) -> None:
     ana = fill_tenant(1)
     campaign = services.start(kind="reembed", **MODEL, by="sam")
     run_campaigns(1)
@@ -102,7 +98,7 @@ def test_nobody_is_rolled_back_to_a_model_that_nothing_here_makes(fill_tenant: F
     )
 
 
-def test_canaries_that_were_bought_are_not_bought_again_because_the_other_model_is_away(
+def test_canaries_are_not_bought_twice_when_the_other_model_fails(
     fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER = FAILING

@@ -38,7 +38,7 @@ def state(campaign: Campaign, user_id: UUID) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(fill_tenant: Fill) -> None:
+def test_vectors_of_a_newly_active_model_are_not_dropped(fill_tenant: Fill) -> None:
     ana = fill_tenant(1)
     start_campaign()
     drain()
@@ -64,7 +64,7 @@ def test_vectors_that_have_just_become_the_live_ones_are_not_cleared_away(fill_t
 
 
 @pytest.mark.parametrize("is_rolled_back", [True, False])
-def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back: bool, fill_tenant: Fill) -> None:
+def test_pin_to_vectors_under_removal_is_refused(is_rolled_back: bool, fill_tenant: Fill) -> None:
     ana = fill_tenant(1)
     campaign = start_campaign()
     drain()
@@ -82,7 +82,7 @@ def test_nobody_is_pinned_to_vectors_that_are_being_cleared_away(is_rolled_back:
 
 
 @pytest.mark.parametrize("stop", [services.cancel, services.roll_back])
-def test_whoever_is_on_the_way_back_arrives_although_the_campaign_is_stopped(stop: Any, fill_tenant: Fill) -> None:
+def test_reverting_tenant_finishes_after_the_campaign_was_stopped(stop: Any, fill_tenant: Fill) -> None:
     ana, _ben = fill_tenant(1), fill_tenant(1)
     campaign = start_campaign()
     run_campaigns(1)
@@ -98,7 +98,7 @@ def test_whoever_is_on_the_way_back_arrives_although_the_campaign_is_stopped(sto
     assert (state(campaign, ana), active_model.active_model(ana).model) == ("rolled_back", OLD)
 
 
-def test_a_job_that_was_cancelled_counts_as_no_failure_and_is_fed_again(fill_tenant: Fill) -> None:
+def test_cancelled_job_is_no_failure_and_is_enqueued_again(fill_tenant: Fill) -> None:
     ana = fill_tenant(2, 1)
     campaign = start_campaign()
     scheduler.cancel_jobs(campaign.pk, [ana], by="sam")
@@ -109,7 +109,7 @@ def test_a_job_that_was_cancelled_counts_as_no_failure_and_is_fed_again(fill_ten
     assert (state(campaign, ana), active_model.active_model(ana).model) == ("live", NEW)
 
 
-def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(fill_tenant: Fill) -> None:
+def test_pinned_tenant_is_not_rolled_back(fill_tenant: Fill) -> None:
     ana, ben = fill_tenant(1), fill_tenant(1)
     campaign = start_campaign()
     run_campaigns(1)
@@ -131,9 +131,7 @@ def test_a_pinned_tenant_is_left_out_of_a_rollback_and_refused_by_name(fill_tena
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_large_tenant_has_an_index_of_its_settled_vectors_when_that_of_the_others_goes(
-    fill_tenant: Fill, settings: Any
-) -> None:
+def test_settled_vectors_are_indexed_before_old_indexes_are_dropped(fill_tenant: Fill, settings: Any) -> None:
     settings.SEARCH_EXACT_PASSAGES = 4
     fill_tenant(2, 4)
     campaign = start_campaign()
@@ -147,7 +145,7 @@ def test_a_large_tenant_has_an_index_of_its_settled_vectors_when_that_of_the_oth
     assert index.built_at
 
 
-def test_a_cancelled_rechunk_removes_what_it_had_cut(ana: Person) -> None:
+def test_cancelled_rechunk_removes_its_chunks(ana: Person) -> None:
     ana.ingest(plan_pdf("drugs", "dental care"))
     before = set(DocumentChunk.objects.values_list("pk", flat=True))
     campaign = services.start(kind="rechunk", chunker="markdown-simple@2", by="sam")
@@ -164,7 +162,7 @@ def test_a_cancelled_rechunk_removes_what_it_had_cut(ana: Person) -> None:
     assert Document.objects.get().chunks_version == "markdown-simple@1"
 
 
-def test_dead_letters_of_what_wants_nothing_any_more_keep_nobody_waiting(fill_tenant: Fill) -> None:
+def test_obsolete_dead_letters_do_not_hold_a_tenant(fill_tenant: Fill) -> None:
     ana = fill_tenant(2, 1)
     campaign = start_campaign()
     job = UploadJob.objects.filter(campaign_id=campaign.pk)[0]

@@ -44,7 +44,7 @@ def queued(campaign: Campaign) -> Counter[UUID]:
     return Counter(UploadJob.objects.filter(campaign_id=campaign.pk, state="queued").values_list("user_id", flat=True))
 
 
-def test_only_so_many_are_in_the_queue_and_tenants_take_turns(fill_tenant: Fill, settings: Any) -> None:
+def test_active_jobs_are_limited_and_tenants_take_turns(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 4
     ana, ben = fill_tenant(5, 1), fill_tenant(3, 1)
 
@@ -53,7 +53,7 @@ def test_only_so_many_are_in_the_queue_and_tenants_take_turns(fill_tenant: Fill,
     assert queued(campaign) == {ana: 2, ben: 2}
 
 
-def test_the_end_of_a_job_feeds_the_next_without_the_sweep(fill_tenant: Fill, settings: Any) -> None:
+def test_finished_job_enqueues_the_next(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
     ana = fill_tenant(5, 1)
     campaign = start_campaign()
@@ -65,7 +65,7 @@ def test_the_end_of_a_job_feeds_the_next_without_the_sweep(fill_tenant: Fill, se
     assert campaign.tenants.get().passed_at
 
 
-def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(fill_tenant: Fill, settings: Any) -> None:
+def test_finished_job_enqueues_only_a_few_documents(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
     fill_tenant(MAX_STEPS + 3, 1)
     campaign = start_campaign()
@@ -80,7 +80,7 @@ def test_the_end_of_a_job_feeds_a_few_and_leaves_the_rest_to_the_sweep(fill_tena
     assert scheduler.count_active_jobs(campaign.pk) == MAX_STEPS + 2
 
 
-def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(fill_tenant: Fill, settings: Any) -> None:
+def test_periodic_task_continues_after_a_killed_scheduler(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
     fill_tenant(3, 1)
     campaign = start_campaign()
@@ -91,7 +91,7 @@ def test_a_feeder_that_was_killed_is_made_up_for_by_the_sweep(fill_tenant: Fill,
     assert campaign.tenants.get().state == "live"
 
 
-def test_a_paused_campaign_feeds_nothing_and_cuts_nobody_over(fill_tenant: Fill, settings: Any) -> None:
+def test_paused_campaign_enqueues_nothing_and_cuts_no_tenant_over(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
     ana = fill_tenant(3, 1)
     campaign = start_campaign()
@@ -106,7 +106,7 @@ def test_a_paused_campaign_feeds_nothing_and_cuts_nobody_over(fill_tenant: Fill,
     assert active_model.active_model(ana).model == MODEL["model"]
 
 
-def test_a_document_that_is_busy_is_met_again_in_the_next_pass(fill_tenant: Fill) -> None:
+def test_busy_document_is_enqueued_in_the_next_pass(fill_tenant: Fill) -> None:
     ana = fill_tenant(2, 1)
     busy = Document.objects.filter(user_id=ana).first()
     assert busy
@@ -122,7 +122,7 @@ def test_a_document_that_is_busy_is_met_again_in_the_next_pass(fill_tenant: Fill
     assert campaign.tenants.get().state == "live"
 
 
-def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(fill_tenant: Fill) -> None:
+def test_tenants_own_job_comes_before_the_campaigns(fill_tenant: Fill) -> None:
     ana = fill_tenant(1, 1)
     campaign = start_campaign()
     superseded = {"code": "SUPERSEDED", "detail": "x"}
@@ -137,9 +137,7 @@ def test_a_tenants_own_job_comes_first_and_the_campaign_comes_back(fill_tenant: 
     assert active_model.active_model(ana).model == MODEL["model"]
 
 
-def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for(
-    fill_tenant: Fill, vendor: OpenAIServer, settings: Any
-) -> None:
+def test_spent_budget_pauses_the_campaign(fill_tenant: Fill, vendor: OpenAIServer, settings: Any) -> None:
     settings.CAMPAIGN_JOBS, settings.TENANT_DAILY_CENTS = 2, 0.000001
     ana = fill_tenant(4, 2)
     price = cost_estimates.estimate(kind="reembed", **HOSTED)
@@ -166,7 +164,7 @@ def test_a_budget_pauses_the_campaign_before_a_document_that_it_does_not_pay_for
     assert Purchase.objects.filter(stage="canaries").exists()
 
 
-def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendor: OpenAIServer) -> None:
+def test_estimated_price_is_enough_for_repeated_texts(vendor: OpenAIServer) -> None:
     ana = uuid.uuid4()
     for _ in range(4):
         create_chunked_job(passage_texts(3, words=1_500), user_id=ana)  # next to which the canaries cost little
@@ -181,9 +179,7 @@ def test_a_budget_of_the_price_is_enough_where_documents_repeat_each_other(vendo
     assert (campaign.state, services.campaign_progress(campaign).done) == ("running", 4)
 
 
-def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_retried(
-    fill_tenant: Fill, vendor: OpenAIServer
-) -> None:
+def test_failed_documents_hold_the_tenant_until_retried(fill_tenant: Fill, vendor: OpenAIServer) -> None:
     ana = fill_tenant(2, 1)
     create_chunked_job(["A text that the vendor does not take: poison."], user_id=ana)
     drain()
@@ -214,7 +210,7 @@ def test_documents_that_fail_hold_the_tenant_with_their_number_until_they_are_re
     assert after.recall
 
 
-def test_a_deleted_document_holds_nobody_up(fill_tenant: Fill, settings: Any) -> None:
+def test_deleted_document_does_not_hold_the_tenant(fill_tenant: Fill, settings: Any) -> None:
     settings.CAMPAIGN_JOBS = 1
     ana = fill_tenant(3, 1)
     campaign = start_campaign()
@@ -226,7 +222,7 @@ def test_a_deleted_document_holds_nobody_up(fill_tenant: Fill, settings: Any) ->
 
 
 @pytest.mark.usefixtures("never_vacuumed")
-def test_a_step_reads_a_few_documents_by_the_index_however_many_there_are(fill_tenant: Fill) -> None:
+def test_step_reads_a_few_documents_through_the_index(fill_tenant: Fill) -> None:
     ana = fill_tenant(1, 1)
     with connection.cursor() as cursor:
         cursor.execute(MANY, [ana, 5000])
@@ -257,7 +253,7 @@ def _nodes(plan: dict[str, Any]) -> Any:
         yield from _nodes(part)
 
 
-def test_a_catch_up_walks_past_what_is_covered_and_passages_are_never_embedded_twice(
+def test_later_pass_skips_covered_documents_and_embeds_nothing_twice(
     fill_tenant: Fill, settings: Any, vendor: OpenAIServer
 ) -> None:
     ana = fill_tenant(scheduler.DOCUMENTS_PER_STEP + 3, 1)

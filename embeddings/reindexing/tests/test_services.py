@@ -57,9 +57,7 @@ def test_an_estimate_counts_each_text_once_and_writes_nothing(fill_tenant: Fill,
     assert vendor.requests == 0
 
 
-def test_hours_are_the_vendors_budget_a_minute_or_a_measured_rate(
-    fill_tenant: Fill, vendor: OpenAIServer, settings: Any
-) -> None:
+def test_hours_follow_the_rate_limit_or_a_measured_rate(fill_tenant: Fill, vendor: OpenAIServer, settings: Any) -> None:
     fill_tenant(2, 3)
     settings.OPENAI_TOKENS_PER_MINUTE, settings.OPENAI_REQUESTS_PER_MINUTE = 10, 0
     by_tokens = cost_estimates.estimate(kind="reembed", **HOSTED)
@@ -73,7 +71,7 @@ def test_hours_are_the_vendors_budget_a_minute_or_a_measured_rate(
     assert here.cents == 0
 
 
-def test_a_rechunk_is_priced_by_the_text_that_is_there(ana: Person) -> None:
+def test_rechunk_is_priced_by_its_stored_text(ana: Person) -> None:
     ana.ingest(plan_pdf("hospital care"))
 
     estimate = cost_estimates.estimate(**CHUNKER)
@@ -85,7 +83,7 @@ def test_a_rechunk_is_priced_by_the_text_that_is_there(ana: Person) -> None:
 # Refusals
 
 
-def test_what_cannot_be_is_refused_with_its_code_and_nothing_is_written(fill_tenant: Fill) -> None:
+def test_invalid_campaigns_are_refused_by_code(fill_tenant: Fill) -> None:
     ana = fill_tenant(1, 1)
     document = {"query": "Who pays?", "document_id": str(Document.objects.get().pk)}
     wrong: list[tuple[str, dict[str, Any]]] = [
@@ -151,7 +149,7 @@ def test_a_tenant_is_in_one_open_campaign_at_a_time(fill_tenant: Fill) -> None:
     assert services.start(kind="reembed", **OLD_MODEL, by="sam").state == "running"
 
 
-def test_a_verb_in_the_wrong_state_says_what_state_it_is(fill_tenant: Fill) -> None:
+def test_action_in_the_wrong_state_names_the_state(fill_tenant: Fill) -> None:
     ana = fill_tenant(1, 1)
     campaign = services.start(**REEMBED, by="sam")
 
@@ -170,7 +168,7 @@ def test_a_verb_in_the_wrong_state_says_what_state_it_is(fill_tenant: Fill) -> N
 # Pins
 
 
-def test_a_pinned_tenant_is_skipped_and_one_that_is_pinned_meanwhile_is_let_go(fill_tenant: Fill) -> None:
+def test_pinned_tenants_are_skipped_also_when_pinned_later(fill_tenant: Fill) -> None:
     ana, ben = fill_tenant(1, 1), fill_tenant(1, 1)
     services.pin(ana, **OLD_MODEL, by="sam")
     campaign = services.start(**REEMBED, by="sam")
@@ -188,7 +186,7 @@ def test_a_pinned_tenant_is_skipped_and_one_that_is_pinned_meanwhile_is_let_go(f
     assert services.start(**REEMBED, by="sam").tenants.get(user_id=ana).state == "working"
 
 
-def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(fill_tenant: Fill) -> None:
+def test_pin_needs_all_vectors_of_the_model(fill_tenant: Fill) -> None:
     ana = fill_tenant(1, 2)
     assert refusal(services.pin, ana, **MODEL, by="sam") == "VECTORS_MISSING"
     assert refusal(services.pin, ana, model="gpt", version="1", by="sam") == "UNKNOWN_MODEL"
@@ -207,7 +205,7 @@ def test_a_pin_needs_the_vectors_and_may_go_either_way_while_both_are_there(fill
     assert refusal(services.pin, ana, **MODEL, by="sam") == "VECTORS_MISSING"
 
 
-def test_a_tenant_without_passages_begins_with_the_model_it_is_pinned_to(fill_tenant: Fill) -> None:
+def test_tenant_without_passages_starts_with_its_pinned_model(fill_tenant: Fill) -> None:
     ana = uuid.uuid4()
     services.pin(ana, **MODEL, by="sam")
 
@@ -219,7 +217,7 @@ def test_a_tenant_without_passages_begins_with_the_model_it_is_pinned_to(fill_te
 # Another cut
 
 
-def test_a_rechunk_replaces_passages_from_the_stored_parse_and_goes_back_the_same_way(ana: Person) -> None:
+def test_rechunk_uses_the_stored_parse_and_is_reversible(ana: Person) -> None:
     ana.ingest(plan_pdf("hospital care", "drugs"))
     before = list(DocumentChunk.objects.order_by("pk").values_list("pk", "chunk_sha"))
 

@@ -11,9 +11,7 @@ from search.services import SOURCES, UPLOADS, search
 
 
 class Command(BaseCommand):
-    help = (
-        "Prints what is nearest to a question: passages with their place, records with their source, statutes as cited."
-    )
+    help = "Prints what is nearest to a question: passages with their place, records with source, statutes as cited."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("query")
