@@ -90,7 +90,7 @@ def root(db: None) -> Staff:
     return Staff("root", superuser=True)
 
 
-def test_lists_and_pages_are_answered_count_no_table_and_show_no_text_of_a_tenant(rows: Document, root: Staff) -> None:
+def test_admin_lists_count_no_table_and_show_no_tenant_text(rows: Document, root: Staff) -> None:
     for model in LISTED:
         first = model._default_manager.first()
         assert first is not None, model
@@ -109,7 +109,7 @@ def test_lists_and_pages_are_answered_count_no_table_and_show_no_text_of_a_tenan
         assert model._meta.label in ELSEWHERE or str(first.pk) in listed, model
 
 
-def test_who_has_no_permission_sees_nothing() -> None:
+def test_staff_without_permission_see_nothing() -> None:
     nobody = Staff("nobody")
 
     answers = {model._meta.label: nobody.get(route(model, "changelist")).status_code for model in LISTED}
@@ -120,7 +120,7 @@ def test_who_has_no_permission_sees_nothing() -> None:
     assert "/admin/audit/" not in menu
 
 
-def test_who_is_no_staff_is_asked_to_sign_in(ana: Person) -> None:
+def test_users_without_staff_status_are_redirected_to_sign_in(ana: Person) -> None:
     ana.client.force_login(ana.user)
 
     answer = ana.client.get(reverse("admin:documents_document_changelist"))
@@ -130,7 +130,7 @@ def test_who_is_no_staff_is_asked_to_sign_in(ana: Person) -> None:
 
 
 @pytest.mark.parametrize("group", ["support", "operator"])
-def test_a_group_s_members_find_in_their_menu_what_they_may_open(group: str) -> None:
+def test_the_menu_shows_only_permitted_pages(group: str) -> None:
     member = Staff(group, group=group)
 
     links = set(re.findall(r'href="(/admin/[a-z_]+/[a-z]+/|/admin/dead-letters/)"', member.page("index")))
@@ -168,7 +168,7 @@ GUESSES: dict[str, tuple[str, ...]] = {
 }
 
 
-def test_no_address_asks_a_list_for_what_it_does_not_show(root: Staff) -> None:
+def test_no_admin_list_accepts_hidden_lookups(root: Staff) -> None:
     answers = {
         (page, guess): root.get(f"{page}_changelist", **{guess: "a"}).status_code
         for page, guesses in GUESSES.items() for guess in guesses
@@ -202,7 +202,7 @@ FOUND_BY = (
 )  # fmt: skip
 
 
-def test_a_whole_id_is_found_and_a_part_of_it_is_not(rows: Document, root: Staff) -> None:
+def test_search_finds_a_whole_id_only(rows: Document, root: Staff) -> None:
     models = {route(model, "change"): model for model in LISTED}
     for page, column in FOUND_BY:
         expected = models[f"{page}_change"]._default_manager.order_by().values_list("pk", column).first()
@@ -214,7 +214,7 @@ def test_a_whole_id_is_found_and_a_part_of_it_is_not(rows: Document, root: Staff
             assert pk not in root.page(f"{page}_changelist", q=wrong), (page, column, wrong)
 
 
-def test_filters_are_answered_whatever_is_said(root: Staff) -> None:
+def test_invalid_filters_are_answered(root: Staff) -> None:
     of = Document.objects.create(
         document_id=uuid4(), user_id=uuid4(), filename=CANARY, mime="application/pdf", bytes_len=1, file_sha256="x",
         raw_path=CANARY,

@@ -62,7 +62,7 @@ def trespasses(app: str, source: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("app", ORDER)
-def test_an_app_imports_only_what_stands_to_its_left(app: str) -> None:
+def test_an_app_imports_only_apps_to_its_left(app: str) -> None:
     violations = {
         str(path.relative_to(ROOT)): bad for path in modules(app) if (bad := trespasses(app, path.read_text()))
     }

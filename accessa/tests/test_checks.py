@@ -32,7 +32,7 @@ def test_the_embedded_database_is_prepared() -> None:
 
 
 @pytest.mark.django_db
-def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
+def test_tenants_with_an_unconfigured_model_are_reported() -> None:
     ActiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
     ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
@@ -42,7 +42,7 @@ def test_tenants_whose_model_is_no_longer_configured_are_told_of() -> None:
     assert "gone@2, with which 1 tenants" in messages[0].msg
 
 
-def test_no_database_is_asked_unless_one_is_named() -> None:
+def test_database_checks_run_only_for_named_databases() -> None:
     assert database.check_database(app_configs=None) == []
     assert database.check_embedding_models(app_configs=None) == []
 
@@ -85,11 +85,11 @@ def test_missing_roles_are_explained_with_their_sql(state: tuple[Any, ...], sql:
     assert sql in str(message.hint)
 
 
-def test_a_superuser_is_warned_about() -> None:
+def test_a_superuser_is_a_warning() -> None:
     assert ids(database.check_roles(True, True, True, True, "postgres")) == ["accessa.W002"]
 
 
-def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deployment_refuses_development_defaults(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "accessa.embedded_postgres.backend")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.LocalSignedStorage")
     settings.SECRET_KEY_IS_LOCAL = True
@@ -98,7 +98,7 @@ def test_deployment_refuses_every_default_of_a_laptop(settings: Any, monkeypatch
     assert deployment_ids() == ["accessa.E101", "accessa.E102", "accessa.E103", "accessa.E104"]
 
 
-def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deployment_accepts_explicit_settings(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.s3.S3Bucket")
     settings.SECRET_KEY_IS_LOCAL = False
@@ -106,7 +106,7 @@ def test_deployment_accepts_what_was_chosen(settings: Any, monkeypatch: pytest.M
     assert deployment_ids() == []
 
 
-def test_a_public_address_without_a_trusted_proxy_is_warned_about(settings: Any) -> None:
+def test_a_public_address_without_trusted_proxies_is_a_warning(settings: Any) -> None:
     def warned() -> list[str]:
         return [each for each in deployment_ids() if each == "accessa.W107"]
 
@@ -118,7 +118,7 @@ def test_a_public_address_without_a_trusted_proxy_is_warned_about(settings: Any)
     assert warned() == []
 
 
-def test_a_public_address_whose_metrics_have_no_token_is_warned_about(settings: Any) -> None:
+def test_a_public_address_without_metrics_token_is_a_warning(settings: Any) -> None:
     settings.PUBLIC_URL, settings.METRICS_TOKEN = "https://accessa.example.org", ""
 
     assert "accessa.W108" in deployment_ids()
@@ -169,7 +169,7 @@ def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: 
         (503, "SlowDown", "a fault of its own (503)", "Look at the store"),
     ],
 )
-def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str, remedy: str) -> None:
+def test_each_s3_error_has_a_remedy(status: int, code: str, says: str, remedy: str) -> None:
     answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = OSError("away")
     error.__context__ = ClientError(answer, "PutObject")
@@ -180,7 +180,7 @@ def test_what_a_store_answers_names_its_remedy(status: int, code: str, says: str
     assert remedy in what_to_do
 
 
-def test_a_bucket_that_strangers_can_read_is_named(settings: Any) -> None:
+def test_a_public_bucket_is_reported(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server)
         server.client().put_bucket_acl(Bucket="raw", ACL="public-read")

@@ -34,7 +34,7 @@ def test_the_defaults_contradict_nothing() -> None:
 
 
 @pytest.mark.parametrize(("provider", "said", "id", "remedy"), PLANTED, ids=[each[2] for each in PLANTED])
-def test_what_a_provider_cannot_work_with_is_found(
+def test_invalid_provider_settings_are_found(
     provider: str, said: dict[str, Any], id: str, remedy: str, connector: Callable[..., None]
 ) -> None:
     connector(provider, **said)
@@ -44,7 +44,7 @@ def test_what_a_provider_cannot_work_with_is_found(
     assert remedy in str(message.hint)
 
 
-def test_a_key_of_the_vault_that_is_none_is_found_and_not_told(settings: Any) -> None:
+def test_an_invalid_vault_key_is_reported_without_its_value(settings: Any) -> None:
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
     settings.INTEGRATIONS_VAULT_KEYS = ["A" * 43 + "=", "too short a key"]
 
@@ -90,9 +90,7 @@ def test_a_provider_wants_a_key_of_ones_own_and_https(settings: Any, connector: 
     assert list(check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)) == []
 
 
-def test_what_a_configured_provider_is_called_at_is_https_or_on_this_machine(
-    settings: Any, connector: Callable[..., None]
-) -> None:
+def test_provider_urls_must_be_https_or_local(settings: Any, connector: Callable[..., None]) -> None:
     settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL, settings.PUBLIC_URL = False, "https://accessa.example.org"
     connector("hubspot", api_url="http://hubspot.example.org")  # is not configured
     connector("gmail", client_id="id", client_secret="secret", api_url="http://127.0.0.1:9/gmail")
@@ -116,7 +114,7 @@ def test_a_provider_that_cannot_be_imported_is_found(said: dict[str, str], setti
     assert (message.id, next(iter(said)) in message.msg) == ("accessa.E244", True)
 
 
-def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_reported() -> None:
+def test_provider_variables_are_known_and_typos_reported() -> None:
     known = {name for name in Env.requested if name.startswith(("HUBSPOT_", "GOOGLE_", "QUICKBOOKS_", "GMAIL_"))}
     assert {"GOOGLE_CLIENT_ID", "HUBSPOT_API_URL", "QUICKBOOKS_TRANSPORT", "GMAIL_REQUESTS_PER_MINUTE"} <= known
 
@@ -124,9 +122,7 @@ def test_every_variable_of_a_provider_is_known_and_a_mistyped_one_is_reported() 
     assert dict(find_unread_variables({"GMAIL_TRANSPROT": "mcp"})) == {"GMAIL_TRANSPROT": "GMAIL_TRANSPORT"}
 
 
-def test_secrets_of_clients_and_keys_of_the_vault_are_kept_out_of_logs(
-    settings: Any, connector: Callable[..., None]
-) -> None:
+def test_client_secrets_and_vault_keys_are_redacted(settings: Any, connector: Callable[..., None]) -> None:
     connector("hubspot", client_id="id", client_secret="a-clients-own-secret")
     settings.INTEGRATIONS_VAULT_KEYS = ["a-vaults-own-key-0123456789"]
     redaction.clear_secret_cache()

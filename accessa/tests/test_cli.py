@@ -62,7 +62,7 @@ READINGS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "expected"), READINGS)
-def test_what_is_expected_is_said_and_the_value_is_not(
+def test_an_unreadable_value_is_reported_without_the_value(
     kind: str, value: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIKED", value)
@@ -73,7 +73,7 @@ def test_what_is_expected_is_said_and_the_value_is_not(
     assert value not in str(refused.value)
 
 
-def test_what_can_be_read_is_and_what_is_empty_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_values_are_parsed_and_empty_ones_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(kind: str, value: str) -> Any:
         monkeypatch.setenv("LIKED", value)
         return getattr(Env(), kind)("LIKED", default="the default")
@@ -97,7 +97,7 @@ def test_every_number_of_the_settings_has_a_least_value() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_database_to_migrate_is_one_sentence_and_a_missing_table_is_not() -> None:
+def test_missing_migrations_are_one_sentence_and_other_errors_are_raised() -> None:
     hidden = temporary_sql("ALTER TABLE tenant_budgets RENAME TO hidden", "ALTER TABLE hidden RENAME TO tenant_budgets")
     row = "INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '0002_policies', now())"
     command = ["manage.py", "budget", str(uuid4())]
@@ -131,7 +131,7 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
     assert settings.PUBLIC_URL == DEFAULT_URL
 
 
-def test_doctor_makes_no_database(tmp_path: Path) -> None:
+def test_doctor_creates_no_database(tmp_path: Path) -> None:
     ended = run_manage("doctor", "--only", "embedder", "--skip", "database", ACCESSA_VAR=str(tmp_path))
 
     assert ended.returncode == 1

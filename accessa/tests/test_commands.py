@@ -57,7 +57,7 @@ def test_ingest_uploads_for_the_only_user_there_is(ana: Person, files: dict[str,
     assert (document.user_id, document.filename, document.processing_status) == (ana.id, "good.pdf", "complete")
 
 
-def test_each_file_of_an_ingest_has_a_correlation_id_of_its_own(ana: Person, files: dict[str, str]) -> None:
+def test_each_ingested_file_has_its_own_correlation_id(ana: Person, files: dict[str, str]) -> None:
     call_command("ingest", files["good.pdf"], files["bad.pdf"], stdout=io.StringIO())
 
     assert len(set(UploadJob.objects.values_list("correlation_id", flat=True))) == 2
@@ -65,9 +65,7 @@ def test_each_file_of_an_ingest_has_a_correlation_id_of_its_own(ana: Person, fil
 
 
 @pytest.mark.parametrize(("name", "code"), [("empty.pdf", "EMPTY_FILE"), ("missing.pdf", "No such file")])
-def test_ingest_says_what_cannot_be_uploaded_and_fails(
-    name: str, code: str, ana: Person, files: dict[str, str]
-) -> None:
+def test_ingest_reports_refused_files_and_fails(name: str, code: str, ana: Person, files: dict[str, str]) -> None:
     out = io.StringIO()
     with pytest.raises(CommandError, match="1 of 2 files"):
         call_command("ingest", files["good.pdf"], files[name], stdout=out)
@@ -111,7 +109,7 @@ def test_ingest_gives_up_after_its_seconds(ana: Person, files: dict[str, str]) -
         command_output("ingest", files["good.pdf"], wait=True, seconds=0.1)
 
 
-def test_ingest_asks_whose_file_it_is(ana: Person, ben: Person, files: dict[str, str]) -> None:
+def test_ingest_requires_a_user(ana: Person, ben: Person, files: dict[str, str]) -> None:
     with pytest.raises(CommandError, match="--user"):
         command_output("ingest", files["good.pdf"])
     with pytest.raises(CommandError, match="no user"):
@@ -140,7 +138,7 @@ def test_search_prints_passages_with_page_and_heading(ana: Person) -> None:
 # requeue
 
 
-def test_requeue_sends_back_what_it_is_asked_to(ana: Person) -> None:
+def test_requeue_retries_the_given_jobs(ana: Person) -> None:
     dead, other = ana.ingest(b"no PDF"), ana.ingest(b"none either")
     with pytest.raises(CommandError, match="Name documents"):
         command_output("requeue")
@@ -179,9 +177,7 @@ def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> No
         command_output("create_user", "zoe@example.org", id=uuid4())
 
 
-def test_create_user_makes_no_staff_and_leaves_an_entry_of_all_it_does(
-    db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_create_user_makes_no_staff_and_writes_audit_entries(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # the second finds the user, and sets another's password
         monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
         command_output("create_user", "zoe@example.org", password_stdin=True, reason="INC-7")
@@ -198,7 +194,7 @@ def test_create_user_makes_no_staff_and_leaves_an_entry_of_all_it_does(
         command_output("create_user", "zoe@example.org", "--staff")
 
 
-def test_create_user_without_a_reason_makes_nobody(db: None) -> None:
+def test_create_user_requires_a_reason(db: None) -> None:
     with pytest.raises(CommandError, match="Say why"):
         command_output("create_user", "zoe@example.org", reason=" ")
 
@@ -206,7 +202,7 @@ def test_create_user_without_a_reason_makes_nobody(db: None) -> None:
 
 
 @pytest.mark.parametrize("email", ["zoe", "@", "zoe@", ""])
-def test_create_user_refuses_what_is_no_address(email: str, db: None) -> None:
+def test_create_user_refuses_invalid_addresses(email: str, db: None) -> None:
     with pytest.raises(CommandError, match="not an e-mail"):
         command_output("create_user", email)
 
@@ -218,7 +214,7 @@ def kinds() -> list[str]:
     return sorted({finding.kind for finding in find_violations()})
 
 
-def test_the_audit_finds_nothing_where_all_is_well(ana: Person, ben: Person) -> None:
+def test_consistent_data_has_no_violations(ana: Person, ben: Person) -> None:
     ana.ingest(PDF)
     ben.ingest(PDF)
     ana.ingest(b"no PDF")
@@ -253,7 +249,7 @@ ROT: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("statement", ROT)
-def test_the_audit_names_rows_that_went_bad(statement: str, ana: Person) -> None:
+def test_corrupt_rows_are_found(statement: str, ana: Person) -> None:
     ana.ingest(PDF)
     sql("UPDATE upload_jobs SET finished_at = finished_at - interval '1 hour'")  # past the sweep's grace
 
@@ -267,7 +263,7 @@ def test_the_audit_names_rows_that_went_bad(statement: str, ana: Person) -> None
         command_output("audit_jobs")
 
 
-def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person) -> None:
+def test_missing_changed_and_orphaned_objects_are_found(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     raw: Any = storages["raw"]
     parsed: Any = storages["parsed"]
@@ -286,7 +282,7 @@ def test_the_audit_names_objects_that_are_missing_changed_or_nobodys(ana: Person
     assert ["original file is missing" in finding.reason for finding in find_violations()] == [True]
 
 
-def test_the_audit_lets_be_what_is_about_to_be_removed(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_pending_deletion_are_no_violations(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     uploaded = ana.ingest(PDF)
     monkeypatch.setattr("documents.files.delete_pending_objects", lambda document_id: None)  # the process dies before
 
@@ -295,7 +291,7 @@ def test_the_audit_lets_be_what_is_about_to_be_removed(ana: Person, monkeypatch:
     assert list(find_violations()) == []
 
 
-def test_the_audit_prints_no_paths(ana: Person) -> None:
+def test_violations_contain_no_storage_paths(ana: Person) -> None:
     ana.ingest(PDF)
     sql("UPDATE document_chunks SET text = text || '!'")
     DocumentChunk.objects.filter(chunk_ord=0).delete()

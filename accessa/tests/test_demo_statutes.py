@@ -102,7 +102,7 @@ def test_a_killed_consumer_is_restarted_and_buys_nothing_twice(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_law_that_does_not_end_well_is_named(aws: FakeAws, console: Console, settings: Settings) -> None:
+def test_a_failed_statute_is_named(aws: FakeAws, console: Console, settings: Settings) -> None:
     settings.SQS_WAIT_SECONDS = 1
     shown = rounds(aws, console)
     for law in SAMPLE_LAWS:

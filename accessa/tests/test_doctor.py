@@ -81,7 +81,7 @@ def rows() -> dict[str, int]:
 # All is well
 
 
-def test_a_deployment_that_is_well_is_all_green_and_keeps_no_trace(
+def test_a_working_deployment_passes_and_keeps_no_probe(
     api: None, llamaparse: LlamaParseServer, openai: OpenAIServer, strict: S3Server, settings: Any
 ) -> None:
     use_s3_storage(settings, strict)
@@ -256,7 +256,7 @@ def test_autovacuum_that_was_switched_off_is_found() -> None:
         assert reports("limits", "Autovacuum is off for upload_jobs", "RESET (autovacuum_enabled)")
 
 
-def test_a_database_that_cannot_be_reached_is_named_once_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_database_is_reported_once_and_other_checks_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict, "USER", "nobody")
 
     verdicts = {verdict.name: verdict for verdict in run_checks(CHECKS, only=["database", "broker", "pdf"])}
@@ -292,7 +292,7 @@ def test_workers_of_another_configuration_are_found(
     assert reports("likeness", says, remedy)
 
 
-def test_a_store_that_nobody_has_written_to_yet_is_the_same_store(settings: Any, tmp_path: Path) -> None:
+def test_an_empty_store_has_the_same_digest(settings: Any, tmp_path: Path) -> None:
     settings.STORAGE_ROOT = tmp_path / "not there yet"
     before = config_digest.compute_digests()
 
@@ -374,7 +374,7 @@ def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, 
     assert reports("storage-raw", "raw files cannot be written and read: the key may not do that", "s3:PutObject")
 
 
-def test_a_store_that_nobody_answers_for_is_not_taken_for_a_key(settings: Any) -> None:
+def test_an_unreachable_store_is_not_reported_as_a_bad_key(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server)
 
@@ -391,7 +391,7 @@ def test_a_bucket_that_trusts_altered_signatures_is_found(lenient: S3Server, set
     assert list(storages["raw"].names()) == []  # type: ignore[attr-defined]
 
 
-def test_a_bucket_whose_cors_names_another_origin_is_found(lenient: S3Server, settings: Any, api: None) -> None:
+def test_bucket_cors_with_another_origin_is_reported(lenient: S3Server, settings: Any, api: None) -> None:
     use_s3_storage(settings, lenient)
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
     rule = {"AllowedOrigins": [settings.PUBLIC_URL], "AllowedMethods": ["PUT"], "AllowedHeaders": ["*"]}
@@ -442,16 +442,14 @@ def test_a_folder_that_cannot_be_written_is_found(settings: Any, tmp_path: Any) 
     assert reports("storage-raw", "cannot be written by user", "STORAGE_ROOT")
 
 
-def test_an_api_without_its_files_is_not_taken_for_one_without_its_database(
-    api: None, settings: Any, tmp_path: Any
-) -> None:
+def test_an_api_without_storage_is_not_reported_as_without_database(api: None, settings: Any, tmp_path: Any) -> None:
     (tmp_path / "file").touch()
     settings.STORAGE_ROOT = tmp_path / "file"
 
     assert reports("api", "The API answers, but cannot use its file store.", "STORAGE_ROOT")
 
 
-def test_what_a_killed_doctor_has_left_goes_with_the_next(api: None, settings: Any) -> None:
+def test_probes_of_a_killed_doctor_are_deleted_by_the_next(api: None, settings: Any) -> None:
     bucket: Any = storages["raw"]
     bucket.put("doctor/left", b"by a doctor that was killed")
     bucket.put("doctor/now", b"by a doctor at work")
@@ -505,7 +503,7 @@ def test_an_embedder_that_does_not_work_is_found(openai: OpenAIServer, kind: Any
     assert rows() == before
 
 
-def test_a_vendor_that_cannot_be_reached_and_one_that_hangs_are_found(openai: OpenAIServer, settings: Any) -> None:
+def test_an_unreachable_and_a_hanging_vendor_are_reported(openai: OpenAIServer, settings: Any) -> None:
     openai.inject_fault("POST /v1/embeddings", "hang")
     settings.VENDOR_TIMEOUT_SECONDS = 0.3
     assert reports("embedder", "OpenAI does not answer.", "OPENAI_BASE_URL")
@@ -525,7 +523,7 @@ def test_a_vendor_that_cannot_be_reached_and_one_that_hangs_are_found(openai: Op
         ),
     ],
 )
-def test_an_embedder_that_cannot_be_asked_is_named_as_such_and_the_rest_goes_on(
+def test_an_unreachable_embedder_is_reported_and_other_checks_continue(
     planted: dict[str, str], says: str, remedy: str, settings: Any
 ) -> None:
     ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
@@ -541,7 +539,7 @@ def test_an_embedder_that_cannot_be_asked_is_named_as_such_and_the_rest_goes_on(
     assert warning.id == "accessa.W004"
 
 
-def test_tenants_whose_model_nobody_embeds_for_are_found_with_the_embedder() -> None:
+def test_tenants_with_an_unavailable_model_are_reported_with_the_embedder() -> None:
     ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
     assert reports("embedder", "gone@2, with which 1 tenants", "reembed", level=Level.WARNING)
@@ -630,7 +628,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("planted", "id", "remedy"), CONTRADICTIONS, ids=[each[1] for each in CONTRADICTIONS])
-def test_a_contradiction_is_found_and_no_secret_of_it_told(
+def test_a_contradiction_is_reported_without_secrets(
     planted: dict[str, Any], id: str, remedy: str, settings: Any
 ) -> None:
     for name, value in planted.items():

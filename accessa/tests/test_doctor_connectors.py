@@ -24,7 +24,7 @@ def connected(person: Person, **said: Any) -> ConnectedSource:
     return source
 
 
-def test_a_queue_that_works_and_tokens_that_can_be_read_are_well(ana: Person) -> None:
+def test_a_working_queue_and_readable_tokens_pass(ana: Person) -> None:
     connected(ana)
     connected(ana, account="2", status="error", status_message="refresh_token_invalid: invalid_grant")
 
@@ -46,7 +46,7 @@ def test_a_queue_that_is_not_as_it_was_made_is_found(do: str, undo: str, says: s
         assert reports("connectors", says, remedy)
 
 
-def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
+def test_unclaimed_pages_are_reported(ana: Person) -> None:
     lifecycle.start_sync(connected(ana), "full_sync", by="test")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pgmq.q_ingestion_queue SET vt = vt - interval '1 hour'")
@@ -54,7 +54,7 @@ def test_pages_that_nobody_takes_are_found(ana: Person) -> None:
     assert reports("connectors", "1 pages of syncs are due", "INGESTION_WORKERS", level=Level.WARNING)
 
 
-def test_tokens_whose_key_is_gone_are_found(ana: Person, settings: Any) -> None:
+def test_tokens_with_a_missing_vault_key_are_reported(ana: Person, settings: Any) -> None:
     connected(ana)
     settings.INTEGRATIONS_VAULT_KEYS = ["another key, which nothing was written with"]
 

@@ -74,7 +74,7 @@ def test_a_queue_that_is_well_with_a_consumer_is_well(queue: Queue) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_keeps_messages_from_being_worked_on_is_found(queue: Queue, server: SqsServer, settings: Any) -> None:
+def test_causes_of_unprocessed_messages_are_reported(queue: Queue, server: SqsServer, settings: Any) -> None:
     Consumer.objects.create(name="host:1", state="idle", seen_at=timezone.now() - timedelta(minutes=2))
     queue._client.send_message(QueueUrl=queue.dead_url, MessageBody="{}")
     set_policy(queue, 1)
@@ -93,7 +93,7 @@ def test_what_keeps_messages_from_being_worked_on_is_found(queue: Queue, server:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_dead_letters_that_two_queues_share_are_told_once(queue: Queue, server: SqsServer, settings: Any) -> None:
+def test_shared_dead_letters_are_reported_once(queue: Queue, server: SqsServer, settings: Any) -> None:
     Consumer.objects.create(name="host:1", state="idle")
     urgent = server.create_queue()
     urgent.dead_url = queue.dead_url
@@ -111,7 +111,7 @@ def test_dead_letters_that_two_queues_share_are_told_once(queue: Queue, server: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_queue_that_is_not_there_and_one_that_does_not_answer_are_found(queue: Queue, settings: Any) -> None:
+def test_a_missing_and_an_unreachable_queue_are_reported(queue: Queue, settings: Any) -> None:
     settings.SQS_QUEUE_URL += "-gone"
     assert reports(QUEUE, "SQS_QUEUE_URL is no queue that is there.", "SQS_REGION")
     settings.SQS_ENDPOINT_URL = "http://127.0.0.1:9"
@@ -126,7 +126,7 @@ def test_a_consumer_that_waits_for_minutes_is_found(queue: Queue) -> None:
     assert reports(QUEUE, "The consumer host:1 has waited for minutes.", "log", level=Level.WARNING)
 
 
-def test_a_bucket_that_is_well_is_well_and_nothing_is_left_in_it(bucket: S3Server) -> None:
+def test_a_working_bucket_passes_and_stays_empty(bucket: S3Server) -> None:
     assert [level for level, *_ in run_findings(BUCKET)] == [Level.OK]
 
     client = bucket.client()
@@ -142,15 +142,13 @@ def test_a_bucket_that_is_well_is_well_and_nothing_is_left_in_it(bucket: S3Serve
         ("HEAD /laws/raw/*", "Files below raw/ of STATUTES_BUCKET cannot be looked at", "s3:ListBucket"),
     ],
 )
-def test_what_the_key_may_not_do_is_found(route: str, says: str, remedy: str, bucket: S3Server) -> None:
+def test_missing_bucket_rights_are_reported(route: str, says: str, remedy: str, bucket: S3Server) -> None:
     bucket.inject_fault(route, http_error(403, code="AccessDenied"), times=5)
 
     assert reports(BUCKET, says, remedy)
 
 
-def test_a_bucket_that_is_not_there_and_a_store_that_is_away_are_told_by_their_own_settings(
-    bucket: S3Server, settings: Any
-) -> None:
+def test_a_missing_bucket_and_an_unreachable_store_are_reported_by_setting(bucket: S3Server, settings: Any) -> None:
     settings.STATUTES_BUCKET = "none"
     assert [says for _, says, _ in run_findings(BUCKET)] == ["STATUTES_BUCKET: it does not exist."]
     assert reports(BUCKET, "it does not exist", "STATUTES_BUCKET")
@@ -180,7 +178,7 @@ def test_a_bucket_that_is_not_there_and_a_store_that_is_away_are_told_by_their_o
         ({"STORAGE": "s3", "STATUTES_RAW_BUCKETS": ["more", "tenants"], "S3_PARSED_BUCKET": "tenants"}, "accessa.E259"),
     ],
 )
-def test_what_cannot_be_meant_is_found(planted: dict[str, Any], id: str, settings: Any) -> None:
+def test_contradictory_settings_are_found(planted: dict[str, Any], id: str, settings: Any) -> None:
     assert list(check_rules(STATUTE_RULES)) == []
     for name, value in planted.items():
         setattr(settings, name, value)
@@ -204,5 +202,5 @@ def test_a_deployment_without_keys_or_in_the_open_is_refused(settings: Any, monk
 @pytest.mark.parametrize(
     ("name", "meant"), [("SQS_QUEUE_URLS", "SQS_QUEUE_URL"), ("STATUTE_BUCKET", "STATUTES_BUCKET")]
 )
-def test_a_variable_of_another_name_is_told_with_the_right_one(name: str, meant: str) -> None:
+def test_a_misspelt_variable_is_reported_with_the_right_name(name: str, meant: str) -> None:
     assert list(env.find_unread_variables({name: "value"})) == [(name, meant)]

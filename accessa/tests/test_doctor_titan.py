@@ -27,7 +27,7 @@ def server(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[BedrockSe
 
 
 @pytest.mark.django_db
-def test_a_bedrock_that_is_well_is_told_with_its_model(server: BedrockServer) -> None:
+def test_a_working_bedrock_is_reported_with_its_model(server: BedrockServer) -> None:
     assert [finding.message for finding in check_titan()] == ["(amazon.titan-embed-text-v1)"]
 
 

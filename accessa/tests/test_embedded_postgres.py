@@ -130,7 +130,7 @@ def test_it_comes_back_while_a_killed_servers_query_still_runs(server: EmbeddedS
     busy.close()
 
 
-def test_a_pid_file_whose_number_is_somebody_elses_is_stale(server: EmbeddedServer) -> None:
+def test_a_pidfile_with_another_process_is_stale(server: EmbeddedServer) -> None:
     left = (server.data / "postmaster.pid").read_text()
     server.stop()
     stranger = left.replace(left.split()[0], str(os.getpid()), 1)
@@ -282,7 +282,7 @@ def test_tenants_text_does_not_reach_the_log(server: EmbeddedServer) -> None:
     assert "broken knee" not in server.log.read_text()
 
 
-def test_the_command_line_says_what_is_so(folder: Path) -> None:
+def test_the_command_line_reports_the_server_state(folder: Path) -> None:
     def run(action: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "accessa.embedded_postgres", action]
         environment = {**os.environ, "ACCESSA_VAR": str(folder)}
@@ -296,7 +296,7 @@ def test_the_command_line_says_what_is_so(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_doctor_has_started_sleeps_again_unless_others_came(
+def test_doctor_stops_the_database_it_started_unless_others_connected(
     server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections["default"], "server", server)

@@ -185,9 +185,7 @@ def test_no_text_says_that_ocr_is_needed(ana: Person) -> None:
 
 
 @pytest.mark.parametrize(("content", "code"), [(PDF + b"x", "LENGTH_MISMATCH"), (PDF[:-1] + b"x", "HASH_MISMATCH")])
-def test_other_bytes_in_the_store_are_found_and_the_right_ones_may_follow(
-    content: bytes, code: str, ana: Person
-) -> None:
+def test_wrong_bytes_in_the_store_are_rejected_and_can_be_replaced(content: bytes, code: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     original_file(uploaded).write_bytes(content)
 
@@ -258,7 +256,7 @@ def test_a_failing_stage_is_retried_three_times_and_then_buried(ana: Person, set
     assert set(events) == {("retry", "warn"), ("error", "error")}
 
 
-def test_each_of_the_twelve_codes_is_told_in_one_of_these_stories() -> None:
+def test_each_of_the_twelve_codes_occurs_in_a_test_here() -> None:
     source = Path(__file__).read_text() + (Path(__file__).parents[2] / "documents/tests/test_uploads.py").read_text()
 
     assert len(EVENT_CODES) == 12
@@ -296,7 +294,7 @@ def test_a_changed_parse_is_reported_and_a_retry_parses_it_anew(ana: Person) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_slow_index_is_told_and_fails_no_document(ana: Person, settings: Any) -> None:
+def test_a_slow_index_is_recorded_and_fails_no_document(ana: Person, settings: Any) -> None:
     settings.INDEX_PROBE_SECONDS = 0.05
     uploaded = ana.upload(PDF)
     claim = claim_at_stage("embedded")
@@ -347,7 +345,7 @@ def failing(after: int) -> Any:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage != "queued"])
-def test_a_worker_that_dies_at_a_stage_is_followed_by_one_that_ends_well(stage: str, ana: Person) -> None:
+def test_a_job_completes_after_its_worker_dies_at_a_stage(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage(stage)
     with connection.cursor() as cursor:
@@ -361,7 +359,7 @@ def test_a_worker_that_dies_at_a_stage_is_followed_by_one_that_ends_well(stage: 
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage != "queued"])
-def test_a_stage_that_ran_but_did_not_move_runs_again_to_the_same_rows(stage: str, ana: Person) -> None:
+def test_a_stage_run_twice_writes_the_same_rows(stage: str, ana: Person) -> None:
     """Each handler twice: the second finds the first's rows, and the end is the same."""
     uploaded = ana.upload(PDF)
     claim = claim_at_stage(stage)
@@ -401,7 +399,7 @@ def objects_left() -> list[str]:
 
 
 @pytest.mark.parametrize("stage", Stage.values)
-def test_deleted_at_any_stage_nothing_is_left_and_a_late_write_is_refused(stage: str, ana: Person) -> None:
+def test_deletion_at_any_stage_leaves_nothing_and_refuses_late_writes(stage: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim = claim_at_stage(stage)
 
@@ -453,7 +451,7 @@ def test_deleted_after_the_end_and_from_the_dead_letters(ana: Person) -> None:
         assert (rows_left(), objects_left()) == ({}, [])
 
 
-def test_uploaded_again_after_the_deletion_it_is_new_and_the_sweep_spares_it(ana: Person) -> None:
+def test_a_file_uploaded_after_deletion_survives_the_cleanup(ana: Person) -> None:
     from documents import periodic  # noqa: PLC0415
 
     first = ana.ingest(PDF)

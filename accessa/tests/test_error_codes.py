@@ -33,13 +33,13 @@ def test_an_error_raised_without_a_sentence_has_the_declared_one() -> None:
 
 
 @pytest.mark.parametrize("context", TENANTS)
-def test_tenants_and_staff_have_a_sentence_for_whatever_a_job_or_sync_shows(context: Context) -> None:
+def test_every_job_and_sync_code_has_messages_for_tenants_and_staff(context: Context) -> None:
     assert len(error_codes(context)) > 10
     assert [code for code in error_codes(context).values() if not (code.tenant_message and code.remedy)] == []
 
 
 @pytest.mark.parametrize("context", [context for context in Context if context != Context.REQUEST])
-def test_staff_are_told_what_each_code_means_and_what_to_do(context: Context) -> None:
+def test_staff_see_meaning_and_remedy_of_each_code(context: Context) -> None:
     assert [code for code in error_codes(context).values() if not (code.meaning and code.remedy)] == []
 
 

@@ -38,7 +38,7 @@ def test_schema_and_docs_load_for_anybody_and_from_here() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_health_is_told_to_anybody(path: str) -> None:
+def test_health_needs_no_authentication(path: str) -> None:
     answer = Client().get(path)
 
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
@@ -96,7 +96,7 @@ def test_every_answer_forbids_guessing_its_type() -> None:
     ["/", "/list", "/find", f"/d/{UUID(int=7)}", f"/documents/{UUID(int=7)}/pages/1", "/admin/", "/admin/dead-letters/",
      "/admin/jobs/uploadjob/"],
 )  # fmt: skip
-def test_whoever_is_signed_in_is_told_to_come_back_while_the_database_is_away(path: str, sam: Person) -> None:
+def test_a_signed_in_user_gets_503_with_retry_after_without_database(path: str, sam: Person) -> None:
     client = Client(raise_request_exception=False)
     client.force_login(sam.user)
 

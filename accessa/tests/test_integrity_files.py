@@ -92,7 +92,7 @@ def test_an_empty_store_names_every_document(files: S3Server | None, ana: Person
     assert {UUID(subject) for _, subject, _ in orphans()} == {document.pk for document in documents}
 
 
-def test_what_has_not_come_is_not_missed(ana: Person, store: None) -> None:
+def test_files_not_yet_uploaded_are_not_missing(ana: Person, store: None) -> None:
     ana.request_upload(plan_pdf("drugs"))
 
     assert orphans() == set()

@@ -36,7 +36,7 @@ def dead(ana: Person) -> Upload:
 # Polling
 
 
-def test_the_eleventh_poll_of_a_minute_is_told_when_to_come_back(ana: Person) -> None:
+def test_the_eleventh_poll_of_a_minute_gets_retry_after(ana: Person) -> None:
     uploaded, other = ana.upload(PDF), ana.upload(plan_pdf("dental"))
     paths = [f"/job/{uploaded.job_id}", f"/jobs/{uploaded.document_id}"] * 5
     assert {ana.get(path).status_code for path in paths} == {200}
@@ -55,7 +55,7 @@ def test_the_eleventh_poll_of_a_minute_is_told_when_to_come_back(ana: Person) ->
     assert ana.get(paths[0]).status_code == 429
 
 
-def test_the_counters_and_the_standing_are_beside_the_fields_of_mvp_6(ana: Person) -> None:
+def test_job_details_have_counters_and_display_status(ana: Person) -> None:
     uploaded = ana.upload(PDF)
 
     job = ana.get(f"/jobs/{uploaded.document_id}").json()
@@ -116,7 +116,7 @@ def test_only_active_jobs_if_one_asks_for_them(ana: Person, dead: Upload) -> Non
     assert len(ana.get("/jobs").json()["results"]) == 2
 
 
-def test_a_campaigns_job_is_not_the_tenants_to_see_or_to_be_stopped_by(ana: Person, sam: Person, dead: Upload) -> None:
+def test_campaign_jobs_are_hidden_and_block_no_retry(ana: Person, sam: Person, dead: Upload) -> None:
     campaigns = JobFactory.create(user_id=ana.id, document=dead.job.document, campaign_id=uuid.uuid4())
     JobFactory.create(user_id=ana.id, state="working", campaign_id=uuid.uuid4())
 
@@ -167,7 +167,7 @@ def test_a_page_size_that_is_none_is_the_usual_one(size: str, ana: Person) -> No
 # Retry and advance
 
 
-def test_the_owner_retries_what_failed(ana: Person, dead: Upload) -> None:
+def test_the_owner_retries_a_failed_job(ana: Person, dead: Upload) -> None:
     answer = ana.post(f"/jobs/{dead.document_id}/retry")
 
     assert answer.status_code == 202
@@ -175,7 +175,7 @@ def test_the_owner_retries_what_failed(ana: Person, dead: Upload) -> None:
     assert refusal(ana.post(f"/jobs/{dead.document_id}/retry")) == (409, "JOB_ALREADY_ACTIVE")
 
 
-def test_what_ended_well_is_not_retried(ana: Person) -> None:
+def test_a_completed_job_is_not_retried(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
 
     assert refusal(ana.post(f"/jobs/{uploaded.document_id}/retry")) == (409, "JOB_DONE")
@@ -216,7 +216,7 @@ def test_a_tenant_learns_nothing_from_a_refused_advance(ana: Person, ben: Person
     assert len({ben.post(path).content for path in paths} | {ana.post(paths[0]).content}) == 1
 
 
-def test_what_is_being_worked_on_or_has_ended_is_not_advanced(ana: Person, platform: Person) -> None:
+def test_a_claimed_or_ended_job_is_not_advanced(ana: Person, platform: Person) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage("parsing")
     assert refusal(platform.post(f"/jobs/{uploaded.document_id}/advance")) == (409, "JOB_NOT_WAITING")
@@ -229,7 +229,7 @@ def test_what_is_being_worked_on_or_has_ended_is_not_advanced(ana: Person, platf
 
 
 @pytest.mark.parametrize("method", ["get", "put", "patch", "delete", "post"])
-def test_a_method_that_an_address_does_not_have_is_405_in_the_one_shape(method: str, ana: Person) -> None:
+def test_an_unknown_method_is_405_in_the_error_shape(method: str, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     allowed = {
         "/upload": {"post"}, "/search": {"post"}, "/jobs": {"get"}, "/documents": {"get"},

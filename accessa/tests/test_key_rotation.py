@@ -22,7 +22,7 @@ def url_of_before(ana: Person, settings: Any) -> str:
     return url
 
 
-def test_what_the_old_key_signed_holds_while_it_is_a_fallback(url_of_before: str, ana: Person) -> None:
+def test_signatures_of_a_fallback_key_remain_valid(url_of_before: str, ana: Person) -> None:
     assert ana.client.put(url_of_before, PDF, content_type="application/pdf").status_code == 200
 
 

@@ -122,7 +122,7 @@ def ended(job_id: UUID) -> bool:
     return UploadJob.objects.filter(pk=job_id, state__in=("done", "deadletter")).exists()
 
 
-def test_every_event_and_every_line_about_a_job_carries_the_id_of_its_request(ana: Person, product: Product) -> None:
+def test_events_and_log_lines_of_a_job_carry_its_request_id(ana: Person, product: Product) -> None:
     job_id, document_id = product.upload(ana, **{"X-Correlation-ID": CORRELATION.upper()})
 
     wait_until(lambda: ended(job_id), seconds=40)
@@ -252,7 +252,7 @@ def leaked_by_itself(*options: str) -> str:
     return ran.stdout + ran.stderr
 
 
-def test_what_leaks_is_told_of_without_its_values() -> None:
+def test_a_leak_is_reported_without_its_values() -> None:
     output = leaked_by_itself()
 
     assert leaks(output) == {}

@@ -52,7 +52,7 @@ def log_lines() -> Any:
     root.removeHandler(ear)
 
 
-def test_a_line_says_when_how_loud_who_and_what_and_its_context(log_lines: list[dict[str, Any]]) -> None:
+def test_a_log_line_has_time_level_logger_event_and_context(log_lines: list[dict[str, Any]]) -> None:
     with structlog.contextvars.bound_contextvars(job="j"):
         structlog.get_logger("accessa.jobs").warning("Stage ended.", outcome="ADVANCED", duration_ms=1.5)
         logging.getLogger("library").warning("%s of %d", "one", 2)
@@ -112,11 +112,11 @@ def test_a_wrong_level_or_form_is_named(level: str, form: str) -> None:
         (f"job {GIVEN} of llama_cloud 2.19.1", f"job {GIVEN} of llama_cloud 2.19.1"),
     ],
 )
-def test_what_is_cut_out_and_what_stays(said: str, left: str) -> None:
+def test_secrets_are_redacted_and_other_text_stays(said: str, left: str) -> None:
     assert redact(said) == left
 
 
-def test_a_library_that_logs_with_a_name_of_values_is_cleaned_too(log_lines: list[dict[str, Any]]) -> None:
+def test_named_arguments_of_library_logs_are_redacted(log_lines: list[dict[str, Any]]) -> None:
     logging.getLogger("library").error("%(what)s", {"what": ValueError("canary")})
 
     assert log_lines[-1]["event"] == "ValueError"
@@ -155,7 +155,7 @@ def test_a_request_without_a_good_id_gets_a_new_one(headers: dict[str, str]) -> 
     assert GIVEN not in (first, second)
 
 
-def test_a_request_is_told_in_one_line_by_its_route(ana: Person, log_lines: list[dict[str, Any]]) -> None:
+def test_a_request_is_one_log_line_with_its_route(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     document = uuid4()
 
     ana.client.get(f"/documents/{document}?name=canary", headers={"X-Correlation-ID": GIVEN})
@@ -184,9 +184,7 @@ def lines_of_job(lines: list[dict[str, Any]], job_id: UUID) -> list[dict[str, An
     return [line for line in lines if line.get("job") == str(job_id)]
 
 
-def test_a_job_carries_the_id_of_its_upload_through_every_event_and_line(
-    ana: Person, log_lines: list[dict[str, Any]]
-) -> None:
+def test_the_correlation_id_reaches_every_event_and_log_line(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     ana.client.defaults["HTTP_X_CORRELATION_ID"] = GIVEN
 
     uploaded = ana.ingest(PDF)
@@ -219,7 +217,7 @@ def test_a_retry_and_a_repeated_declaration_keep_the_jobs_id(ana: Person, log_li
 
 
 @pytest.mark.django_db
-def test_a_worker_lets_go_of_what_a_line_is_about_with_the_job(ana: Person) -> None:
+def test_the_log_context_ends_with_the_job(ana: Person) -> None:
     ana.upload(PDF)
 
     worker.drain()
@@ -231,7 +229,7 @@ def test_outside_of_requests_each_thing_has_an_id_of_its_own() -> None:
     assert telemetry.correlation_id() != telemetry.correlation_id()
 
 
-def test_a_bug_outside_of_every_stage_is_told_by_its_kind_alone(ana: Person, log_lines: list[dict[str, Any]]) -> None:
+def test_a_bug_outside_of_stages_is_logged_by_class_only(ana: Person, log_lines: list[dict[str, Any]]) -> None:
     ana.upload(PDF)
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED")

@@ -44,7 +44,7 @@ def test_the_schema_is_openapi_3_1() -> None:
     assert schema()["openapi"].startswith("3.1")
 
 
-def test_every_operation_says_what_it_does_and_what_it_may_refuse() -> None:
+def test_every_operation_has_a_summary_and_its_error_codes() -> None:
     for name, operation in operations():
         assert operation["description"], name
         assert operation["summary"], name
@@ -59,14 +59,14 @@ def test_whoever_needs_no_login_is_known() -> None:
     assert open_to_all == {"put_bytes", "get_bytes", "alive", "ready"}
 
 
-def test_who_is_told_to_come_back_later_is_told_when() -> None:
+def test_rate_limit_errors_have_retry_after() -> None:
     for name, operation in operations():
         for status in ("429", "503", "507"):
             if status in operation["responses"]:
                 assert "Retry-After" in operation["responses"][status]["headers"], name
 
 
-def test_the_schemas_for_uploads_and_the_api_s_own_say_the_same() -> None:
+def test_the_upload_schema_matches_the_api_schema() -> None:
     for file, component in (("request", "UploadRequest"), ("response", "UploadResponse")):
         written = json.loads((ROOT / f"schemas/upload.{file}.json").read_text())
         generated = schema()["components"]["schemas"][component]
@@ -81,7 +81,7 @@ def test_the_schemas_for_uploads_and_the_api_s_own_say_the_same() -> None:
 
 
 @pytest.mark.django_db
-def test_the_examples_are_what_the_api_answers(ana: Person, platform: Person, settings: Any) -> None:
+def test_the_examples_are_responses_of_the_api(ana: Person, platform: Person, settings: Any) -> None:
     """With EXAMPLES=write they are taken anew."""
     settings.BRAIN_API_SECRET = SECRET
 
@@ -119,7 +119,7 @@ def test_nearly_every_operation_has_an_example() -> None:
 # The page
 
 
-def test_the_docs_need_no_inline_script_or_style_and_lead_on_without_javascript() -> None:
+def test_the_docs_page_has_no_inline_script_and_links_without_javascript() -> None:
     page = Client().get("/docs")
     words = page.content.decode()
 

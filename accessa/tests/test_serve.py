@@ -39,7 +39,7 @@ def test_a_port_in_use_is_named_and_exits_2() -> None:
     assert refusal.value.returncode == 2
 
 
-def test_a_second_serve_is_told_of_the_first() -> None:
+def test_a_second_serve_names_the_first() -> None:
     with (
         pidfile.lock_pidfile(settings.VAR / serving.PIDFILE),
         pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal,
@@ -93,7 +93,7 @@ def test_where_it_is_served_is_known_while_it_runs(tmp_path: Path, monkeypatch: 
     assert serving.published_url(tmp_path) == ""
 
 
-def test_what_a_killed_serve_has_left_is_not_believed(tmp_path: Path) -> None:
+def test_the_address_file_of_a_killed_serve_is_ignored(tmp_path: Path) -> None:
     (tmp_path / serving.PIDFILE).write_text("7")
     (tmp_path / serving.ADDRESS).write_text("http://127.0.0.1:8123")
 

@@ -77,7 +77,7 @@ def test_files_stay_here_without_any_key(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"STORAGE": "ftp"}, "STORAGE"),
     ],
 )
-def test_what_is_missing_or_wrong_stops_the_start_and_is_named(
+def test_missing_or_wrong_storage_settings_stop_the_start(
     variables: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ImproperlyConfigured, match=named):

@@ -92,7 +92,7 @@ def test_a_killed_program_is_back_within_a_second() -> None:
     runner.stop()
 
 
-def test_what_a_dead_program_leaves_behind_is_ended_with_it() -> None:
+def test_child_processes_of_a_dead_program_are_killed() -> None:
     runner = Supervisor([python(START_ANOTHER, SLEEPER)], report=lambda line: None)
     runner.tick()
     main = psutil.Process(number(runner.children[0]))
@@ -122,7 +122,7 @@ def test_a_program_that_ran_a_while_is_started_at_once_again(monkeypatch: pytest
     assert child.schedule_restart() == 0.5
 
 
-def test_stopping_ends_all_and_kills_who_does_not_listen(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stop_terminates_all_and_kills_unresponsive_programs(capfd: pytest.CaptureFixture[str]) -> None:
     reports: list[str] = []
     runner = Supervisor([python(SLEEPER), python(DEAF, name="deaf")], stop_seconds=0.5, report=reports.append)
     runner.tick()
@@ -186,7 +186,7 @@ def test_a_held_pidfile_names_its_holder_and_refuses_a_second(tmp_path: Path) ->
     assert pidfile.read_pid(path) is None
 
 
-def test_a_pidfile_left_by_a_crash_stops_nobody(tmp_path: Path) -> None:
+def test_a_pidfile_of_a_crashed_process_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "serve.pid"
     path.write_text(str(os.getpid()))
 

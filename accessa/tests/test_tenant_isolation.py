@@ -127,7 +127,7 @@ def shown(ben: Person, owned: Upload) -> list[str]:
     return visible + [name for name, look in ONE.items() if not hidden(look(ben, owned))]
 
 
-def test_with_both_layers_nothing_of_another_tenant_exists(owned: Upload, ben: Person) -> None:
+def test_another_tenants_rows_are_invisible_with_both_layers(owned: Upload, ben: Person) -> None:
     assert shown(ben, owned) == []
 
 

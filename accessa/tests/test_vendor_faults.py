@@ -59,7 +59,7 @@ def vendors(settings: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("kind", "site", "word"), list(fault_matrix.cells(TABLE)))
-def test_no_document_is_buried_for_what_a_vendor_goes_on_doing(
+def test_a_lasting_vendor_fault_discards_no_document(
     kind: str, site: str, word: str, ana: Person, vendors: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     fault_matrix.listen(caplog)

@@ -57,7 +57,7 @@ STICKING_OUT = """() => [...document.querySelectorAll('#content .readonly')].fil
 }).map(shown => shown.textContent)"""
 
 
-def test_the_pages_of_a_law_and_its_version_do_not_overlap_themselves(desk: Visit) -> None:
+def test_admin_pages_of_statutes_have_no_overlap(desk: Visit) -> None:
     law_id, document_id = f"LEY_{'LARGA_' * 20}2024", uuid4()
     Law.objects.create(law_id=law_id, version="1" * 64, status="failed", title="Ley " * 60)
     LawVersion.objects.create(
@@ -73,9 +73,7 @@ def test_the_pages_of_a_law_and_its_version_do_not_overlap_themselves(desk: Visi
         assert desk.page.evaluate(STICKING_OUT) == []
 
 
-def test_support_finds_what_failed_reads_why_retries_the_group_and_sees_it_end(
-    desk: Visit, failed: list[UploadJob]
-) -> None:
+def test_support_finds_and_retries_a_group_of_dead_letters(desk: Visit, failed: list[UploadJob]) -> None:
     page = desk.page
     desk.screenshot("support-1-dashboard")
 

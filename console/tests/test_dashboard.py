@@ -45,7 +45,7 @@ def failing(stage: str, code: str) -> None:
     job.add(3, "RETRY_SCHEDULED", stage, code=code).add(6, "CLAIMED", stage).add(8, "DLQ_MOVED", stage, code=code)
 
 
-def test_it_shows_what_happened(client: Client) -> None:
+def test_the_dashboard_shows_measured_jobs(client: Client) -> None:
     History(database_time() - timedelta(minutes=30)).add(2, "CLAIMED", "parsing").add(6, "PARSE_STORED", "parsing").add(
         10, "FINALIZED", "embedded"
     )
@@ -85,7 +85,7 @@ def test_before_the_first_measurement_it_says_so(client: Client) -> None:
     assert "<figure" not in html
 
 
-def test_consumers_are_counted_where_there_is_a_queue_of_laws(client: Client, settings: Any) -> None:
+def test_consumers_are_counted_if_a_statute_queue_is_configured(client: Client, settings: Any) -> None:
     Consumer.objects.create(name="host:1", state="idle")
     without = page(client)
     settings.SQS_QUEUE_URL = "https://sqs.us-east-1.amazonaws.com/1/laws"
@@ -113,7 +113,7 @@ def test_a_quiet_day_shows_no_made_up_lines(client: Client) -> None:
     assert "No cluster of workers is alive" in section(html, "clusters")
 
 
-def test_who_may_not_see_figures_gets_the_plain_index(staff: Staff) -> None:
+def test_staff_without_metrics_permission_get_the_plain_index(staff: Staff) -> None:
     collect_again()
 
     html = page(staff("view_uploadjob", name="tom"))
@@ -129,7 +129,7 @@ def test_tenants_and_strangers_do_not_get_there(ana: Person) -> None:
     assert client.get("/admin/").status_code == 302
 
 
-def test_each_chart_has_a_table_and_says_what_it_shows(client: Client) -> None:
+def test_each_chart_has_a_table_and_a_description(client: Client) -> None:
     failing("embedding", "TEXT_REFUSED")
     collect_again()
 
@@ -209,5 +209,5 @@ def test_a_line_has_a_gap_where_nothing_was_measured() -> None:
         (format_size(1_500_000), "1.5 MB"),
     ],
 )
-def test_numbers_are_said_as_people_say_them(shown: str, expected: str) -> None:
+def test_durations_money_and_sizes_are_formatted(shown: str, expected: str) -> None:
     assert shown == expected

@@ -26,7 +26,7 @@ Dead = Callable[..., UploadJob]
 pytestmark = pytest.mark.django_db
 
 
-def test_each_stage_and_code_is_a_group_with_its_ends_and_samples(dead: Dead) -> None:
+def test_dead_letters_are_grouped_by_stage_and_code(dead: Dead) -> None:
     moments = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4, 5)]
     many = [dead("PARSE_FAILED", "parsing", finished_at=moment, attempts=n) for n, moment in enumerate(moments, 1)]
     dead("PARSE_FAILED", "parsed"), dead("VECTORS_NOT_SOUND"), dead("A_FIRST"), JobFactory.create(state="done")
@@ -86,7 +86,7 @@ def test_no_tenants_text_is_on_the_page(sue: Client, dead: Dead) -> None:
     ("codenames", "looking", "retrying"),
     [([], 403, 403), (["view_uploadjob"], 200, 403), (["retry_uploadjob"], 403, 403)],
 )
-def test_staff_see_and_do_what_they_may(
+def test_staff_actions_follow_permissions(
     staff: Staff, dead: Dead, codenames: list[str], looking: int, retrying: int
 ) -> None:
     job = dead()
@@ -101,13 +101,13 @@ def test_staff_see_and_do_what_they_may(
     assert UploadJob.objects.get().state == "deadletter"
 
 
-def test_nobody_else_gets_in(dead: Dead, client: Client) -> None:
+def test_anonymous_users_are_redirected_to_sign_in(dead: Dead, client: Client) -> None:
     assert client.get(PAGE).status_code == 302
     assert client.post(RETRY, {"stage": "embedding", "code": "ALWAYS_FAILS", "reason": "x"}).status_code == 302
     assert UploadJob.objects.filter(state="deadletter").count() == 0
 
 
-def test_a_group_is_retried_once_it_is_said_why_and_each_is_written_down(sue: Client, dead: Dead) -> None:
+def test_retrying_a_group_needs_a_reason_and_writes_audit_entries(sue: Client, dead: Dead) -> None:
     group = [dead() for _ in range(3)]
     other = dead("SOMETHING_ELSE")
     form = {"stage": "embedding", "code": "ALWAYS_FAILS"}
@@ -150,7 +150,7 @@ def test_a_large_group_goes_in_batches_and_the_rest_is_offered(
     assert AuditEntry.objects.count() == 5
 
 
-def test_what_was_let_go_of_is_not_retried_as_a_group(sue: Client, dead: Dead) -> None:
+def test_cancelled_jobs_are_not_retried_as_a_group(sue: Client, dead: Dead) -> None:
     dead("CANCELLED")
 
     answer = sue.post(RETRY, {"stage": "embedding", "code": "CANCELLED", "reason": "because"}, follow=True)
@@ -159,7 +159,7 @@ def test_what_was_let_go_of_is_not_retried_as_a_group(sue: Client, dead: Dead) -
     assert UploadJob.objects.get().state == "deadletter"
 
 
-def test_a_post_without_its_token_changes_nothing_and_a_link_never_does(staff: Staff, dead: Dead) -> None:
+def test_changes_need_a_post_with_a_csrf_token(staff: Staff, dead: Dead) -> None:
     form = {"stage": dead().stage, "code": "ALWAYS_FAILS", "reason": "because"}
     client = staff("view_uploadjob", "retry_uploadjob", strict=True)
 

@@ -43,7 +43,7 @@ def real(settings: Any, ana: Person) -> Upload:
 # What it tells.
 
 
-def test_the_page_tells_where_a_job_stands_and_why_and_what_to_do(sue: Client, dead: Dead) -> None:
+def test_the_job_page_shows_status_reason_and_remedy(sue: Client, dead: Dead) -> None:
     job = dead("PARSE_LOST", "parsing", traceback="File x.py, line 3")
 
     page = sue.get(at(job)).content.decode()
@@ -54,7 +54,7 @@ def test_the_page_tells_where_a_job_stands_and_why_and_what_to_do(sue: Client, d
         assert str(named) in page
 
 
-def test_a_wait_is_told_with_its_reason(sue: Client) -> None:
+def test_a_wait_has_its_reason(sue: Client) -> None:
     job = JobFactory.create(wait_reason="VENDOR_REFUSES_KEY", run_after=datetime.now(UTC) + timedelta(minutes=5))
 
     page = sue.get(at(job)).content.decode()
@@ -63,7 +63,7 @@ def test_a_wait_is_told_with_its_reason(sue: Client) -> None:
     assert "waiting" in page
 
 
-def test_the_timeline_says_what_the_time_between_events_went_to() -> None:
+def test_the_timeline_shows_how_time_between_events_was_spent() -> None:
     job = JobFactory.create(state="deadletter")
     begun = datetime(2026, 1, 1, tzinfo=UTC)
     history = [
@@ -87,9 +87,7 @@ def test_the_timeline_says_what_the_time_between_events_went_to() -> None:
     assert entries.first[2].payload == [("reason", "VENDOR_AWAY")]
 
 
-def test_a_job_of_very_many_events_shows_both_ends_and_more_when_asked(
-    sue: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_timeline_shows_both_ends_and_more_on_request(sue: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     job = JobFactory.create()
     begun = datetime.now(UTC) - timedelta(hours=1)
     Event.objects.bulk_create(
@@ -128,7 +126,7 @@ def test_each_call_to_a_vendor_is_shown_with_its_price(sue: Client, dead: Dead) 
     assert "9876" not in page
 
 
-def test_each_stage_says_what_is_proven_and_what_is_broken(sue: Client, real: Upload) -> None:
+def test_the_invariant_report_has_a_verdict_for_each_stage(sue: Client, real: Upload) -> None:
     whole = sue.get(at(real.job, "invariants")).content.decode()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE document_chunks SET text = text || 'x' WHERE chunk_ord = 0")
@@ -145,7 +143,7 @@ def test_each_stage_says_what_is_proven_and_what_is_broken(sue: Client, real: Up
     assert "does not hold" in broken
 
 
-def test_a_store_that_is_away_is_said_and_breaks_no_page(
+def test_an_unavailable_store_is_reported_on_the_page(
     sue: Client, real: Upload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any) -> bool:
@@ -157,7 +155,7 @@ def test_a_store_that_is_away_is_said_and_breaks_no_page(
     assert "cannot be checked" in sue.get(at(real.job, "invariants")).content.decode()
 
 
-def test_a_job_of_a_pipeline_that_is_not_here_still_has_its_page(sue: Client, dead: Dead) -> None:
+def test_a_job_of_an_unknown_pipeline_has_a_page(sue: Client, dead: Dead) -> None:
     job = dead(pipeline="not-here")
 
     assert sue.get(at(job)).status_code == 200
@@ -172,7 +170,7 @@ def test_other_jobs_of_the_document_are_linked(sue: Client, dead: Dead) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "invariants/", "repair/"])
-def test_a_job_whose_document_was_deleted_is_not_found(sue: Client, dead: Dead, path: str) -> None:
+def test_a_job_of_a_deleted_document_is_404(sue: Client, dead: Dead, path: str) -> None:
     job = dead()
     job.document.delete()
 
@@ -196,9 +194,7 @@ def test_a_job_whose_document_was_deleted_is_not_found(sue: Client, dead: Dead, 
         ("queued", "discard", "deadletter"),
     ],
 )
-def test_a_button_does_what_it_says_and_is_shown_only_where_it_can(
-    sue: Client, state: str, verb: str, after: str
-) -> None:
+def test_buttons_are_shown_only_where_their_action_is_possible(sue: Client, state: str, verb: str, after: str) -> None:
     job = JobFactory.create(state=state, pipeline="stages", stage="parsed")
 
     page = sue.get(at(job)).content.decode()
@@ -239,7 +235,7 @@ def test_without_the_permission_there_is_no_button_and_no_deed(
 
 
 @pytest.mark.parametrize(("state", "code"), [("working", "JOB_ALREADY_ACTIVE"), ("done", "JOB_DONE")])
-def test_a_refusal_is_said_on_the_page(sue: Client, state: str, code: str) -> None:
+def test_an_error_is_shown_on_the_page(sue: Client, state: str, code: str) -> None:
     job = JobFactory.create(state=state)
 
     answer = sue.post(at(job, "repair"), {"verb": "retry", "reason": "x"}, follow=True)
@@ -265,7 +261,7 @@ def read(client: Client, document_id: Any, reason: str = "ticket 7") -> str:
     return answer["Location"]
 
 
-def test_a_text_is_shown_once_it_is_written_down_who_reads_it_and_why(sue: Client, real: Upload) -> None:
+def test_a_text_is_shown_after_the_audit_entry_is_written(sue: Client, real: Upload) -> None:
     before = sue.get(at(real.job)).content.decode()
     where = read(sue, real.document_id)
     shown = sue.get(where).content.decode()
@@ -281,7 +277,7 @@ def test_a_text_is_shown_once_it_is_written_down_who_reads_it_and_why(sue: Clien
     assert "<mark>" in sue.get(where, {"page": "1", "passage": "0"}).content.decode()
 
 
-def test_without_an_entry_nothing_of_the_text_is_shown(staff: Staff, sue: Client, real: Upload) -> None:
+def test_no_text_is_shown_without_an_audit_entry(staff: Staff, sue: Client, real: Upload) -> None:
     where = read(sue, real.document_id)
     tom, una = staff("view_uploadjob", "read_text", name="tom"), staff("view_uploadjob", name="una")
 
@@ -325,9 +321,7 @@ def test_a_page_is_shown_as_it_looks_and_kept_by_nothing(sue: Client, real: Uplo
     assert sue.get(f"{where}pages/9/").status_code == 404
 
 
-def test_a_chosen_passage_is_marked_on_the_picture_for_who_has_opened_the_document(
-    staff: Staff, sue: Client, real: Upload
-) -> None:
+def test_a_passage_is_highlighted_on_the_image_for_authorized_staff(staff: Staff, sue: Client, real: Upload) -> None:
     where = read(sue, real.document_id)
     marks = f"{where}pages/1/marks/"
 
@@ -351,7 +345,7 @@ def test_hostile_names_and_texts_are_shown_as_text(sue: Client, settings: Any, a
         assert harm not in shown
 
 
-def test_a_document_without_a_parse_or_without_its_original_still_has_its_page(sue: Client, real: Upload) -> None:
+def test_a_document_without_parse_or_original_has_a_page(sue: Client, real: Upload) -> None:
     bare = JobFactory.create()
     document = Document.objects.get(pk=real.document_id)
     for path in (document.raw_path, document.parsed_path):

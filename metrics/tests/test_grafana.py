@@ -42,7 +42,7 @@ def test_every_used_metric_is_exported() -> None:
     assert len({name for name in exported if not re.search("_(bucket|sum|count)$", name)} - shown) == 0
 
 
-def test_each_alert_says_what_it_means_and_what_to_do() -> None:
+def test_each_alert_has_a_description_and_a_remedy() -> None:
     names = [rule["alert"] for rule in rules()]
 
     assert len(names) == len(set(names))

@@ -84,7 +84,7 @@ def test_an_empty_database_has_every_name_and_no_cluster() -> None:
     assert value(samples, "longest_waiting_seconds") == 0
 
 
-def test_kinds_of_waiting_jobs_are_told_apart(ana: Person, ben: Person, settings: Any) -> None:
+def test_kinds_of_waiting_jobs_are_distinguished(ana: Person, ben: Person, settings: Any) -> None:
     settings.JOBS_ACTIVE_PER_USER = 1
     ana.upload(plan_pdf("one"))
     ana.upload(plan_pdf("two"))

@@ -23,7 +23,7 @@ def sign_in(email: str, password: str, client: Client | None = None, **more: Any
     )
 
 
-def test_a_tenant_signs_in_by_email_in_any_case_and_out_again(ana: Person) -> None:
+def test_sign_in_ignores_the_case_of_the_email(ana: Person) -> None:
     client = Client()
     with_password(ana)
 
@@ -37,20 +37,20 @@ def test_a_tenant_signs_in_by_email_in_any_case_and_out_again(ana: Person) -> No
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_nobody_who_is_not_signed_in_sees_a_page(path: str, db: None) -> None:
+def test_pages_require_sign_in(path: str, db: None) -> None:
     answer = Client().get(path)
 
     assert answer.status_code == 302
     assert answer["Location"].startswith("/sign-in?next=/")
 
 
-def test_a_fragment_sends_who_has_signed_out_to_the_form(db: None) -> None:
+def test_a_fragment_redirects_a_signed_out_user(db: None) -> None:
     answer = Client().get("/list", headers={"HX-Request": "true"})
 
     assert (answer.status_code, answer["HX-Redirect"]) == (200, "/sign-in")
 
 
-def test_every_failure_is_told_by_the_same_sentence(ana: Person, ben: Person) -> None:
+def test_every_failed_sign_in_has_the_same_message(ana: Person, ben: Person) -> None:
     with_password(ana)
     with_password(ben)
     User.objects.filter(pk=ben.id).update(is_active=False)
@@ -72,7 +72,7 @@ def test_unknown_accounts_cost_as_much_hashing_as_known_ones(ana: Person, settin
     assert hashing.call_count == 2
 
 
-def test_who_tries_too_often_is_not_let_in_even_with_the_right_password(ana: Person, ben: Person) -> None:
+def test_too_many_attempts_lock_out_the_right_password(ana: Person, ben: Person) -> None:
     with_password(ana)
     with_password(ben)
     for _ in range(int(rate_limit.SIGN_INS.uses)):
@@ -128,7 +128,7 @@ def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch:
         ("fe80::1%eth0", "fe80::/64"), ("unknown", "unknown"), ("", ""),
     ],
 )  # fmt: skip
-def test_what_is_counted_as_one_client(client: str, counted: str) -> None:
+def test_addresses_of_one_network_are_one_client(client: str, counted: str) -> None:
     assert authentication.client_network(client) == counted
 
 
@@ -141,14 +141,14 @@ def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
     assert authenticate(RequestFactory().post("/"), username="sam@example.org", password=PASSWORD) is None
 
 
-def test_what_was_typed_is_not_kept(db: None) -> None:
+def test_a_typed_email_is_not_stored(db: None) -> None:
     sign_in("my-password-in-the-wrong-field", "x")
 
     assert RateWindow.objects.exists()
     assert not RateWindow.objects.filter(key__contains="password").exists()
 
 
-def test_the_clients_address_is_what_our_own_proxies_say(settings: Any) -> None:
+def test_the_client_address_comes_from_trusted_proxies(settings: Any) -> None:
     request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR="6.6.6.6, 192.0.2.7")
     plain = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1")
 
@@ -166,19 +166,19 @@ def test_the_clients_address_is_what_our_own_proxies_say(settings: Any) -> None:
         ("/\\evil.example.org", "/"), ("http:///evil.example.org", "/"),
     ],
 )  # fmt: skip
-def test_after_signing_in_nobody_is_led_elsewhere(requested: str, leads: str, ana: Person) -> None:
+def test_sign_in_redirects_to_own_pages_only(requested: str, leads: str, ana: Person) -> None:
     with_password(ana)
 
     assert sign_in("ana@example.org", PASSWORD, data={"next": requested})["Location"] == leads
 
 
-def test_who_is_signed_in_need_not_sign_in(ana: Person) -> None:
+def test_a_signed_in_user_is_redirected_from_sign_in(ana: Person) -> None:
     assert signed_in(ana).get("/sign-in")["Location"] == "/"
     assert signed_in(ana).get("/sign-in?next=/find")["Location"] == "/find"
 
 
 @pytest.mark.parametrize("requested", ["/sign-in", "/sign-in?next=/sign-in", "http://testserver/sign-in", "/sign-in#x"])
-def test_nobody_is_led_in_a_circle(requested: str, ana: Person) -> None:
+def test_sign_in_does_not_redirect_to_itself(requested: str, ana: Person) -> None:
     with_password(ana)
 
     assert signed_in(ana).get("/sign-in", {"next": requested})["Location"] == "/"
@@ -196,7 +196,7 @@ def test_no_form_is_taken_without_its_secret(ana: Person) -> None:
     assert (upload.status_code, upload.json()["code"]) == (403, "FORBIDDEN")
 
 
-def test_a_session_has_an_end_and_its_cookies_are_no_scripts_business(ana: Person) -> None:
+def test_sessions_expire_and_cookies_are_http_only(ana: Person) -> None:
     client = Client()
     with_password(ana)
 

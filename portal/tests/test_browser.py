@@ -218,7 +218,7 @@ def test_a_browser_that_cannot_check_files_says_why(
     expect(plain.page.locator("#uploads")).to_contain_text("not loaded over HTTPS")
 
 
-def test_a_connection_that_breaks_off_is_told_and_can_be_tried_again(home: Visit, settings: Any) -> None:
+def test_a_broken_upload_connection_can_be_retried(home: Visit, settings: Any) -> None:
     settings.PUBLIC_URL = "https://another-name-of-ours.example.org"
     home.page.goto("/")
     page = home.page
@@ -246,7 +246,7 @@ def test_a_failed_document_is_tried_again_by_its_button(home: Visit, ana: Person
     assert home.wrong == []
 
 
-def test_a_service_that_is_away_is_told_and_asked_again(home: Visit, ana: Person) -> None:
+def test_an_unavailable_service_is_reported_and_retried(home: Visit, ana: Person) -> None:
     page = home.page
     ana.upload(LETTER, filename="letter.pdf")
     page.goto("/")
@@ -258,7 +258,7 @@ def test_a_service_that_is_away_is_told_and_asked_again(home: Visit, ana: Person
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_a_limit_is_told_with_when_to_come_back(home: Visit, settings: Any) -> None:
+def test_a_limit_shows_when_to_come_back(home: Visit, settings: Any) -> None:
     settings.UPLOADS_PER_DAY = 0
 
     home.page.set_input_files("#files", {"name": "plan.pdf", "mimeType": "application/pdf", "buffer": LETTER})
@@ -266,7 +266,7 @@ def test_a_limit_is_told_with_when_to_come_back(home: Visit, settings: Any) -> N
     expect(home.page.locator("#uploads")).to_contain_text("Come back in 24 hours.")
 
 
-def test_a_page_of_a_session_that_has_ended_leads_to_signing_in(home: Visit) -> None:
+def test_an_expired_session_redirects_to_sign_in(home: Visit) -> None:
     home.context.clear_cookies()
 
     home.page.evaluate("htmx.trigger('#documents', 'refresh')")

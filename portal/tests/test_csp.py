@@ -32,7 +32,7 @@ def test_tenants_pages_run_and_load_nothing_but_our_own(path: str, ana: Person) 
     assert "camera=()" in answer["Permissions-Policy"]
 
 
-def test_staffs_pages_load_nothing_of_other_origins(db: None) -> None:
+def test_staff_pages_load_nothing_of_other_origins(db: None) -> None:
     policy = directives(Client().get("/admin/login/"))
 
     sources = {source for name in policy for source in policy[name].split()}

@@ -91,7 +91,7 @@ def test_sign_in_is_required_and_forms_need_a_csrf_token(ana: Person) -> None:
 # How each is
 
 
-def test_every_provider_is_offered_or_said_not_to_be_set_up(ana: Person, configured: None) -> None:
+def test_every_provider_is_offered_or_reported_as_not_configured(ana: Person, configured: None) -> None:
     page = shown(ana)
 
     assert page.count("Not set up here yet") == 2
@@ -130,7 +130,7 @@ def test_records_are_counted_no_further_than_a_bound(ana: Person, monkeypatch: p
     assert "more than 2 records can be found here" in shown(ana)
 
 
-def test_what_is_being_fetched_is_shown_and_looked_at_again(ana: Person) -> None:
+def test_a_running_sync_shows_progress_and_polls(ana: Person) -> None:
     own = source(ana)
     synced(own, status="running", items_seen=1240, items_written=20)
 
@@ -166,7 +166,7 @@ def test_a_sync_that_does_not_go_on_says_why(code: str, seconds: int, seen: int,
     assert "by itself" not in shown(ana)
 
 
-def test_a_sync_that_nobody_has_taken_waits_for_its_turn(ana: Person) -> None:
+def test_an_unclaimed_sync_is_shown_as_queued(ana: Person) -> None:
     synced(source(ana), status="queued")
     assert "It begins in a moment." in shown(ana)
 
@@ -175,7 +175,7 @@ def test_a_sync_that_nobody_has_taken_waits_for_its_turn(ana: Person) -> None:
 
 
 @pytest.mark.parametrize(("records", "sentence"), [(0, None), (2, "2 records could"), (60, "60 records could")])
-def test_what_its_tokens_and_pages_waited_for_are_no_unread_records(
+def test_token_and_page_waits_are_not_counted_as_unread_records(
     records: int, sentence: str | None, ana: Person
 ) -> None:
     waits = [{"external_id": what, "code": "VENDOR_AWAY", "at": ""} for what in ("page:0", "token", "page:0")]
@@ -247,7 +247,7 @@ def begin(client: Client, provider: str = "hubspot") -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(answer["Location"]).query).items()}
 
 
-def test_consent_is_asked_for_at_the_provider_with_a_state_of_this_session(ana: Person, configured: None) -> None:
+def test_consent_redirects_to_the_provider_with_a_session_state(ana: Person, configured: None) -> None:
     client = signed_in(ana)
 
     first, again = begin(client, "gmail"), begin(client, "gmail")
@@ -283,7 +283,7 @@ def test_a_callback_that_is_none_connects_nothing_and_repeats_nothing(
         assert state not in client.session["consents"]  # good for once
 
 
-def test_what_is_not_set_up_is_not_begun(ana: Person) -> None:
+def test_an_unconfigured_provider_cannot_be_connected(ana: Person) -> None:
     answer = signed_in(ana).get(f"{PAGE}/gmail/connect", follow=True)
 
     assert "not set up here yet" in answer.content.decode()
@@ -317,7 +317,7 @@ def test_a_consent_connects_and_a_second_one_of_the_same_account_reconnects(
     assert client.session["consents"] == {}
 
 
-def test_who_declines_is_told_so_and_nothing_else(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_a_declined_consent_shows_a_message(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.PUBLIC_URL, oauth.declines = "https://accessa.example.org", True
 
     answer = consented(signed_in(ana), oauth, "hubspot")
@@ -349,7 +349,7 @@ def test_recorded_answers_are_not_connected_where_they_are_not_meant(ana: Person
     assert not ConnectedSource.objects.exists()
 
 
-def test_a_sync_is_begun_once_and_a_second_one_is_refused_in_words(ana: Person) -> None:
+def test_a_second_sync_is_refused_with_a_message(ana: Person) -> None:
     own, client = source(ana, last_synced_at=timezone.now()), signed_in(ana)
 
     client.post(f"{PAGE}/{own.pk}/sync")
@@ -381,7 +381,7 @@ def test_disconnecting_is_asked_first_and_forgets(ana: Person, oauth: OAuthServe
 
 
 @pytest.mark.django_db(transaction=True)
-def test_googles_access_that_stays_is_said_before_and_after(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_a_shared_google_grant_is_announced_before_and_after(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
     for provider in ("gmail", "google_drive"):
         consented(client, oauth, provider)
@@ -409,7 +409,7 @@ def test_a_token_endpoint_that_is_away_is_the_providers(ana: Person, oauth: OAut
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_provider_that_could_not_be_told_is_named(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_a_failed_revocation_names_the_provider(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.PUBLIC_URL, client = "https://accessa.example.org", signed_in(ana)
     consented(client, oauth, "hubspot")
     settings.CONNECTORS["hubspot"]["revoke_url"] = "http://127.0.0.1:9/nobody-listens"

@@ -72,7 +72,7 @@ def test_another_tenants_document_does_not_exist_and_staff_are_tenants_here(
     assert Document.objects.filter(pk=uploaded.document_id).exists()
 
 
-def test_a_passage_of_another_tenants_is_not_shown_on_ones_own_document(ana: Person, ben: Person) -> None:
+def test_another_tenants_passage_is_not_shown_on_a_document(ana: Person, ben: Person) -> None:
     of_ana, of_ben = ana.ingest(PDF), ben.ingest(plan_pdf("secret care"))
     chunk = DocumentChunk.objects.filter(document_id=of_ben.document_id).first()
     assert chunk is not None
@@ -102,7 +102,7 @@ def test_the_list_is_read_as_the_tenant_whatever_its_query_says(
 # The list
 
 
-def test_the_list_costs_the_same_queries_for_one_document_and_for_many(ana: Person) -> None:
+def test_the_list_has_a_constant_number_of_queries(ana: Person) -> None:
     def cost() -> int:
         with CaptureQueriesContext(connection) as queries:
             list_documents(ana.id)
@@ -142,7 +142,7 @@ def test_a_place_that_is_none_is_the_beginning(place: str, ana: Person) -> None:
     assert len(signed_in(ana).get("/", {"from": place}).context["listed"].rows) == 1
 
 
-def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_nothing_does(ana: Person) -> None:
+def test_the_list_polls_active_documents_with_growing_pauses(ana: Person) -> None:
     client = signed_in(ana)
     assert b"every" not in client.get("/list").content
     ana.upload(PDF)
@@ -163,7 +163,7 @@ def test_the_list_asks_again_only_while_something_moves_and_more_slowly_while_no
     assert str(error_code("NOT_A_PDF").tenant_message) in moved.content.decode()
 
 
-def test_a_page_that_watches_is_not_held_to_the_limit_of_polls(ana: Person, settings: Any) -> None:
+def test_polling_pages_are_exempt_from_the_poll_limit(ana: Person, settings: Any) -> None:
     settings.POLLS_PER_MINUTE = 1
     uploaded, client = ana.upload(PDF), signed_in(ana)
 
@@ -175,7 +175,7 @@ def test_a_page_that_watches_is_not_held_to_the_limit_of_polls(ana: Person, sett
 
 
 @pytest.mark.parametrize("reason", sorted(error_codes(Context.WAIT)))
-def test_what_is_waited_for_is_said_in_words(reason: str, ana: Person) -> None:
+def test_a_waiting_document_shows_its_reason(reason: str, ana: Person) -> None:
     job = ana.upload(PDF).job
     UploadJob.objects.filter(pk=job.pk).update(run_after=timezone.now() + timedelta(seconds=60), wait_reason=reason)
 
@@ -186,7 +186,7 @@ def test_what_is_waited_for_is_said_in_words(reason: str, ana: Person) -> None:
 
 
 @pytest.mark.parametrize("code", ["NOT_A_PDF", "NO_TEXT_LAYER", "PARSE_FAILED", "internal", "NEVER_HEARD_OF"])
-def test_why_it_failed_is_said_in_words_with_what_can_be_done(code: str, ana: Person) -> None:
+def test_a_failure_shows_its_message_and_remedy(code: str, ana: Person) -> None:
     failed = error_codes(Context.FAILURE)
     failure = failed.get(code, failed["internal"])
     uploaded = fail(ana, code)
@@ -209,7 +209,7 @@ def test_a_failed_document_is_tried_again_by_its_button(ana: Person) -> None:
     assert uploaded.job.state == "queued"
 
 
-def test_a_scan_is_read_as_a_scan_when_its_tenant_says_so(ana: Person) -> None:
+def test_a_scan_is_retried_with_ocr_on_request(ana: Person) -> None:
     uploaded = fail(ana, "NO_TEXT_LAYER")
 
     answer = signed_in(ana).post(f"/d/{uploaded.document_id}/retry", {"ocr": "1"})
@@ -220,7 +220,7 @@ def test_a_scan_is_read_as_a_scan_when_its_tenant_says_so(ana: Person) -> None:
 
 
 @pytest.mark.parametrize("htmx", [True, False])
-def test_what_cannot_be_tried_again_says_so(htmx: bool, ana: Person) -> None:
+def test_retrying_an_active_document_shows_a_message(htmx: bool, ana: Person) -> None:
     uploaded, client = ana.upload(PDF), signed_in(ana)
 
     headers = {"HX-Request": "true"} if htmx else {}
@@ -333,7 +333,7 @@ def test_deleting_asks_first_and_then_removes_for_good(ana: Person) -> None:
 # Search
 
 
-def test_a_question_is_answered_with_a_citation_that_leads_to_its_page(ana: Person) -> None:
+def test_a_search_result_links_to_the_cited_page(ana: Person) -> None:
     uploaded, client = ana.ingest(PDF), signed_in(ana)
 
     answer = client.post("/find", {"query": "drugs", "mode": "text"}, headers={"HX-Request": "true"})
@@ -348,7 +348,7 @@ def test_a_question_is_answered_with_a_citation_that_leads_to_its_page(ana: Pers
     ("form", "sentence"),
     [({"query": " "}, "Type a question"), ({"query": "x" * 9000}, "too long"), ({}, "Type a question")],
 )
-def test_what_cannot_be_asked_is_said_in_words(form: dict[str, str], sentence: str, ana: Person) -> None:
+def test_search_errors_are_shown_as_messages(form: dict[str, str], sentence: str, ana: Person) -> None:
     answer = signed_in(ana).post("/find", form)
 
     assert answer.status_code == 200
@@ -382,7 +382,7 @@ def test_search_looks_only_at_the_chosen_document(ana: Person) -> None:
 # What is hostile
 
 
-def test_names_and_texts_that_want_to_run_are_shown_as_they_stand(ana: Person) -> None:
+def test_names_and_texts_are_escaped(ana: Person) -> None:
     text = "<script>alert(3)</script> [press](javascript:alert(4)) <img src=x onerror=alert(5)> coverage"
     uploaded = ana.ingest(text_pdf(text), filename=HOSTILE.replace("/", ""))
     client = signed_in(ana)
@@ -401,7 +401,7 @@ def test_names_and_texts_that_want_to_run_are_shown_as_they_stand(ana: Person) -
         assert 'href="javascript' not in shown
 
 
-def test_a_name_that_turns_the_writing_round_or_never_ends_stays_in_its_place(ana: Person) -> None:
+def test_bidirectional_and_very_long_filenames_keep_the_layout(ana: Person) -> None:
     ana.upload(PDF, filename="invoice\u202efdp.exe.pdf")
     ana.upload(text_pdf("x"), filename="w" * 116 + ".pdf")
 
@@ -411,7 +411,7 @@ def test_a_name_that_turns_the_writing_round_or_never_ends_stays_in_its_place(an
     assert f"<bdi>{'w' * 116}.pdf</bdi>" in page
 
 
-def test_no_page_shows_what_only_we_should_know(ana: Person) -> None:
+def test_no_page_shows_internal_data(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     client = signed_in(ana)
 

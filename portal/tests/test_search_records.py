@@ -47,7 +47,7 @@ def test_a_link_that_is_no_web_page_is_not_made_one(ana: Person) -> None:
     assert "noopener" not in page
 
 
-def test_who_asks_one_document_asks_no_system_and_another_tenant_finds_nothing(ana: Person, ben: Person) -> None:
+def test_a_search_in_one_document_excludes_systems_and_other_tenants(ana: Person, ben: Person) -> None:
     document = create_searchable_document(ana.id, ["pears in the plan"])
     create_record(create_source(ana.id), "company:1", "apples", title="North")
 
@@ -55,7 +55,7 @@ def test_who_asks_one_document_asks_no_system_and_another_tenant_finds_nothing(a
     assert "Nothing was found" in shown(ben, "apples")
 
 
-def test_laws_stand_last_as_they_are_cited_and_in_their_own_language(ana: Person) -> None:
+def test_statutes_are_listed_last_with_citation_and_language(ana: Person) -> None:
     create_searchable_document(ana.id, ["apples in the plan"])
     create_searchable_statute(
         "LFM", "Artículo 7. Los productores de apples & pears.", title="Ley <b>", status="partial_failed"
@@ -85,7 +85,7 @@ def test_a_statutes_whole_passage_is_shown_as_text_without_markup(ana: Person) -
     assert not any(mark in whole for mark in ("##", "{#", "<b>"))
 
 
-def test_laws_alone_can_be_asked(ana: Person) -> None:
+def test_a_search_can_be_restricted_to_statutes(ana: Person) -> None:
     create_searchable_document(ana.id, ["apples in the plan"])
     create_searchable_statute("LFM", "Artículo 7. Los productores de apples.")
 
@@ -96,7 +96,7 @@ def test_laws_alone_can_be_asked(ana: Person) -> None:
     assert '<option value="laws" selected>' in page
 
 
-def test_who_asks_one_document_asks_no_law(ana: Person) -> None:
+def test_a_search_in_one_document_excludes_statutes(ana: Person) -> None:
     document = create_searchable_document(ana.id, ["pears in the plan"])
     create_searchable_statute("LFM", "Artículo 7. Los productores de apples.")
 

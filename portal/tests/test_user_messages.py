@@ -29,11 +29,11 @@ def test_sync_problems_are_sentences_with_the_providers_name() -> None:
     ("seconds", "sentence"),
     [(0.2, "in 1 second"), (1, "in 1 second"), (40, "in 40 seconds"), (240, "in 4 minutes"), (86_000, "in 24 hours")],
 )
-def test_when_to_come_back_is_said_in_the_unit_that_people_use(seconds: float, sentence: str) -> None:
+def test_pauses_are_rounded_to_readable_units(seconds: float, sentence: str) -> None:
     assert format_pause(seconds) == sentence
 
 
-def test_longer_waits_are_never_said_to_be_shorter() -> None:
+def test_longer_pauses_never_read_as_shorter() -> None:
     minutes = [
         int(format_pause(seconds).split()[1]) for seconds in range(100, 5000, 60) if "minute" in format_pause(seconds)
     ]
@@ -41,7 +41,7 @@ def test_longer_waits_are_never_said_to_be_shorter() -> None:
     assert all(earlier <= later for earlier, later in pairwise(minutes))
 
 
-def test_an_error_without_a_message_for_tenants_is_shown_in_the_apis_own_words() -> None:
+def test_an_error_without_tenant_message_shows_the_api_detail() -> None:
     detail = "k must be between 1 and 50."
 
     assert error_message(ApiError(K_OUT_OF_RANGE, detail)) == detail
