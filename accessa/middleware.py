@@ -15,6 +15,7 @@ from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.core.files.storage import storages
 from django.db.utils import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
 
 from accessa import settings_web
 from accessa.error_responses import database_unavailable
@@ -104,13 +105,7 @@ def _log_request(request: HttpRequest, status: int, seconds: float) -> None:
     log.log(level, "Request.", **fields)
 
 
-class DatabaseUnavailableMiddleware:
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
-
+class DatabaseUnavailableMiddleware(MiddlewareMixin):
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         return database_unavailable(request) if isinstance(error, (OperationalError, InterfaceError)) else None
 

@@ -246,9 +246,7 @@ OPENAI_TOKENS_PER_MINUTE = env.int("OPENAI_TOKENS_PER_MINUTE", default=1_000_000
 BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")  # EMBEDDER=remote: another deployment's /internal/embed
 BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")  # shared by both deployments (spec 002 §1)
 VENDOR_TIMEOUT_SECONDS = env.float("VENDOR_TIMEOUT_SECONDS", default=60.0)
-VENDOR_BREAKER_FAULTS = env.int(
-    "VENDOR_BREAKER_FAULTS", default=3
-)  # fewer than a job's attempts: an outage discards none
+VENDOR_BREAKER_FAULTS = env.int("VENDOR_BREAKER_FAULTS", default=3)  # below a job's attempts: an outage discards none
 VENDOR_BREAKER_SECONDS = env.float("VENDOR_BREAKER_SECONDS", default=15.0)  # then one probe
 TENANT_DAILY_CENTS = env.float("TENANT_DAILY_CENTS", default=0.0)  # 0: no limit; `manage.py budget` sets a tenant's own
 TOKENS_PER_PAGE = env.int("TOKENS_PER_PAGE", default=700)  # estimate before a page's text is known

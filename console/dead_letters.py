@@ -10,10 +10,10 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 
-from accounts.error_codes import ErrorCode
-from console.runbook import find_failure
+from accounts.error_codes import UNDECLARED, Context, ErrorCode, find_error_code
 from jobs.choices import CANCELLED_CODES, Stage, State
 from jobs.models import UploadJob
+from statutes.intake import PIPELINE
 
 MAX_COUNT = 1_000
 MAX_CODES = 30  # of one stage
@@ -56,6 +56,16 @@ GROUPS = """
         WHERE j.state = 'deadletter' AND j.stage = c.stage AND j.last_error ->> 'code' = c.code
         ORDER BY j.finished_at LIMIT 1) oldest
     WHERE c.code IS NOT NULL"""
+
+
+def find_failure(code: str | None, pipeline: str = "") -> ErrorCode:
+    """Return a dead letter's code. The same code may have another remedy for a statute than for a tenant's document."""
+    contexts = (Context.FAILURE, Context.STATUTE_FAILURE)
+    return find_error_code(code, *(contexts[::-1] if pipeline == PIPELINE else contexts)) or UNDECLARED
+
+
+def find_wait(reason: str | None) -> ErrorCode | None:
+    return find_error_code(reason, Context.WAIT, Context.STATUTE_WAIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,8 @@ def check_deployment(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) 
 
 def check_buckets(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Write, find and delete a small object in each bucket, and request it without a signature."""
-    buckets = {name: cast(Bucket, storages[name]) for name in BUCKETS}
-    return [
-        message
-        for name, bucket in buckets.items()
-        if not isinstance(bucket, LocalSignedStorage)
-        for message in _probe(name, bucket)
-    ]
+    remote = [name for name in BUCKETS if not isinstance(storages[name], LocalSignedStorage)]
+    return [message for name in remote for message in _probe(name, cast(Bucket, storages[name]))]
 
 
 def _probe(name: str, bucket: Bucket) -> Iterator[CheckMessage]:

@@ -126,7 +126,7 @@ class VendorScenario(DocumentScenario):
         sold = vectors["ledger"]
         tokens = sold.get("tokens", 0)  # none were sold
         demo.console.print(f"OpenAI sold {sold['sold']} vectors ({tokens} tokens), {sold['repeated']} of them twice.")
-        demo.console.print("No questions: the fake vectors know nothing of the texts.")
+        demo.console.print("No questions: fake vectors do not depend on the texts.")
         demo.client.delete_documents()  # the fake store is about to end
 
 

@@ -74,14 +74,14 @@ class StatuteScenario(Scenario):
         """Reject a database with other statutes: fake vectors must not be mixed with theirs."""
         if LawVersion.objects.exclude(law_id__in=LAW_IDS).exists():
             raise DemoFailed(
-                "This database has laws of its own. `make demo STATUTES=1` without DATABASE_URL makes another."
+                "This database has statutes of its own. `make demo STATUTES=1` without DATABASE_URL makes another."
             )
 
     def run(self, demo: Demo) -> None:
         aws, console = self.aws, demo.console
         existing = [law.law_id for law in SAMPLE_LAWS if Law.objects.filter(document_id__in=law.document_ids)]
         if existing:
-            console.print("The laws of an earlier demo are reprocessed by force, for the bucket is new.\n")
+            console.print("The statutes of an earlier demo are reprocessed by force, because the bucket is new.\n")
         for law in SAMPLE_LAWS:
             aws.put_object(law.key, law.file.read_bytes())
         rounds = Rounds(demo, aws)
@@ -102,14 +102,14 @@ class StatuteScenario(Scenario):
         console.print(f"The consumer has received {received} messages; none waits and none was given up.\n")
         for row in Law.objects.order_by("law_id"):
             console.print(f"{row.law_id} {row.version}, {row.language}: {row.chunk_count} passages. {row.title}")
-        console.print("\nThe questions are answered by words: the fake vectors know nothing of the texts.")
+        console.print("\nThe questions are answered by words: fake vectors do not depend on the texts.")
         for sample in SAMPLE_LAWS:
             demo.print_question(sample.question)
             hits = demo.client.search(sample.question, 1, mode=TEXT, sources=["statutes"])["laws"]
             if not hits or hits[0]["law_id"] != sample.law_id or sample.article not in hits[0]["citation"]:
                 raise DemoFailed(f"{sample.article} of {sample.law_id} was not found.")
             demo.print_hit(hits[0]["citation"], strip_marks(hits[0]["snippet"]))
-        console.print("\nThe laws stay in this database: the next demo buys no vector again.")
+        console.print("\nThe statutes stay in this database: the next demo buys no vector again.")
 
 
 @dataclass
@@ -121,10 +121,7 @@ class Rounds:
     sent_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def run(self, name: str, *, expected: tuple[Sample, ...] = (), forced: Collection[str] = ()) -> None:
-        """Send a message for each law and wait until the queue is empty. Each ``expected`` law must have a done job.
-
-        Raises ``DemoFailed``.
-        """
+        """Send three messages and wait for an empty queue. Raises ``DemoFailed`` if an ``expected`` job fails."""
         began, jobs, sold = time.monotonic(), _job_times(), self.aws.titan_ledger()["sold"]
         for law in SAMPLE_LAWS:
             message = {  # spec 004 §3.4

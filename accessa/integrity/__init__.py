@@ -36,9 +36,9 @@ LAST: Owner = (UUID(int=2**128 - 1), UUID(int=2**128 - 1))
 EXTENSIONS = {"raw": "pdf", "parsed": "md"}
 MISSING = {"raw": "The original file is missing.", "parsed": "The parsed file is missing."}
 CHANGED = "An object is missing, or is not the one that the manifest names"
-NO_MANIFEST = "The law's manifest is missing."
-OTHER_MANIFEST = "The law's manifest is not the one that was uploaded."
-OTHER_VERSION = "The law's manifest names another version than the one that is found."
+NO_MANIFEST = "The statute's manifest is missing."
+OTHER_MANIFEST = "The statute's manifest is not the one that was uploaded."
+OTHER_VERSION = "The statute's manifest names another version than the searchable one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def _find_difference(source: Source, law_id: str) -> str | None:
 
 
 def _check_object(source: Source, manifest: Manifest, entry: Entry) -> str | None:
-    name = f"passage {entry.chunk_id}" if entry.chunk_id else "the canonical law"
+    name = f"passage {entry.chunk_id}" if entry.chunk_id else "the canonical text"
     try:
         if entry is manifest.embeddings:
             name = "the vectors"

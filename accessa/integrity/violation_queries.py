@@ -32,7 +32,7 @@ DOCUMENTS = {
     "buffered chunk": """SELECT b.chunk_id, 'A chunk waits in the buffer though its document is not being worked on.'
         FROM document_chunk_buffer b WHERE """
     + _NO_ACTIVE_JOB,
-    "document": """SELECT d.document_id, 'The document says another status than its job.'
+    "document": """SELECT d.document_id, 'The document has another status than its job.'
         FROM documents d JOIN LATERAL (SELECT status FROM upload_jobs j
             WHERE j.document_id = d.document_id AND j.campaign_id IS NULL
             ORDER BY created_at DESC, job_id DESC LIMIT 1) j ON true
@@ -42,7 +42,7 @@ DOCUMENTS = {
             SELECT 1 FROM upload_jobs j WHERE j.document_id = d.document_id AND j.campaign_id IS NULL)
             AND NOT """
     + _IMPORTED.format("d"),
-    "passage": """SELECT c.chunk_id, 'The passage is found though its document is searched by another cut.'
+    "passage": """SELECT c.chunk_id, 'The passage is searchable, and its document uses another chunker version.'
         FROM document_chunks c JOIN documents d USING (document_id)
         WHERE c.embed_model IS NOT NULL AND d.chunks_version <> c.chunker_name || '@' || c.chunker_version""",
     "shadow vector": """SELECT s.chunk_id, 'The vector belongs to another tenant or document than its chunk.'
@@ -70,17 +70,17 @@ CONNECTORS = {
     "client": _OTHER_TENANT.format(table="client_intelligence"),
     "sync": _OTHER_TENANT.format(table="ingestion_jobs"),
     "token": _OTHER_TENANT.format(table="vault_tokens"),
-    "gone record": """SELECT d.id, 'The record is gone at its provider, and its text or vector is still here.'
+    "gone record": """SELECT d.id, 'The record was deleted at its provider, and its text or vector is kept.'
         FROM source_documents d WHERE d.deleted_at IS NOT NULL
             AND (d.embedding IS NOT NULL OR d.text <> '' OR d.raw_payload <> '{}')""",
-    "vector of a record": """SELECT d.id, 'The vector does not say which model made it, and of which text.'
+    "vector of a record": """SELECT d.id, 'The vector has no model, or no digest of its text.'
         FROM source_documents d WHERE d.embedding IS NOT NULL
             AND (d.embedding_model IS NULL OR d.embedding_text_sha256 IS NULL)""",
-    "vector of a client": """SELECT c.id, 'The vector does not say which model made it, and of which text.'
+    "vector of a client": """SELECT c.id, 'The vector has no model, or no digest of its text.'
         FROM client_intelligence c WHERE c.embedding IS NOT NULL
             AND (c.embedding_model IS NULL OR c.embedding_text_sha256 IS NULL)""",
     # Disconnecting a source removes its records first.
-    "client without a record": """SELECT c.id, 'The record that tells of this client is gone or was never there.'
+    "client without a record": """SELECT c.id, 'The client has no record.'
         FROM client_intelligence c JOIN connected_sources s ON s.id = c.source_id
         WHERE c.external_id IS NOT NULL AND s.status <> 'disconnected' AND NOT EXISTS (
             SELECT 1 FROM source_documents d
@@ -90,14 +90,14 @@ CONNECTORS = {
             (s.access_token_vault_id IS NOT NULL AND {_NOT_IN_VAULT.format(column="access_token_vault_id")})
             OR (s.refresh_token_vault_id IS NOT NULL AND {_NOT_IN_VAULT.format(column="refresh_token_vault_id")}))""",
     # A page is closed and the next one enqueued in one transaction: this never holds, not even for a moment.
-    "sync without a page": f"""SELECT j.id, 'The sync is going on, and no page of it is in the queue.'
+    "sync without a page": f"""SELECT j.id, 'The sync is running, and no page of it is queued.'
         FROM ingestion_jobs j WHERE j.status IN ('queued', 'running') AND NOT EXISTS (
             SELECT 1 FROM {TABLE} m WHERE {_OF_SYNC})""",
-    "source that stays": """SELECT s.id, 'The source is disconnected, and nobody removes what it has brought.'
+    "source that stays": """SELECT s.id, 'The source is disconnected, and no job deletes its records.'
         FROM connected_sources s WHERE s.status = 'disconnected' AND NOT EXISTS (
             SELECT 1 FROM ingestion_jobs j WHERE j.source_id = s.id AND j.status IN ('queued', 'running'))""",
 }
-_OTHER_TEXT = """SELECT r.id, 'The vector was made of another text than the one that stands beside it.'
+_OTHER_TEXT = """SELECT r.id, 'The vector was made of another text than the stored one.'
     FROM {table} r WHERE r.embedding_text_sha256 <> sha256(convert_to(r.text, 'UTF8'))"""
 CONNECTOR_TEXTS = {
     "text of a record": _OTHER_TEXT.format(table="source_documents"),
@@ -118,27 +118,27 @@ _INCOMPLETE = """FROM laws w JOIN law_versions v USING (document_id) JOIN docume
         WHERE (c.passages <> w.chunk_count OR c.lost > 0)"""
 
 STATUTES = {
-    "law": f"""SELECT w.law_id, 'What is found of the law is not its version, or no document of the corpus.'
+    "law": f"""SELECT w.law_id, 'The searchable document of the statute is another version, or another tenant''s.'
         FROM laws w LEFT JOIN law_versions v USING (document_id) LEFT JOIN documents d USING (document_id)
         WHERE w.document_id IS NOT NULL
           AND (v.law_id, v.version, d.user_id) IS DISTINCT FROM (w.law_id, w.version, '{SYSTEM_TENANT_ID}'::uuid)""",
-    "law's status": """SELECT w.law_id, 'The law is found and does not say so, or the other way round.'
+    "law's status": """SELECT w.law_id, 'The status of the statute contradicts whether it is searchable.'
         FROM laws w WHERE (w.document_id IS NOT NULL) <> (w.status IN ('embedded', 'partial_failed'))""",
-    "law's passages": f"""SELECT w.law_id, 'Passages of the law are missing, or are neither found nor noted as refused.'
+    "law's passages": f"""SELECT w.law_id, 'Passages of the statute are missing, or are neither searchable nor refused.'
         {_INCOMPLETE} AND ({_AT_REST} OR {_IDLE})""",
-    "law without artifacts": f"""SELECT w.law_id, 'The law is found, and no manifest of it was uploaded.'
+    "law without artifacts": f"""SELECT w.law_id, 'The statute is searchable, and no manifest of it was uploaded.'
         FROM laws w JOIN law_versions v USING (document_id) WHERE {_AT_REST} AND v.manifest_sha256 IS NULL""",
-    "version without a job": """SELECT v.document_id, 'The version is to be worked on, and has no job.'
+    "version without a job": """SELECT v.document_id, 'The version waits for processing, and has no job.'
         FROM law_versions v WHERE v.status IN ('processing', 'normalized') AND NOT EXISTS (
             SELECT FROM upload_jobs j WHERE j.job_id = v.job_id AND j.document_id = v.document_id)""",
-    "version beside another": """SELECT v.document_id, 'The version is found, and it is not the one that its law names.'
+    "version beside another": """SELECT v.document_id, 'The version is searchable, and its statute names another one.'
         FROM law_versions v LEFT JOIN laws w USING (law_id)
         WHERE w.document_id IS DISTINCT FROM v.document_id AND EXISTS (
             SELECT FROM document_chunks c WHERE c.document_id = v.document_id AND c.embed_model IS NOT NULL)""",
-    "version that stays": """SELECT v.document_id, 'The text of the version is kept, and its document is gone.'
+    "version that stays": """SELECT v.document_id, 'The text of the version is kept, and its document was deleted.'
         FROM law_versions v WHERE v.canonical IS NOT NULL AND NOT EXISTS (
             SELECT FROM documents d WHERE d.document_id = v.document_id)""",
-    "document of no law": f"""SELECT d.document_id, 'The document is the corpus'' and of no law.'
+    "document of no law": f"""SELECT d.document_id, 'The document belongs to the system tenant, and to no statute.'
         FROM documents d WHERE d.user_id = '{SYSTEM_TENANT_ID}' AND NOT EXISTS (
             SELECT FROM law_versions v WHERE v.document_id = d.document_id)""",
 }

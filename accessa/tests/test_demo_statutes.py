@@ -141,5 +141,5 @@ def test_a_database_with_other_statutes_is_rejected() -> None:
 
     LawVersion.objects.filter(pk=SAMPLE_LAWS[0].document_id).update(law_id="ISR_2024")
 
-    with pytest.raises(DemoFailed, match="laws of its own"):
+    with pytest.raises(DemoFailed, match="statutes of its own"):
         StatuteScenario().check_database()

@@ -5,7 +5,7 @@ from django.test import Client
 
 from accounts.error_codes import UNDECLARED, Context, error_codes
 from console import dead_letters
-from console.runbook import find_failure, find_wait
+from console.dead_letters import find_failure, find_wait
 from console.tests.test_job_page import at
 from documents.parsers.errors import FAILURES
 from testing.factories import JobFactory

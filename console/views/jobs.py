@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounts.error_codes import ApiError
 from accounts.models import User
-from console import runbook
+from console.dead_letters import find_failure, find_wait
 from console.invariant_report import invariant_report
 from console.timeline import format_elapsed, job_timeline
 from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
@@ -54,8 +54,8 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         is_law=job.pipeline == PIPELINE,
         standing=display_status.display_status(job, is_starved=getattr(job, "is_starved", False)),
         error=error,
-        remedy=runbook.find_failure(error.get("code"), job.pipeline) if error else None,
-        wait=runbook.find_wait(job.wait_reason) if job.run_after else None,
+        remedy=find_failure(error.get("code"), job.pipeline) if error else None,
+        wait=find_wait(job.wait_reason) if job.run_after else None,
         timeline=job_timeline(job, whole=request.GET.get("events") == "all"),
         calls=[
             (call, format_elapsed(call.settled_at - call.created_at if call.settled_at else None))

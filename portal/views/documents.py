@@ -18,7 +18,6 @@ from documents.page_images import renderer
 from jobs import services as job_services
 from portal.document_detail import cited_text, get_page
 from portal.document_list import DocumentListPage, get_document, list_documents
-from portal.document_status import DocumentStatus
 from portal.user_messages import error_message
 from portal.views.auth import tenant_id, tenant_page
 
@@ -111,9 +110,21 @@ def original(request: HttpRequest, document_id: UUID) -> HttpResponse:
 def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     user_id = tenant_id(request)
     row = get_document(user_id, document_id)
-    problem = None
+    own, problem = row.document, None
     try:
-        _retry(row, user_id, ocr="ocr" in request.POST)
+        if row.job is None:
+            raise not_found()
+        if "ocr" in request.POST:
+            services.declare(
+                user_id=user_id,
+                filename=own.filename,
+                bytes_len=own.bytes_len,
+                mime=own.mime,
+                sha256=own.file_sha256,
+                ocr=True,
+            )
+        else:
+            job_services.retry(row.job, by=str(user_id))
     except ApiError as error:
         problem = error_message(error)
     if getattr(request, "htmx", False):
@@ -123,18 +134,6 @@ def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     if problem:
         messages.error(request, problem)
     return redirect("portal:document", document_id)
-
-
-def _retry(row: DocumentStatus, user_id: UUID, *, ocr: bool) -> None:
-    if row.job is None:
-        raise not_found()
-    if not ocr:
-        job_services.retry(row.job, by=str(user_id))
-        return
-    own = row.document
-    services.declare(
-        user_id=user_id, filename=own.filename, bytes_len=own.bytes_len, mime=own.mime, sha256=own.file_sha256, ocr=True
-    )
 
 
 @tenant_page("GET", "HEAD", "POST")

@@ -46,7 +46,7 @@ class Command(BaseCommand):
             "fixtures: connect HubSpot, Drive, QuickBooks and Gmail by recorded responses, sync them, and search them"
         )
         parser.add_argument("--connectors", choices=("none", "fixtures"), default="none", help=connectors)
-        statutes = "take three sample laws from a queue to a bucket and into search, by fakes of AWS on this machine"
+        statutes = "take three sample statutes from a queue to a bucket and into search, by a fake AWS on this machine"
         parser.add_argument("--statutes", action="store_true", help=statutes)
         parser.add_argument("--seconds", type=float, default=280.0, help="the longest to wait for a scenario")
 
@@ -79,7 +79,7 @@ class Command(BaseCommand):
         console.print("\nNothing is left running. `make serve` keeps the API and the workers up:")
         console.print("  the API lives at http://127.0.0.1:8000, its documentation at http://127.0.0.1:8000/docs")
         if options["statutes"]:
-            console.print("  it has a database of its own, without these laws: docs/operations/statutes.md shows how")
+            console.print("  it has another database, without these statutes: docs/operations/statutes.md shows how")
         if demo.failures:
             raise CommandError(demo.failures[0])
 
