@@ -35,7 +35,7 @@ def root_reads(job: UploadJob) -> str:
     return str(answer.content.decode())
 
 
-def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server) -> None:
+def test_a_statute_links_to_its_versions_jobs_and_artifacts(laws: S3Server) -> None:
     job = process(laws, law_xml(TAXED))
     support = Staff("support", group="support")
 
@@ -69,7 +69,7 @@ def test_from_a_law_to_its_versions_their_jobs_and_its_artifacts(laws: S3Server)
         ({"error_code": "NO_ARTICLES"}, {"error_code": "NO_TEXT"}),
     ],
 )
-def test_versions_are_found_by_their_filters(fields: dict[str, str], others: dict[str, str]) -> None:
+def test_versions_can_be_filtered(fields: dict[str, str], others: dict[str, str]) -> None:
     LawVersion.objects.create(
         document_id=uuid4(), law_id="LISR", version="7", status="failed", priority="high", format="docx",
         error_code="NO_ARTICLES",
@@ -80,7 +80,7 @@ def test_versions_are_found_by_their_filters(fields: dict[str, str], others: dic
     assert "LISR" not in support.page(VERSIONS, **others)
 
 
-def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
+def test_filters_of_versions_use_their_indexes() -> None:
     with connection.cursor() as cursor:
         cursor.execute("""
             INSERT INTO law_versions (document_id, law_id, version, bucket, raw_key, status, error_code)
@@ -106,7 +106,7 @@ def test_a_filter_reads_its_index_however_many_versions_there_are() -> None:
     assert "ix_law_versions_law" in listed
 
 
-def test_a_law_that_fails_is_found_from_its_id_and_named_wherever_its_job_is_told(laws: S3Server) -> None:
+def test_a_failed_statute_is_named_wherever_its_job_is_listed(laws: S3Server) -> None:
     dead, support = process(laws, b"no law"), Staff("support", group="support")
     LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
 
@@ -130,7 +130,7 @@ def version() -> LawVersion:
     )  # fmt: skip
 
 
-def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> None:
+def test_a_version_is_reprocessed_with_a_reason(version: LawVersion) -> None:
     operator = Staff("operator", group="operator")
 
     page = run_action(operator, VERSIONS, "reprocess", version.pk).content.decode()
@@ -149,7 +149,7 @@ def test_a_version_is_done_again_once_a_reason_is_given(version: LawVersion) -> 
     assert "1 not queued again: JOB_ALREADY_ACTIVE." in page
 
 
-def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion, laws: S3Server) -> None:
+def test_operators_withdraw_a_statute_and_support_may_not(version: LawVersion, laws: S3Server) -> None:
     run_action(Staff("support", group="support"), LAWS, "withdraw", "LIVA", reason="T-7")
     assert Law.objects.exists()
 
@@ -161,7 +161,7 @@ def test_a_law_is_taken_out_by_operators_and_not_by_support(version: LawVersion,
     assert [(action, object_id) for action, _, object_id, _ in audit_entries()] == [("laws.withdraw", "LIVA")]
 
 
-def test_which_laws_go_is_named_before_they_go_and_that_some_stay() -> None:
+def test_the_confirmation_names_the_statutes_to_withdraw_and_the_limit() -> None:
     for number in range(12):
         Law.objects.create(law_id=f"L{number:02}", version="1", status="embedded")
     chosen = [f"L{number:02}" for number in range(12)]
@@ -176,14 +176,14 @@ def test_which_laws_go_is_named_before_they_go_and_that_some_stay() -> None:
     ("page", "action", "chosen"),
     [(VERSIONS, "reprocess", "no id"), (VERSIONS, "reprocess", str(uuid4.__name__)), (LAWS, "withdraw", "a\0b")],
 )
-def test_what_is_none_is_refused_and_breaks_nothing(page: str, action: str, chosen: str) -> None:
+def test_an_unknown_selection_is_rejected(page: str, action: str, chosen: str) -> None:
     answer = run_action(Staff("operator", group="operator"), page, action, chosen, reason="T-7")
 
     assert answer.status_code == 302
     assert not audit_entries()
 
 
-def test_consumers_are_shown_with_whether_they_live() -> None:
+def test_consumers_are_listed_with_their_liveness() -> None:
     job = JobFactory.create()
     Consumer.objects.create(name="a:1", state="processing", job_id=job.pk, received=41, ended=37, failed=3)
     Consumer.objects.create(name="b:1", state="idle", seen_at=timezone.now() - timedelta(minutes=5))
@@ -200,7 +200,7 @@ def test_consumers_are_shown_with_whether_they_live() -> None:
     assert shown == sorted(shown)
 
 
-def test_lists_are_called_as_the_menu_calls_them() -> None:
+def test_lists_have_the_names_of_the_menu() -> None:
     (menu,) = [each["items"] for each in SIDEBAR["navigation"] if each["title"] == "Statutes"]
 
     assert [capfirst(each._meta.verbose_name_plural) for each in (Law, LawVersion, Consumer)] == [
@@ -208,7 +208,7 @@ def test_lists_are_called_as_the_menu_calls_them() -> None:
     ]
 
 
-def test_pages_of_jobs_work_for_laws_whose_tenant_is_nobody(laws: S3Server) -> None:
+def test_job_pages_work_for_statutes_of_the_system_tenant(laws: S3Server) -> None:
     dead, root = process(laws, b"no law"), Staff("root", superuser=True)
     put_file(laws, law_xml(TAXED))
 

@@ -38,7 +38,7 @@ def test_quoted_articles_are_text_of_the_article_that_quotes_them(kind: str) -> 
         "Artículo 2. Las reglas son:\n«Artículo 7. Unas» se llama.\nArtículo 2 Bis. Otras y «las de la luz\ny el gas».",
     ],
 )
-def test_what_only_looks_like_an_amendment_quotes_nothing(text: str) -> None:
+def test_text_similar_to_an_amendment_quotes_nothing(text: str) -> None:
     law = build_from_text(f"Artículo 1. La ley es ley.\n{text}\n{ENDED}")
 
     assert list(article_texts(law)) == ["1", "2", "2-bis", "3"]
@@ -85,7 +85,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("kind", OWN)
-def test_articles_that_no_amendment_leads_to_are_the_laws_own(kind: str) -> None:
+def test_articles_without_an_amending_lead_are_own_articles(kind: str) -> None:
     text, own = OWN[kind]
 
     assert list(article_texts(build_from_text(text))) == own
@@ -100,7 +100,7 @@ def test_articles_that_no_amendment_leads_to_are_the_laws_own(kind: str) -> None
     ],
 )
 @pytest.mark.parametrize("between", ["", "TÍTULO I\nCAPÍTULO II\n"], ids=["right below", "below divisions"])
-def test_what_is_below_a_lead_that_amends_is_quoted(lead: str, between: str) -> None:
+def test_text_below_an_amending_lead_is_quoted(lead: str, between: str) -> None:
     law = build_from_text(
         f"Artículo 2. {lead}\n{between}Artículo 7. Los del agua.\nI. Unos.\nArtículo 8. Otros.\n{ENDED}"
     )
@@ -123,14 +123,14 @@ EN_FORGOTTEN = (
 
 @pytest.mark.parametrize("text", [ES_FORGOTTEN, EN_FORGOTTEN], ids=["es", "en"])
 @pytest.mark.parametrize("pair", ["«»", '""', "“”"])
-def test_a_mark_that_is_forgotten_reaches_no_further_than_the_next_quotation(text: str, pair: str) -> None:
+def test_an_unclosed_quotation_ends_at_the_next_one(text: str, pair: str) -> None:
     texts_by_id = article_texts(build_from_text(text.format(*pair)))
 
     assert list(texts_by_id) == ["1", "2", "3", "4"]
     assert len(texts_by_id["1"].split("\n")) == len(texts_by_id["3"].split("\n")) == 2
 
 
-def test_a_quotation_whose_sections_each_open_a_mark_anew_is_one() -> None:
+def test_a_quotation_may_open_again_at_each_section() -> None:
     law = build_from_text(
         EN_FORGOTTEN.format("“", "”").replace("are read.\n", "are read.\nCHAPTER 5. WELLS\n“Sec. 11. Wells are dry.”\n")
     )
@@ -148,13 +148,13 @@ def test_a_quotation_whose_sections_each_open_a_mark_anew_is_one() -> None:
         "Ha sancionado la siguiente\nLEY DE LA REPUBLICA:",
     ],
 )
-def test_articles_of_a_bill_that_is_quoted_whole_are_its_own(lead: str) -> None:
+def test_articles_of_a_wholly_quoted_bill_are_own_articles(lead: str) -> None:
     law = build_from_text(f"EL CONGRESO\n{lead}\n“Artículo 1.- La ley es ley.\nArtículo 2.- La ley rige.”.")
 
     assert list(article_texts(law)) == ["1", "2"]
 
 
-def test_sections_of_a_code_that_an_act_amends_are_its_own_text() -> None:
+def test_sections_of_an_amended_code_are_text_of_the_act() -> None:
     law = build_from_text(
         "AN ACT\nSECTION 1.01. Section 171.001, Tax Code, is amended to read as follows:\n"
         "Sec. 171.001. TAX IMPOSED. A tax is imposed.\nSec. 171.002. RATES. The rate is low.\n"
@@ -196,7 +196,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize(("language", "line"), [(language, line) for language in LAWS for line in CLOSINGS[language]])
-def test_what_is_said_after_the_last_article_stands_there_and_in_no_article(language: str, line: str) -> None:
+def test_end_matter_is_in_no_article(language: str, line: str) -> None:
     law = build_from_text(
         f"{LAWS[language]}\n{line}\nANEXO I" if language == "es" else f"{LAWS[language]}\n{line}\nSCHEDULE 1"
     )
@@ -219,7 +219,7 @@ FORMS = [
 
 
 @pytest.mark.parametrize("line", FORMS)
-def test_a_form_within_a_section_does_not_end_it_and_closes_the_law_at_its_end(line: str) -> None:
+def test_a_prescribed_form_does_not_end_its_section(line: str) -> None:
     first = "Section 1. The deed must be as follows:"
     within = f"{first}\n{line}\nThe clerk shall keep it."
 
@@ -232,7 +232,7 @@ def test_a_form_within_a_section_does_not_end_it_and_closes_the_law_at_its_end(l
 
 
 @pytest.mark.parametrize("language", LAWS)
-def test_a_closing_is_a_passage_of_no_article_with_its_page(language: str) -> None:
+def test_end_matter_is_a_passage_without_article_and_with_its_page(language: str) -> None:
     law = build_from_text(
         f"{LAWS[language]}\n{CLOSINGS[language][1]}\n{'ANEXO I' if language == 'es' else 'SCHEDULE 1'}\nThe rest."
     )
@@ -245,7 +245,7 @@ def test_a_closing_is_a_passage_of_no_article_with_its_page(language: str) -> No
     assert [one.place.page for one in law.children if isinstance(one, Division) and one.kind == "text"] == [1]
 
 
-def test_a_formula_between_articles_takes_nothing_from_the_chapter() -> None:
+def test_a_formula_between_articles_keeps_the_chapter() -> None:
     law = build_from_text(LAWS["es"].replace("CAPÍTULO II", "Dado en Lima.\nArtículo 1 Bis. La otra.\nCAPÍTULO II"))
 
     chapter = law.children[0]
@@ -253,7 +253,7 @@ def test_a_formula_between_articles_takes_nothing_from_the_chapter() -> None:
     assert [one.kind if isinstance(one, Division) else one.id for one in chapter.children] == ["1", "text", "1-bis"]
 
 
-def test_a_note_after_the_schedules_is_called_by_its_name() -> None:
+def test_a_note_after_the_schedules_has_its_title() -> None:
     law = build_from_text(
         f"{LAWS['en']}\nSCHEDULE 1\nMeters\nThe meters.\nEXPLANATORY NOTE\nThis note is no part of the act."
     )
@@ -262,7 +262,7 @@ def test_a_note_after_the_schedules_is_called_by_its_name() -> None:
     assert CHUNKER.split(render_markdown(law).text)[-1].headings == ("EXPLANATORY NOTE",)
 
 
-def test_those_who_sign_stand_with_the_date() -> None:
+def test_signatures_are_with_the_date() -> None:
     law = build_from_text(
         f"{LAWS['en']}\nThe second words of it.\nAna Gil\nLuis Mora\n10th March 2027 Two of the Lords"
     )
@@ -293,7 +293,7 @@ def test_ordinals_below_final_provisions_are_articles(title: str) -> None:
     )
 
 
-def test_a_chapter_of_general_provisions_is_any_chapter() -> None:
+def test_a_chapter_of_general_provisions_is_an_ordinary_chapter() -> None:
     law = build_from_text(
         "TÍTULO I\nDISPOSICIONES GENERALES\nArtículo primero. La ley es de todos.\nPrimero.- Los otros."
     )
@@ -301,7 +301,7 @@ def test_a_chapter_of_general_provisions_is_any_chapter() -> None:
     assert article_texts(law) == {"primero": "La ley es de todos.\nPrimero.- Los otros."}
 
 
-def test_final_provisions_may_be_the_name_of_a_title_in_which_counting_goes_on() -> None:
+def test_numbering_continues_in_a_title_of_final_provisions() -> None:
     law = build_from_text(
         "TÍTULO I\nDe la ley\nArtículo 1. La ley.\nTÍTULO II\nDISPOSICIONES FINALES\nArtículo 2. La otra."
     )

@@ -36,7 +36,7 @@ def text_of(many: int) -> str:
     return SENTENCE * (many // tokenizer.count_tokens(SENTENCE))
 
 
-def test_the_pipeline_finds_it_by_its_label() -> None:
+def test_the_chunker_is_found_by_its_label() -> None:
     assert chunking.get_chunker("legal-articles@1") is CHUNKER
     assert json.loads(CHUNKER.config) == {
         "aim_tokens": 900, "encoding": "cl100k_base", "largest_tokens": 1200, "smallest_tokens": 200
@@ -70,7 +70,7 @@ def assert_complete(rendered: Rendered, chunks: list[Chunk]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(documents)
-def test_any_text_is_cut_soundly(raw: str) -> None:
+def test_any_text_is_split_completely(raw: str) -> None:
     text = normalize(raw)
 
     assert_sound(text, CHUNKER.split(text), MOST)
@@ -91,7 +91,7 @@ def test_short_neighbours_of_a_division_are_joined_in_order_until_they_have_200(
     assert chunks[1].headings == ("CAPÍTULO I", "Artículo 4")
 
 
-def test_a_rest_stays_in_its_chapter_while_there_is_room() -> None:
+def test_a_short_remainder_stays_in_its_chapter() -> None:
     first = chapter("I", article(1, text_of(400)), article(2, text_of(60)))
 
     chunks = split(law(first, chapter("II", article(3, text_of(60)), article(4, text_of(400)))))
@@ -99,13 +99,13 @@ def test_a_rest_stays_in_its_chapter_while_there_is_room() -> None:
     assert articles(chunks) == [("1", "2"), ("3", "4")]
 
 
-def test_a_short_chapter_prefers_the_next_to_the_one_before() -> None:
+def test_a_short_chapter_joins_the_next_first() -> None:
     short, last = chapter("II", article(2, text_of(60))), chapter("III", article(3, text_of(400)))
 
     assert articles(split(law(chapter("I", article(1, text_of(400))), short, last))) == [("1",), ("2", "3")]
 
 
-def test_a_chapter_that_is_too_short_joins_the_next_and_the_last_the_one_before() -> None:
+def test_a_short_chapter_joins_the_next_and_the_last_joins_the_previous() -> None:
     first, last = chapter("I", article(1, text_of(40))), chapter("III", article(3, text_of(40)))
 
     chunks = split(law(first, chapter("II", article(2, text_of(400))), last))
@@ -114,7 +114,7 @@ def test_a_chapter_that_is_too_short_joins_the_next_and_the_last_the_one_before(
     assert chunks[0].headings == ("CAPÍTULO I", "Artículo 1")
 
 
-def test_what_is_short_between_longer_articles_joins_the_last_piece_before_it_else_the_first_after_it() -> None:
+def test_a_short_article_joins_the_adjacent_piece_of_a_split_one() -> None:
     chunks = split(
         law(
             article(1, text_of(40)),
@@ -130,7 +130,7 @@ def test_what_is_short_between_longer_articles_joins_the_last_piece_before_it_el
     assert chunks[2].text.count("###### Artículo 3\n") == 1
 
 
-def test_what_is_short_prefers_a_whole_article_to_a_piece_and_its_own_division_to_another() -> None:
+def test_a_short_article_joins_whole_neighbours_of_its_division_first() -> None:
     first = chapter("I", article(1, text_of(300)), article(2, text_of(40)), article(3, text_of(2000)))
 
     chunks = split(law(first, chapter("II", article(4, text_of(40)), article(5, text_of(2000)))))
@@ -138,7 +138,7 @@ def test_what_is_short_prefers_a_whole_article_to_a_piece_and_its_own_division_t
     assert articles(chunks) == [("1", "2"), ("3",), ("3",), ("3",), ("4", "5"), ("5",), ("5",)]
 
 
-def test_a_preamble_and_a_divisions_own_words_begin_the_passage_of_the_article_that_follows() -> None:
+def test_introductory_text_begins_the_passage_of_the_next_article() -> None:
     first = chapter("I", article(1, text_of(300)), text="Se aplica.")
 
     chunks = split(law(first, article(2, text_of(300)), preamble="Ley de prueba"))
@@ -156,7 +156,7 @@ def test_a_preamble_begins_the_first_piece_of_a_long_article() -> None:
     assert chunks[0].text.startswith("Ley de prueba\n\n###### Artículo 1\n\n")
 
 
-def test_words_of_no_article_stay_by_themselves_where_they_are_long_or_follow_one() -> None:
+def test_long_or_trailing_text_outside_articles_is_its_own_passage() -> None:
     annex = chapter("II", text="Cuotas de agua.")
 
     chunks = split(law(article(1, text_of(300)), annex, preamble=text_of(260)))
@@ -171,7 +171,7 @@ CHAPTERS = st.lists(st.lists(SIZES, min_size=1, max_size=6), min_size=1, max_siz
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(CHAPTERS, st.sampled_from([0, 20, 150]))
-def test_no_passage_is_over_1200_nor_under_200_where_a_neighbour_has_room(sizes: Any, preamble: int) -> None:
+def test_passages_have_200_to_1200_tokens_where_possible(sizes: Any, preamble: int) -> None:
     numbers = count(1)
     made_of = [
         chapter(str(at), *(article(next(numbers), "Uno. " + text_of(size)) for size in each))
@@ -188,14 +188,14 @@ def test_no_passage_is_over_1200_nor_under_200_where_a_neighbour_has_room(sizes:
         assert not is_short or tokenizer.count_tokens(rendered.text[one.start : two.end]) > MOST
 
 
-def test_headings_without_text_stand_above_what_follows_them() -> None:
+def test_empty_headings_begin_the_next_passage() -> None:
     chunks = split(law(chapter("I", chapter("II", article(1, text_of(300)))), chapter("III")))
 
     assert chunks[0].text.startswith("# CAPÍTULO I\n\n## CAPÍTULO II\n\n###### Artículo 1\n\n")
     assert chunks[1].text == "# CAPÍTULO III"
 
 
-def test_a_long_article_is_cut_between_its_fractions() -> None:
+def test_a_long_article_is_split_between_fractions() -> None:
     fractions = [f"{number}. {text_of(250)}" for number in ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")]
 
     chunks = split(law(article(1, "Son ingresos:", *fractions)))
@@ -211,7 +211,7 @@ LONG_SENTENCES = {
 
 
 @pytest.mark.parametrize("language", LONG_SENTENCES)
-def test_a_long_paragraph_is_cut_between_sentences_not_after_an_abbreviation(language: str) -> None:
+def test_a_long_paragraph_is_split_between_sentences(language: str) -> None:
     sentence = LONG_SENTENCES[language]
 
     chunks = split(law(article(1, sentence * 100)))
@@ -221,7 +221,7 @@ def test_a_long_paragraph_is_cut_between_sentences_not_after_an_abbreviation(lan
     assert {chunk.text[:8] for chunk in chunks[1:]} == {sentence[:8]}
 
 
-def test_fractions_within_a_line_are_cut_before_their_numbers() -> None:
+def test_fractions_within_a_line_are_split_before_their_numbers() -> None:
     chunks = split(law(article(1, "Son: " + "I. Los ingresos netos por rentas; II. Las otras cantidades, " * 120)))
 
     assert len(chunks) > 2
@@ -240,7 +240,7 @@ def test_a_changed_article_changes_its_own_chunks_and_no_others() -> None:
     assert articles(new) in ([("21",)], [("20", "21")], [("19", "20", "21")], [("21", "22")])
 
 
-def test_the_cut_of_version_1_does_not_move() -> None:
+def test_chunks_of_version_1_never_change() -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
     chapters = [
         chapter(
@@ -258,7 +258,7 @@ def test_the_cut_of_version_1_does_not_move() -> None:
     )
 
 
-def test_pages_are_those_of_the_chunk_and_unknown_ones_may_be_any() -> None:
+def test_pages_are_those_of_the_chunk_or_the_whole_range() -> None:
     text = render_markdown(law(article(1, text_of(300)), article(2, text_of(300)))).text
     second = text.index("###### Artículo 2")
 

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("s3")]
 LAW = "ISR_2024"
 
 
-def test_the_objects_lie_where_the_spec_says() -> None:
+def test_objects_have_the_keys_of_the_spec() -> None:
     version = create_version()
 
     artifact_upload.upload_artifacts(version)
@@ -49,7 +49,7 @@ def test_the_objects_lie_where_the_spec_says() -> None:
     assert read_whole_law(LAW) == "2024-01"
 
 
-def test_vectors_are_in_the_order_of_the_passages_and_exactly_those_that_were_bought() -> None:
+def test_vectors_are_exact_and_in_the_order_of_passages() -> None:
     version = create_version()
 
     artifact_upload.upload_artifacts(version)
@@ -76,7 +76,7 @@ def test_committed_vectors_give_the_same_bytes_as_buffered_ones() -> None:
     assert stored_objects() == before
 
 
-def test_a_passage_is_told_with_its_text_and_its_place() -> None:
+def test_a_passage_object_has_its_text_and_place() -> None:
     version = create_version()
 
     artifact_upload.upload_artifacts(version)
@@ -98,7 +98,7 @@ def test_a_refused_passage_is_kept_and_named_as_missing() -> None:
     assert read_whole_law(LAW) == "2024-01"
 
 
-def test_the_manifest_is_the_last_that_is_written(s3: InterruptibleS3Server) -> None:
+def test_the_manifest_is_written_last(s3: InterruptibleS3Server) -> None:
     version = create_version()
     s3.ledger.clear()
 
@@ -109,7 +109,7 @@ def test_the_manifest_is_the_last_that_is_written(s3: InterruptibleS3Server) -> 
     assert len(written) == 6
 
 
-def test_the_digest_is_the_manifests_own() -> None:
+def test_the_returned_digest_is_that_of_the_manifest() -> None:
     version = create_version()
 
     digest = artifact_upload.upload_artifacts(version)
@@ -121,7 +121,7 @@ NEWER = ("Artículo 1. El impuesto ya no se paga.",)
 
 
 @pytest.mark.parametrize("version", ["2025-01", "2024-01"], ids=["of a newer version", "of the same version, forced"])
-def test_a_death_at_any_write_leaves_one_law_or_the_other_whole(version: str, s3: InterruptibleS3Server) -> None:
+def test_a_crash_at_any_write_leaves_one_complete_law(version: str, s3: InterruptibleS3Server) -> None:
     artifact_upload.upload_artifacts(create_version(texts=TEXTS[:2]))
     before = stored_objects()
     replacement = _replacement(version)
@@ -176,7 +176,7 @@ def _restore(content: dict[str, bytes], s3: InterruptibleS3Server) -> None:
             objects.put_object(BUCKET, key, body)
 
 
-def test_another_law_is_left_alone() -> None:
+def test_objects_of_another_law_are_not_touched() -> None:
     artifact_upload.upload_artifacts(create_version("A"))
     artifact_upload.upload_artifacts(create_version("A.B"))
     before = stored_objects("chunks/A.B/")
@@ -190,7 +190,7 @@ def test_another_law_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "law_id", ["..", "../../etc", "a/b", "ley 1º ñ", "a%2Fb", "x" * 3_000, "~", "", "¿?&=#", ".hidden", "a\nb"]
 )
-def test_no_law_leaves_its_folder(law_id: str) -> None:
+def test_no_law_id_escapes_its_folder(law_id: str) -> None:
     version = create_version(law_id, "../1")
 
     artifact_upload.upload_artifacts(version)
@@ -201,7 +201,7 @@ def test_no_law_leaves_its_folder(law_id: str) -> None:
     assert read_whole_law(law_id) == "../1"
 
 
-def test_laws_whose_ids_differ_have_different_folders() -> None:
+def test_different_law_ids_have_different_folders() -> None:
     strange = ["a/b", "a%2Fb", "a~b", "a%7Eb", ".", "%2E", "..", "%2E.", "x" * 300, "x" * 301, "A", "a", "", "%"]
 
     assert len({keys.quote_name(each) for each in strange}) == len(strange)
@@ -227,7 +227,7 @@ def test_memory_does_not_grow_with_the_law() -> None:
 # What failed
 
 
-def test_what_failed_is_copied_with_its_reason() -> None:
+def test_a_failed_file_is_archived_with_its_error() -> None:
     version = create_version()
     objects.put_object(BUCKET, version.raw_key, b"<broken")
 
@@ -260,7 +260,7 @@ def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) 
     assert json.loads(stored_objects("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
 
 
-def test_a_later_failure_leaves_nothing_of_an_earlier_one_and_what_is_beside_it_alone() -> None:
+def test_a_later_failure_replaces_the_archive_of_an_earlier_one() -> None:
     version, beside = create_version(), "failed/ISR_2024/2024-01.1/raw.xml"
     objects.put_object(BUCKET, beside, b"another version's")
     for key in ("raw/first.xml", "raw/second.docx"):

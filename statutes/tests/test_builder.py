@@ -28,7 +28,7 @@ Primero.- Entra en vigor.
 ARTÍCULO SEGUNDO. Se abroga la anterior."""
 
 
-def test_divisions_stand_within_each_other_by_rank() -> None:
+def test_divisions_are_nested_by_rank() -> None:
     law = build_from_text(SPANISH)
 
     assert article_paths(law) == {
@@ -75,7 +75,7 @@ def test_a_place_reaches_from_the_label_to_the_last_line() -> None:
     assert SPANISH[first.place.start : first.place.end].endswith("se resuelven por la ley.")
 
 
-def test_a_number_that_comes_again_has_another_id() -> None:
+def test_a_repeated_number_gets_another_id() -> None:
     law = build_from_text("Artículo 1. Los unos.\nArtículo 1. Los otros.", is_whole=True)
 
     assert [(article.id, article.number) for _, article in law.articles()] == [("1", "1"), ("1~2", "1")]
@@ -143,7 +143,7 @@ def test_a_heading_may_share_the_line_of_its_text(line: str, heading: str) -> No
     assert [article.heading for _, article in law.articles()] == [heading]
 
 
-def test_in_american_codes_chapters_hold_parts() -> None:
+def test_chapters_of_american_codes_contain_parts() -> None:
     law = build_from_text(
         "Title I The state\nChapter 1 The board\nPart A Of the board\nSection 1. The board.\n"
         "Part B Of others\nSection 2. The others.\nChapter 2 Of the rest\nSection 3. The rest."
@@ -197,7 +197,7 @@ def test_a_tariff_with_leaders_in_an_article_stays_there() -> None:
 
 
 @pytest.mark.parametrize("piece", [".", ". ", "…", "Artículo 1", "I", "(a)", "§", "\t1"])
-def test_long_lines_of_one_kind_are_read_in_time(piece: str) -> None:
+def test_repetitive_long_lines_are_parsed_in_linear_time(piece: str) -> None:
     text = "Artículo 1. La ley.\n" + piece * (100_000 // len(piece))
 
     law = build_from_text(text)
@@ -205,7 +205,7 @@ def test_long_lines_of_one_kind_are_read_in_time(piece: str) -> None:
     assert visible_text("".join(all_texts(law))) == visible_text(text)
 
 
-def test_a_law_is_the_same_after_json() -> None:
+def test_a_law_survives_a_json_round_trip() -> None:
     law = build_from_text(SPANISH)
 
     assert law_from_json(law_json(law)) == law
@@ -236,7 +236,7 @@ def visible_text(text: str) -> Counter[str]:
     return Counter(sign for sign in text if not sign.isspace() and sign not in JOINTS)
 
 
-def test_articles_are_found_by_their_divisions_in_reading_order() -> None:
+def test_articles_are_yielded_in_reading_order_with_their_divisions() -> None:
     law = build_from_text(SPANISH)
 
     assert [article.id for _, article in law.articles()][:3] == ["1", "2", "12-bis"]

@@ -72,7 +72,7 @@ def ended_states(law_id: str) -> bool:
     return UploadJob.objects.filter(document_id=versions.document_id(law_id, "2024-01"), state="done").exists()
 
 
-def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue, caplog: Any) -> None:
+def test_a_message_passes_through_every_state(queue: Queue, caplog: Any) -> None:
     caplog.set_level("INFO")
     queue.send(message_body(what="sleep-0.3"))
 
@@ -89,7 +89,7 @@ def test_a_message_becomes_one_result_and_goes_through_every_state(queue: Queue,
     assert (row.state, row.received, row.ended, row.failed) == ("shutdown", 1, 1, 0)
 
 
-def test_a_version_is_done_once_unless_it_is_forced(queue: Queue) -> None:
+def test_a_version_is_processed_once_unless_forced(queue: Queue) -> None:
     queue.send(message_body())
     queue.send(message_body())
     with running_consumers():
@@ -100,7 +100,7 @@ def test_a_version_is_done_once_unless_it_is_forced(queue: Queue) -> None:
         wait_until(lambda: published_count() == 2 and queue.is_empty, seconds=20)
 
 
-def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue, settings: Settings) -> None:
+def test_a_held_message_stays_hidden_beyond_its_visibility_timeout(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
     queue.send(message_body(what="sleep-2.2"))
 
@@ -116,7 +116,7 @@ def test_a_held_message_stays_hidden_for_longer_than_its_visibility(queue: Queue
     assert (published_count(), consumer.status.received) == (1, 1)
 
 
-def test_a_visibility_that_ends_in_mid_work_gives_one_result(queue: Queue, settings: Settings) -> None:
+def test_an_expired_visibility_timeout_gives_one_result(queue: Queue, settings: Settings) -> None:
     queue.send(message_body(what="sleep-2"))
 
     with running_consumers(2) as consumers:
@@ -142,7 +142,7 @@ def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
     assert [published_count(law) for law in laws] == [1] * 6
 
 
-def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
+def test_a_job_of_another_consumer_is_skipped(queue: Queue) -> None:
     [message] = messages.parse_items(json.dumps(message_body("TAKEN")))
     assert isinstance(message, Message)
     intake.accept_message(message)
@@ -159,7 +159,7 @@ def test_what_another_works_on_is_skipped_for_the_next(queue: Queue) -> None:
     assert (published_count("TAKEN"), queue.dead_letter_count()) == (0, 0)
 
 
-def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
+def test_an_unclaimed_job_is_waited_for(queue: Queue) -> None:
     [message] = messages.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
     job_id = intake.accept_message(message).job_id  # as a consumer leaves it that stops
@@ -171,7 +171,7 @@ def test_work_that_nobody_has_is_held_until_its_end(queue: Queue) -> None:
         assert [list(held.jobs) for held in holder.in_flight] == [[job_id]]
 
 
-def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
+def test_a_job_with_an_expired_lease_is_taken_over(queue: Queue) -> None:
     [message] = messages.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
     intake.accept_message(message)
@@ -186,7 +186,7 @@ def test_work_whose_worker_is_gone_is_taken_over(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("body", ["no JSON", json.dumps(message_body("a/b"))])
-def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue, body: str, caplog: Any) -> None:
+def test_an_invalid_message_becomes_a_dead_letter(queue: Queue, body: str, caplog: Any) -> None:
     queue.send(body)
     queue.send(message_body("GOOD"))
 
@@ -197,7 +197,7 @@ def test_a_message_that_nobody_understands_ends_in_the_dead_letters(queue: Queue
     assert set(codes(caplog, "code")) & {"MESSAGE_NOT_JSON", "MESSAGE_INVALID"}
 
 
-def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings: Settings) -> None:
+def test_a_job_that_always_fails_becomes_a_dead_letter(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS, settings.JOBS_MAX_RETRIES = 1, 1
     queue.send(message_body(what="fail"))
 
@@ -208,7 +208,7 @@ def test_work_that_always_fails_ends_in_the_dead_letters(queue: Queue, settings:
     assert UploadJob.objects.get().state == "deadletter"
 
 
-def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
+def test_a_statute_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
     queue.send(message_body(what="sleep-1"))
 
     with running_consumers():
@@ -220,7 +220,7 @@ def test_a_law_that_is_deleted_meanwhile_leaves_no_message(queue: Queue) -> None
     assert published_count() == 0
 
 
-def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settings: Settings) -> None:
+def test_the_urgent_queue_is_polled_first(queue: Queue, queues: SqsServer, settings: Settings) -> None:
     urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
     queue.send(message_body("COMMON"))
@@ -233,7 +233,7 @@ def test_the_urgent_queue_is_asked_first(queue: Queue, queues: SqsServer, settin
     assert [first, second] == [versions.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
 
 
-def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Settings) -> None:
+def test_the_most_urgent_held_message_is_next(queue: Queue, settings: Settings) -> None:
     settings.SQS_MESSAGES_AT_ONCE = 10
     queue.send(message_body("FIRST", "sleep-2.5"))
     with running_consumers():
@@ -248,7 +248,7 @@ def test_of_what_is_held_the_most_urgent_is_next(queue: Queue, settings: Setting
     assert [laws[document] for document in order] == ["FIRST", "HIGH", "NORMAL", "LOW"]
 
 
-def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
+def test_hold_only_leaves_jobs_to_other_workers(queue: Queue) -> None:
     queue.send(message_body())
 
     with running_consumers(works=False) as [holder]:
@@ -264,7 +264,7 @@ def test_holding_only_leaves_the_work_to_others(queue: Queue) -> None:
     assert (holder.status.ended, published_count()) == (1, 1)
 
 
-def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
+def test_an_unavailable_queue_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
     caplog.set_level("INFO")
     queue.send(message_body())
     endpoint, settings.SQS_ENDPOINT_URL = settings.SQS_ENDPOINT_URL, NOWHERE
@@ -276,7 +276,7 @@ def test_a_queue_that_is_away_is_waited_for(queue: Queue, settings: Settings, ca
         wait_until(lambda: published_count() == 1 and queue.is_empty, seconds=20)
 
 
-def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it_has_to(
+def test_a_waiting_consumer_reports_itself_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock()
@@ -290,7 +290,7 @@ def test_a_consumer_that_waits_says_that_it_is_alive_and_waits_no_longer_than_it
     assert all(clock.is_alive)
 
 
-def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
+def test_an_arrived_upload_resumes_its_job(queue: Queue) -> None:
     job = JobFactory.create(user_id=UUID(int=3), pipeline="wait", run_after="2099-01-01T00:00:00Z")
     queue.send({"Records": [s3_record(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
     queue.send({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "raw"})
@@ -302,20 +302,20 @@ def test_an_upload_that_arrives_wakes_its_job(queue: Queue) -> None:
     assert (job.state, job.run_after) == ("queued", None)
 
 
-def test_a_queue_without_dead_letters_is_warned_of(queue: Queue, queues: SqsServer, caplog: Any) -> None:
+def test_a_queue_without_dead_letters_is_logged(queue: Queue, queues: SqsServer, caplog: Any) -> None:
     assert dead_letters.max_receive_count(queues.create_queue(most=None).url) is None
     assert dead_letters.max_receive_count(queues.create_queue(most=5).url) == 5
 
     assert codes(caplog, "code") == ["SQS_NO_DLQ"]
 
 
-def test_a_queue_that_gives_each_message_one_chance_is_refused(queue: Queue, queues: SqsServer) -> None:
+def test_a_queue_with_one_receive_per_message_is_rejected(queue: Queue, queues: SqsServer) -> None:
     with pytest.raises(ImproperlyConfigured, match="maxReceiveCount"):
         dead_letters.max_receive_count(queues.create_queue(most=1).url)
 
 
 @pytest.mark.parametrize(("receives", "seen_at_once"), [(3, True), (4, False)])
-def test_a_message_that_nothing_takes_out_is_not_handed_out_without_end(
+def test_an_invalid_message_past_its_receives_is_not_released_at_once(
     receives: int, seen_at_once: bool, queue: Queue
 ) -> None:
     consumer = Consumer(works=False)
@@ -344,7 +344,7 @@ def test_a_message_is_held_for_12_hours_at_most(queue: Queue) -> None:
     assert queue.message_counts() == (0, 1)  # an extension by nothing would have given it back
 
 
-def test_a_queue_that_is_not_there_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
+def test_a_missing_queue_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
     caplog.set_level("INFO")
     settings.SQS_QUEUE_URL = f"{queue.url}-x"
 
@@ -353,7 +353,7 @@ def test_a_queue_that_is_not_there_is_waited_for(queue: Queue, settings: Setting
         assert Row.objects.get().state == "wait"
 
 
-def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Settings) -> None:
+def test_terminated_connections_cost_no_result(queue: Queue, settings: Settings) -> None:
     settings.JOBS_LEASE_SECONDS = 1
     queue.send(message_body(what="sleep-0.5"))
 
@@ -366,7 +366,7 @@ def test_connections_that_are_cut_cost_no_result(queue: Queue, settings: Setting
     assert published_count() == 1
 
 
-def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
+def test_an_invalid_file_is_archived_after_a_bucket_outage(
     queue: Queue, queues: SqsServer, settings: Settings, caplog: Any
 ) -> None:
     caplog.set_level("INFO")
@@ -387,7 +387,7 @@ def test_a_file_that_is_no_law_is_set_aside_once_the_bucket_is_there(
     ]
 
 
-def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
+def test_a_stop_lets_the_stage_finish_within_the_grace_period(queue: Queue) -> None:
     queue.send(message_body(what="sleep-1"))
 
     with running_consumers():
@@ -398,7 +398,7 @@ def test_a_stop_lets_the_stage_end_within_the_grace(queue: Queue) -> None:
     assert queue.message_counts() == (1, 0)
 
 
-def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> None:
+def test_until_idle_ends_with_an_empty_queue(queue: Queue) -> None:
     queue.send(message_body())
 
     with running_consumers(until_idle=True) as [consumer]:
@@ -408,7 +408,7 @@ def test_a_command_ends_when_the_queue_is_empty_if_asked_to(queue: Queue) -> Non
 
 
 @pytest.mark.parametrize("name", ["SQS_QUEUE_URL", "STATUTES_BUCKET", "SQS_VISIBILITY_SECONDS"])
-def test_a_command_says_what_is_not_set_right(queue: Queue, settings: Settings, name: str) -> None:
+def test_the_command_names_wrong_settings(queue: Queue, settings: Settings, name: str) -> None:
     setattr(settings, name, 0)
 
     with pytest.raises(CommandError, match=name):

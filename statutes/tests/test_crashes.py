@@ -77,7 +77,7 @@ def run_until_done(look: Callable[[], object] = lambda: None) -> int:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
+def test_a_worker_killed_at_any_point_leaves_the_same_result(
     laws: S3Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.JOBS_MAX_RETRIES, settings.JOBS_DRAIN_SECONDS = 50, 30
@@ -108,7 +108,7 @@ def test_a_worker_that_dies_anywhere_leaves_what_none_would_have_left(
 @pytest.mark.parametrize(
     ("text", "points"), [(LOWER, BESIDE), (RATE, AT_HOME)], ids=["from another file", "from the same file"]
 )
-def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found(
+def test_a_worker_killed_while_reprocessing_keeps_the_live_version(
     text: str, points: tuple[str, ...], laws: S3Server, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.JOBS_MAX_RETRIES, settings.JOBS_DRAIN_SECONDS = 50, 30
@@ -129,7 +129,7 @@ def test_a_worker_that_dies_while_a_law_is_done_anew_costs_nothing_that_is_found
 
 
 @pytest.mark.django_db
-def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3Server) -> None:
+def test_an_outdated_version_restores_the_artifacts_of_the_live_one(laws: S3Server) -> None:
     deliver(laws, law_xml(RATE), "2024-01")
     claim = claim_at_stage("embedded")
     process(laws, law_xml(LOWER), "2024-02")
@@ -142,7 +142,7 @@ def test_a_version_that_lost_its_turn_at_work_leaves_nothing_of_its_own(laws: S3
 
 
 @pytest.mark.django_db
-def test_a_turn_that_is_lost_lets_nobody_name_what_was_uploaded(laws: S3Server) -> None:
+def test_a_lost_lock_writes_no_manifest(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     manifest = bucket_objects(laws)["normalized/LIVA/manifest.json"]
     version = version_of(statute_message())

@@ -39,7 +39,7 @@ from testing.personas import claim_at_stage, run_all_jobs, run_stages
 pytestmark = pytest.mark.django_db
 
 
-def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) -> None:
+def test_a_message_becomes_searchable_passages(laws: S3Server) -> None:
     job = process(laws, law_xml(TAXED, RATE))
 
     law, version = Law.objects.get(), sample_laws.version_of(statute_message())
@@ -53,7 +53,7 @@ def test_a_law_goes_from_its_message_to_passages_that_are_found(laws: S3Server) 
     assert Document.objects.get().filename == law.title
 
 
-def test_the_same_message_twice_is_one_result(laws: S3Server) -> None:
+def test_a_repeated_message_gives_one_result(laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED))
     again = accept_message(sent)
     run_all_jobs()
@@ -67,7 +67,7 @@ def test_the_same_message_twice_is_one_result(laws: S3Server) -> None:
     assert len(search_texts()) == len(set(search_texts()))
 
 
-def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) -> None:
+def test_a_new_version_replaces_the_old_one_atomically(laws: S3Server) -> None:
     old = process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), "2024-02")
 
@@ -83,7 +83,7 @@ def test_a_new_version_takes_the_place_of_the_old_in_one_step(laws: S3Server) ->
     assert not Path(settings.STORAGE_ROOT, "raw", str(SYSTEM_TENANT_ID), f"{old.document_id}.pdf").exists()
 
 
-def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> None:
+def test_an_interrupted_replacement_keeps_the_old_version(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), "2024-02")
     claim = claim_at_stage("embedded")
@@ -100,7 +100,7 @@ def test_a_swap_that_breaks_off_leaves_the_old_version_whole(laws: S3Server) -> 
     assert Law.objects.get().version == "2024-01"
 
 
-def test_an_older_version_never_takes_the_place_of_a_newer(laws: S3Server) -> None:
+def test_an_older_version_never_replaces_a_newer_one(laws: S3Server) -> None:
     process(laws, law_xml(LOWER), "2024-10")
 
     late = accept_message(statute_message("2024-9", force_reprocess=True))
@@ -109,7 +109,7 @@ def test_an_older_version_never_takes_the_place_of_a_newer(laws: S3Server) -> No
     assert not LawVersion.objects.filter(version="2024-9").exists()
 
 
-def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> None:
+def test_a_version_outdated_during_processing_is_erased(laws: S3Server) -> None:
     slow = deliver(laws, law_xml(RATE), "2024-01")
     claim = claim_at_stage("embedded")
     newer = process(laws, law_xml(LOWER), "2024-02")
@@ -126,7 +126,7 @@ def test_a_version_that_was_overtaken_at_work_is_taken_out(laws: S3Server) -> No
     assert sample_laws.version_of(slow).error_code == "LAW_OUTDATED"
 
 
-def test_forced_the_same_version_is_done_anew_and_found_meanwhile(laws: S3Server) -> None:
+def test_a_forced_version_is_reprocessed_and_stays_searchable(laws: S3Server) -> None:
     first = process(laws, law_xml(TAXED, RATE))
     before = bucket_objects(laws)
 
@@ -163,7 +163,7 @@ def test_only_one_worker_publishes_a_law(laws: S3Server) -> None:
     assert list(bucket_objects(laws)) == [sample_laws.KEY]
 
 
-def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
+def test_each_stage_holds_its_invariant(laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED, RATE))
 
     for claim in run_stages():
@@ -172,7 +172,7 @@ def test_what_stands_at_a_stage_is_proven_there(laws: S3Server) -> None:
     assert list(find_violations(deep=True)) == []
 
 
-def test_what_ocr_has_read_is_kept_until_another_file_comes(laws: S3Server) -> None:
+def test_ocr_pages_are_kept_until_another_file_comes(laws: S3Server) -> None:
     sent = deliver(laws, text_pdf("Artículo 1. Los de la ley.", ""), raw_key="raw/ley.pdf")
     document = Document.objects.get()
     read = {"document": document, "user_id": SYSTEM_TENANT_ID, "page": 2, "parser_version": SCANS}

@@ -33,7 +33,7 @@ def recorded_states() -> tuple[str, str | None]:
     return row.status, row.error_code
 
 
-def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
+def test_a_permanent_failure_is_archived_once(laws: S3Server) -> None:
     sent = deliver(laws, b"no law")
     run_all_jobs()
     job = sample_laws.job_of(sent)
@@ -51,7 +51,7 @@ def test_what_failed_for_good_is_archived_once(laws: S3Server) -> None:
     assert not laws.ledger.counts
 
 
-def test_a_bucket_that_is_away_keeps_a_failure_unnoted_and_nobody_elses(laws: S3Server) -> None:
+def test_an_unavailable_bucket_delays_recording_of_its_failure_only(laws: S3Server) -> None:
     deliver(laws, b"no law")
     run_all_jobs()
     age_versions()
@@ -73,7 +73,7 @@ def test_a_bucket_that_is_away_keeps_a_failure_unnoted_and_nobody_elses(laws: S3
     assert RECORD in bucket_objects(laws)
 
 
-def test_what_another_try_may_mend_is_noted_and_not_archived(laws: S3Server, settings: Any) -> None:
+def test_an_exhausted_transient_failure_is_recorded_and_not_archived(laws: S3Server, settings: Any) -> None:
     settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_injection.PIPELINES", 0
     with failure_injection.replace_stage(Stage.CHUNKED, fail):
         deliver(laws, law_xml(TAXED))

@@ -17,7 +17,7 @@ from testing.sqs import Queue, running_consumers
 BODY = {"Records": [s3_record("raw/one/ok"), s3_record("raw/two+words/ok"), {"s3": 7}, s3_record("raw/three/ok")]}
 
 
-def test_what_can_be_read_is_asked_for_beside_what_cannot(settings: Settings) -> None:
+def test_valid_records_are_parsed_beside_invalid_ones(settings: Settings) -> None:
     settings.STATUTES_BUCKET = BUCKET
 
     parsed = messages.parse_body(json.dumps(BODY))
@@ -29,7 +29,7 @@ def test_what_can_be_read_is_asked_for_beside_what_cannot(settings: Settings) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_bad_record_ends_in_the_dead_letters_once_the_others_are_laws(
+def test_a_bad_record_becomes_a_dead_letter_after_the_others_succeed(
     queue: Queue, settings: Settings, caplog: Any
 ) -> None:
     settings.SQS_WAIT_SECONDS, settings.SQS_VISIBILITY_SECONDS = 1, 1

@@ -55,7 +55,7 @@ def code(job: UploadJob) -> str:
         (law_xml(TAXED * 20), "", "FILE_TOO_LARGE"),
     ],
 )
-def test_a_file_that_is_no_law_is_archived_with_its_error(
+def test_an_invalid_file_is_archived_with_its_error(
     content: bytes, tags: str, expected: str, laws: S3Server, settings: Any
 ) -> None:
     settings.STATUTES_MAX_BYTES = 20_000
@@ -74,7 +74,7 @@ def test_a_file_that_is_no_law_is_archived_with_its_error(
     assert (Law.objects.get().status, sample_laws.version_of(sent).error_code) == ("failed", expected)
 
 
-def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Server) -> None:
+def test_a_missing_file_is_reported_and_processed_once_uploaded(laws: S3Server) -> None:
     accept_message(statute_message())
     run_all_jobs()
     missing = sample_laws.job_of(statute_message())
@@ -90,7 +90,7 @@ def test_a_file_that_is_missing_is_told_and_taken_once_it_is_there(laws: S3Serve
     assert (Law.objects.get().status, sample_laws.version_of(statute_message()).error_code) == ("embedded", None)
 
 
-def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server) -> None:
+def test_a_replaced_file_is_downloaded_after_a_failure(laws: S3Server) -> None:
     first = process(laws, b"<law><title>Nothing else.</title></law>")
 
     second = process(laws, law_xml(TAXED))
@@ -99,7 +99,7 @@ def test_a_better_file_is_fetched_anew_when_a_bad_one_had_failed(laws: S3Server)
 
 
 @pytest.mark.parametrize("stage", list(Stage))
-def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archived(
+def test_transient_failures_return_to_the_queue_and_permanent_ones_are_archived(
     stage: Stage, laws: S3Server, settings: Any
 ) -> None:
     settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_injection.PIPELINES", 0
@@ -120,7 +120,7 @@ def test_a_stage_that_fails_is_left_to_the_queue_and_one_that_refuses_is_archive
     assert (are_searchable(TAXED), Law.objects.get().status) == ([False], "failed")
 
 
-def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, settings: Any) -> None:
+def test_an_exhausted_job_resumes_at_its_stage(laws: S3Server, settings: Any) -> None:
     settings.JOBS_PIPELINES, settings.JOBS_MAX_RETRIES = "statutes.tests.failure_injection.PIPELINES", 0
     with failure_injection.replace_stage(Stage.EMBEDDED, fail):
         sent = deliver(laws, law_xml(TAXED))
@@ -134,7 +134,7 @@ def test_a_law_whose_tries_were_used_up_goes_on_where_it_stood(laws: S3Server, s
     assert (Law.objects.get().status, sample_laws.version_of(sent).error_code) == ("embedded", None)
 
 
-def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> None:
+def test_a_failed_version_leaves_the_live_one_alone(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     sent = statute_message("2024-02")
     put_file(laws, b"no law")
@@ -148,7 +148,7 @@ def test_a_version_that_fails_leaves_the_one_that_is_found(laws: S3Server) -> No
     assert sample_laws.version_of(sent).status == "failed"
 
 
-def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
+def test_a_cancelled_job_deletes_its_message(laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED))
 
     services.cancel(sample_laws.job_of(sent), by="sam")
@@ -157,7 +157,7 @@ def test_a_cancelled_law_takes_its_message_along(laws: S3Server) -> None:
     assert list(bucket_objects(laws)) == [KEY]
 
 
-def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
+def test_an_unavailable_bucket_costs_no_attempt(laws: S3Server) -> None:
     laws.refuse_connections()
     sent = statute_message()
     accept_message(sent)
@@ -173,7 +173,7 @@ def test_a_bucket_that_is_away_costs_no_attempt(laws: S3Server) -> None:
 
 
 @pytest.mark.parametrize("bucket", ["nowhere", "anothers"])
-def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
+def test_a_foreign_bucket_without_access_leaves_the_message_to_the_queue(
     bucket: str, laws: S3Server, settings: Any
 ) -> None:
     settings.STATUTES_RAW_BUCKETS, settings.JOBS_MAX_RETRIES = [bucket], 0
@@ -187,7 +187,7 @@ def test_a_bucket_that_is_not_ours_and_closed_leaves_its_message_to_the_queue(
     assert (outcome, code(sample_laws.job_of(sent)), bucket_objects(laws)) == ("reappear", "RAW_BUCKET_CLOSED", {})
 
 
-def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, settings: Any) -> None:
+def test_credentials_without_access_to_any_bucket_are_waited_for(laws: S3Server, settings: Any) -> None:
     settings.STATUTES_RAW_BUCKETS = ["anothers"]
     laws.inject_fault("*", http_error(403, code="AccessDenied"), times=9)
     sent = statute_message(bucket="anothers")
@@ -211,7 +211,7 @@ def test_a_key_that_opens_no_bucket_at_all_is_waited_for(laws: S3Server, setting
     ],
     ids=["archived", "kms-right", "kms-key", "customers-key", "folder", "first-folder"],
 )
-def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
+def test_a_file_refused_alone_fails_with_RAW_FILE_CLOSED_and_can_be_retried(
     key: str, route: str, answer: faults.Fault, laws: S3Server, settings: Any
 ) -> None:
     settings.JOBS_MAX_RETRIES = 0
@@ -231,7 +231,7 @@ def test_a_file_that_is_refused_where_others_are_not_costs_no_law(
     assert (sample_laws.job_of(sent).state, are_searchable(TAXED)) == ("done", [True])
 
 
-def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_that_others_are_open(
+def test_a_readable_head_and_a_refused_body_are_RAW_FILE_CLOSED(
     laws: S3Server,
 ) -> None:
     put_file(laws, law_xml(TAXED))
@@ -244,7 +244,7 @@ def test_a_file_that_is_told_of_and_not_given_is_closed_though_nothing_shows_tha
     assert code(sample_laws.job_of(statute_message())) == "RAW_FILE_CLOSED"
 
 
-def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Server) -> None:
+def test_an_infected_file_behind_a_policy_is_recognized_by_its_tags(laws: S3Server) -> None:
     put_file(laws, law_xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.inject_fault(f"HEAD /{BUCKET}/{KEY}", DENIED, times=99)
     accept_message(statute_message())
@@ -255,7 +255,7 @@ def test_an_infected_file_that_a_policy_closes_is_told_of_by_its_tags(laws: S3Se
 
 
 @pytest.mark.parametrize("route", [f"* /{BUCKET}/raw/*", f"* /{BUCKET}*"])
-def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S3Server) -> None:
+def test_a_permission_missing_for_all_files_is_waited_for(route: str, laws: S3Server) -> None:
     laws.inject_fault(route, DENIED, times=9)
     accept_message(statute_message())
 
@@ -265,7 +265,7 @@ def test_a_right_that_is_missing_for_all_files_is_waited_for(route: str, laws: S
     assert (waiting.state, waiting.attempts, waiting.wait_reason) == ("queued", 0, "STORAGE_UNAVAILABLE")
 
 
-def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3Server) -> None:
+def test_a_bucket_outside_the_settings_is_neither_read_nor_copied(laws: S3Server) -> None:
     client = laws.client()
     client.create_bucket(Bucket="tenants")
     client.put_object(Bucket="tenants", Key="u/d.pdf", Body=law_xml(TAXED))
@@ -290,9 +290,7 @@ def test_a_tenants_file_is_neither_read_nor_copied_whatever_a_row_says(laws: S3S
     ],
     ids=["503", "no-s3", "expired", "untold"],
 )
-def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
-    answer: faults.Fault, times: int, laws: S3Server
-) -> None:
+def test_unreadable_tags_do_not_pass_an_infected_file(answer: faults.Fault, times: int, laws: S3Server) -> None:
     put_file(laws, law_xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     laws.inject_fault(f"GET /{BUCKET}/{KEY}", answer, times=times)  # as often as the tags are asked for
     accept_message(statute_message())
@@ -310,7 +308,7 @@ def test_a_file_whose_tags_cannot_be_had_at_present_is_not_taken_for_clean(
     [DENIED, http_error(501, code="NotImplemented"), http_error(404, code="NoSuchTagSet")],
     ids=["denied", "no-tags", "none-set"],
 )
-def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Fault, laws: S3Server) -> None:
+def test_a_store_without_tags_is_read_without_them(answer: faults.Fault, laws: S3Server) -> None:
     put_file(laws, law_xml(TAXED))
     laws.inject_fault(f"GET /{BUCKET}/{KEY}", answer, times=1)
     accept_message(statute_message())
@@ -320,7 +318,7 @@ def test_a_store_that_tells_no_tags_is_read_without_them(answer: faults.Fault, l
     assert sample_laws.job_of(statute_message()).stage != Stage.QUEUED
 
 
-def test_an_infected_file_that_nobody_may_read_is_told_of_without_it(laws: S3Server) -> None:
+def test_an_unreadable_infected_file_is_archived_as_a_record_alone(laws: S3Server) -> None:
     sent = statute_message()
     put_file(laws, law_xml(TAXED), tags="GuardDutyMalwareScanStatus=THREATS_FOUND")
     accept_message(sent)

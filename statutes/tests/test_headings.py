@@ -88,7 +88,7 @@ REFERENCES = [
 
 
 @pytest.mark.parametrize(("outline", "line", "kind", "number", "label", "rest"), HEADINGS)
-def test_a_heading_is_parted_into_label_and_rest(
+def test_a_heading_is_split_into_label_and_rest(
     outline: Outline, line: str, kind: str, number: str, label: str, rest: str
 ) -> None:
     heading = outline.heading(line)
@@ -108,7 +108,7 @@ def test_a_heading_is_parted_into_label_and_rest(
         (["(b) The clerk.", "Section 4(b) The act."], "4(a)"),
     ],
 )
-def test_a_section_whose_label_shares_the_line_of_its_first_subsection_is_one(more: list[str], number: str) -> None:
+def test_a_label_with_its_first_subsection_is_one_section(more: list[str], number: str) -> None:
     line = "Section 4(a) The board shall keep the records:"
 
     heading = Outline([line, *more]).heading(line)
@@ -121,21 +121,21 @@ def test_a_section_whose_label_shares_the_line_of_its_first_subsection_is_one(mo
 
 
 @pytest.mark.parametrize(("outline", "line"), REFERENCES)
-def test_what_is_only_spoken_of_is_no_heading(outline: Outline, line: str) -> None:
+def test_references_are_no_headings(outline: Outline, line: str) -> None:
     assert outline.heading(line) is None
 
 
 @pytest.mark.parametrize("before", ["conforme al", "lo dispuesto en los artículos 3,", "a que se refiere la"])
-def test_a_reference_that_wrapped_to_a_lines_start_is_no_heading(before: str) -> None:
+def test_a_reference_wrapped_to_a_line_start_is_no_heading(before: str) -> None:
     assert SPANISH.heading("Artículo 5. Los demás", before) is None
 
 
-def test_who_shouts_refers_to_nothing() -> None:
+def test_a_line_in_capitals_is_no_wrapped_reference() -> None:
     assert ENGLISH.heading("SECTION 1. SHORT TITLE.", "of America in Congress assembled,") is not None
     assert ENGLISH.heading("Section 1. Short title.", "of America in Congress assembled,") is None
 
 
-def test_the_quotation_mark_of_a_bill_is_no_part_of_its_first_label() -> None:
+def test_the_first_label_of_a_bill_loses_its_quotation_mark() -> None:
     heading = SPANISH.heading("“Artículo 1°.- Esta", "al siguiente Proyecto de ley:")
 
     assert heading is not None
@@ -143,7 +143,7 @@ def test_the_quotation_mark_of_a_bill_is_no_part_of_its_first_label() -> None:
     assert SPANISH.heading("“Artículo 1°.- Esta", "el artículo 1° por el siguiente:") is None
 
 
-def test_among_transitory_articles_an_ordinal_is_one() -> None:
+def test_an_ordinal_is_an_article_among_transitory_ones() -> None:
     heading = SPANISH.heading("Décimo Primero.- Se abroga", in_transitory=True)
 
     assert heading is not None
@@ -175,5 +175,5 @@ def test_clauses_begin_paragraphs(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["(as amended) the", "Ley de", "12 Bis", "mil. Los", "IVA. Los"])
-def test_words_do_not(line: str) -> None:
+def test_words_begin_no_paragraph(line: str) -> None:
     assert not ENUMERATED.match(line)

@@ -84,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
+def test_an_imported_statute_is_searched_as_before() -> None:
     published_folder(create_version())
     before = search_law()
     sums = dict(DocumentChunk.objects.values_list("chunk_id", "vector_sha"))
@@ -102,7 +102,7 @@ def test_a_law_that_went_through_the_bucket_is_found_as_before() -> None:
     assert (law_.pk, law_.version, law_.status, law_.chunk_count) == (LAW, "2024-01", "embedded", 3)
 
 
-def test_ingesting_again_changes_nothing(folder: Path) -> None:
+def test_a_repeated_import_changes_nothing(folder: Path) -> None:
     artifact_import.import_artifacts(FolderSource(folder), LAW)
     before = list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha"))
 
@@ -111,7 +111,7 @@ def test_ingesting_again_changes_nothing(folder: Path) -> None:
     assert list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha")) == before
 
 
-def test_a_law_of_which_a_passage_was_refused_is_partly_found() -> None:
+def test_a_statute_with_a_refused_passage_is_imported_in_part() -> None:
     published_folder(create_version(refused=[1]))
     delete_law()
 
@@ -121,7 +121,7 @@ def test_a_law_of_which_a_passage_was_refused_is_partly_found() -> None:
     assert Law.objects.get().status == LawVersion.objects.get().status == Law.Status.PARTIAL_FAILED
 
 
-def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_round(tmp_path: Path) -> None:
+def test_an_import_replaces_older_versions_only(tmp_path: Path) -> None:
     older = tmp_path / "older"
     published_folder(create_version())
     for key, content in stored_objects().items():
@@ -138,7 +138,7 @@ def test_a_newer_version_takes_the_place_of_the_older_and_never_the_other_way_ro
     assert LawVersion.objects.get(version="2024-01").canonical is None
 
 
-def test_vectors_of_another_model_than_the_corpus_are_refused(folder: Path) -> None:
+def test_vectors_of_another_model_are_rejected(folder: Path) -> None:
     other = create_version("OTHER")
     model, chunk = EmbeddingModel("wordllama", "1"), DocumentChunk.objects.filter(chunk_ord=0).get()
     active_model.confirm_active_model(SYSTEM_TENANT_ID, model)
@@ -222,7 +222,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "code"), SPOILT.values(), ids=SPOILT)
-def test_what_is_not_to_be_trusted_is_refused_and_changes_nothing(spoil: Spoil, code: str, folder: Path) -> None:
+def test_invalid_artifacts_are_rejected_and_change_nothing(spoil: Spoil, code: str, folder: Path) -> None:
     spoil(folder)
 
     assert refusal_code(folder) == code
@@ -243,7 +243,7 @@ class Watching(FolderSource):
         return super().read(key, most)
 
 
-def test_no_transaction_is_open_while_anything_is_fetched(folder: Path) -> None:
+def test_no_transaction_is_open_during_downloads(folder: Path) -> None:
     source, before = Watching(folder), len(connections["default"].savepoint_ids)
 
     artifact_import.import_artifacts(source, LAW)
@@ -251,7 +251,7 @@ def test_no_transaction_is_open_while_anything_is_fetched(folder: Path) -> None:
     assert Counter(source.seen) == {("normalized", before): 2, ("chunks", before): len(TEXTS)}
 
 
-def test_what_is_refused_by_its_manifest_costs_no_passage(folder: Path) -> None:
+def test_a_rejected_manifest_downloads_no_passage(folder: Path) -> None:
     artifact_import.import_artifacts(FolderSource(folder), LAW)
     Law.objects.update(version="2024-10")
     source = Watching(folder)
@@ -262,7 +262,7 @@ def test_what_is_refused_by_its_manifest_costs_no_passage(folder: Path) -> None:
     assert {kind for kind, _ in source.seen} == {"normalized"}
 
 
-def test_the_command_goes_on_after_a_law_that_is_refused(folder: Path) -> None:
+def test_the_command_continues_after_a_rejected_statute(folder: Path) -> None:
     out, err = StringIO(), StringIO()
 
     with pytest.raises(CommandError, match="1 of 2 statutes"):

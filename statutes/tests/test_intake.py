@@ -42,14 +42,14 @@ def test_numbers_in_versions_are_compared_as_numbers(older: str, newer: str) -> 
     assert not versions.is_older(newer, EARLY, than=older, than_ingested=LATE)
 
 
-def test_versions_that_say_the_same_are_told_apart_by_when_they_came() -> None:
+def test_equal_versions_are_ordered_by_ingestion_time() -> None:
     assert versions.is_older("2024-1", EARLY, than="2024-01", than_ingested=LATE)
     assert not versions.is_older("2024-1", LATE, than="2024-01", than_ingested=EARLY)
     assert not versions.is_older("2024-1", EARLY, than="2024-1", than_ingested=LATE)
 
 
 @pytest.mark.django_db
-def test_laws_whose_names_differ_in_their_capitals_are_different(laws: S3Server) -> None:
+def test_law_ids_are_case_sensitive(laws: S3Server) -> None:
     accept_message(statute_message(law_id="liva"))
     accept_message(statute_message(law_id="LIVA"))
 
@@ -64,7 +64,7 @@ def drain_all() -> None:
 
 
 @pytest.mark.django_db
-def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
+def test_the_more_urgent_statute_starts_first(laws: S3Server) -> None:
     sent = [
         deliver(laws, law_xml(TAXED), law_id=priority, raw_key=f"raw/{priority}.xml", priority=priority)
         for priority in ("low", "normal", "high")
@@ -81,7 +81,7 @@ def test_the_more_urgent_law_is_begun_first(laws: S3Server) -> None:
 
 
 @pytest.mark.django_db
-def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
+def test_a_job_older_than_15_minutes_no_longer_yields(laws: S3Server) -> None:
     low = deliver(laws, law_xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
     deliver(laws, law_xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
     UploadJob.objects.filter(pk=sample_laws.job_of(low).pk).update(created_at=EARLY)
@@ -92,7 +92,7 @@ def test_who_has_waited_long_gives_way_no_more(laws: S3Server) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) -> None:
+def test_two_consumers_with_one_message_start_one_job(laws: S3Server) -> None:
     def take(_: int) -> IntakeStatus:
         try:
             return accept_message(statute_message()).status
@@ -106,7 +106,7 @@ def test_two_consumers_that_take_the_same_message_begin_one_job(laws: S3Server) 
     assert (UploadJob.objects.count(), LawVersion.objects.count(), Law.objects.count()) == (1, 1, 1)
 
 
-def test_the_setting_for_the_corpus_names_the_corpus() -> None:
+def test_the_setting_names_the_system_tenant() -> None:
     environment = os.environ | {"STATUTES_EMBEDDER": "titan"}
     command = [
         sys.executable,

@@ -86,7 +86,7 @@ def signals() -> Iterator[None]:
     shared_state.start_cluster()
 
 
-def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue, settings: Settings) -> None:
+def test_a_message_received_after_the_stop_is_released(queue: Queue, settings: Settings) -> None:
     settings.SQS_WAIT_SECONDS = 20
 
     with running_consumers(works=False) as [consumer]:
@@ -98,9 +98,7 @@ def test_a_message_that_is_handed_out_after_the_stop_is_given_back(queue: Queue,
     assert not UploadJob.objects.exists()
 
 
-def test_a_command_that_is_told_to_stop_twice_does_not_wait_for_the_queue(
-    queue: Queue, settings: Settings, signals: None
-) -> None:
+def test_a_second_stop_signal_ends_the_long_poll(queue: Queue, settings: Settings, signals: None) -> None:
     settings.SQS_WAIT_SECONDS = 20
     send_signal(signal.SIGTERM, 1.0)
     send_signal(signal.SIGTERM, 1.2)
@@ -112,7 +110,7 @@ def test_a_command_that_is_told_to_stop_twice_does_not_wait_for_the_queue(
     assert Row.objects.get().state == "shutdown"
 
 
-def test_who_is_told_to_stop_has_an_end_that_no_call_puts_off(settings: Settings, signals: None) -> None:
+def test_a_second_interrupt_does_not_postpone_the_alarm(settings: Settings, signals: None) -> None:
     settings.JOBS_STOP_GRACE_SECONDS = 15.0
     consumer = Consumer(works=False, mortal=True)
 
@@ -125,7 +123,7 @@ def test_who_is_told_to_stop_has_an_end_that_no_call_puts_off(settings: Settings
     assert 0 < left_then < left <= 28
 
 
-def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Queue, settings: Settings) -> None:
+def test_a_message_received_while_the_database_reconnects_is_held(queue: Queue, settings: Settings) -> None:
     settings.SQS_WAIT_SECONDS = 5
 
     with running_consumers(works=False) as [consumer]:
@@ -138,7 +136,7 @@ def test_a_message_that_comes_when_the_database_has_just_gone_is_held(queue: Que
         assert consumer.status.received == 1
 
 
-def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
+def test_a_failed_visibility_renewal_is_repeated_soon(queue: Queue, settings: Settings, caplog: Any) -> None:
     settings.SQS_VISIBILITY_SECONDS = 3
     queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
@@ -155,7 +153,7 @@ def test_a_visibility_that_was_not_renewed_is_renewed_soon(queue: Queue, setting
     assert failed[2] - failed[0] < 1  # a beat is a second
 
 
-def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
+def test_a_late_renewal_does_not_hide_a_released_message(queue: Queue) -> None:
     queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
     in_flight, held = InFlightMessages(), InFlightMessage(received, [])
@@ -167,7 +165,7 @@ def test_a_late_beat_does_not_hide_what_was_given_back(queue: Queue) -> None:
     assert queue.message_counts() == (1, 0)
 
 
-def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
+def test_a_lost_message_is_not_released(queue: Queue) -> None:
     queue.send(message_body())
     [received] = client.receive_messages(queue.url, wait=1)
     in_flight, held = InFlightMessages(), InFlightMessage(received, [], is_lost=True)
@@ -178,7 +176,7 @@ def test_what_another_may_hold_is_not_taken_from_it(queue: Queue) -> None:
     assert queue.message_counts() == (0, 1)
 
 
-def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues: SqsServer, settings: Settings) -> None:
+def test_a_queue_outage_during_processing_costs_no_result(queue: Queue, queues: SqsServer, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
     queue.send(message_body(what="sleep-1"))
 
@@ -192,7 +190,7 @@ def test_a_queue_that_goes_away_under_work_costs_no_result(queue: Queue, queues:
     assert (published_count(), queue.dead_letter_count()) == (1, 0)
 
 
-def test_a_consumer_without_its_threads_ends_instead_of_holding_for_ever(queue: Queue) -> None:
+def test_a_consumer_whose_thread_died_raises(queue: Queue) -> None:
     consumer = Consumer()
     consumer.in_flight.start()
 
@@ -206,9 +204,7 @@ def working() -> UploadJob | None:
     return UploadJob.objects.filter(state="working").first()
 
 
-def test_a_consumer_that_stood_still_past_its_lease_and_its_visibility_gives_no_second_result(
-    others_messages: Queue, fork_server: ForkServer
-) -> None:
+def test_a_frozen_consumer_produces_no_second_result(others_messages: Queue, fork_server: ForkServer) -> None:
     others_messages.send(message_body(what="sleep-1"))
     consumers = [fork_server.fork("consume_sqs") for _ in range(2)]
     wait_until(working, seconds=40)
@@ -229,9 +225,7 @@ def test_a_consumer_that_stood_still_past_its_lease_and_its_visibility_gives_no_
     assert (published_count(), published_count("NEXT"), others_messages.dead_letter_count()) == (1, 1, 0)
 
 
-def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(
-    others_messages: Queue, fork_server: ForkServer
-) -> None:
+def test_a_hanging_consumer_releases_its_message_on_stop(others_messages: Queue, fork_server: ForkServer) -> None:
     others_messages.send(message_body("HANGS", "sleep-60"))
     consumer = fork_server.fork("consume_sqs")
     wait_until(working, seconds=40)
@@ -247,9 +241,7 @@ def test_a_hanging_consumer_gives_its_message_back_when_it_is_told_to_stop(
     others_messages.receive_all()
 
 
-def test_a_message_that_ends_every_worker_ends_in_the_dead_letters(
-    others_messages: Queue, fork_server: ForkServer
-) -> None:
+def test_a_message_that_kills_workers_becomes_a_dead_letter(others_messages: Queue, fork_server: ForkServer) -> None:
     others_messages.send(message_body("DEADLY", "die"))
     others_messages.send(message_body("GOOD"))
     consumer, deaths = fork_server.fork("consume_sqs"), 0

@@ -17,7 +17,7 @@ POINTS = (
 
 
 @pytest.mark.django_db(transaction=True)
-def test_statutes_whose_consumers_are_killed_leave_what_undisturbed_ones_leave(tmp_path: Path) -> None:
+def test_killed_consumers_leave_the_same_statutes(tmp_path: Path) -> None:
     laws = list(statute_samples.statutes(3))
     connections.close_all()  # a database that is in use cannot be copied
 

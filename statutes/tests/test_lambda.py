@@ -55,7 +55,7 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
     return opened
 
 
-def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
+def test_the_function_receives_the_current_manifest(server: Lambda) -> None:
     assert stages.invoke_lambda(LAW, "ab" * 32)
 
     ((path, kind, event),) = server.told_
@@ -70,7 +70,7 @@ def test_the_function_learns_which_manifest_stands(server: Lambda) -> None:
     }
 
 
-def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> None:
+def test_without_a_function_nothing_is_invoked(server: Lambda, settings: Any) -> None:
     settings.STATUTES_LAMBDA = ""
 
     assert not stages.invoke_lambda(LAW, "ab")
@@ -86,7 +86,9 @@ def test_without_a_function_nothing_is_told(server: Lambda, settings: Any) -> No
         (500, "ServiceException", Retryable),
     ],
 )
-def test_a_function_that_refuses_fails_no_law(status: int, code: str, kind: type[Exception], server: Lambda) -> None:
+def test_a_failing_function_makes_the_job_wait_or_retry(
+    status: int, code: str, kind: type[Exception], server: Lambda
+) -> None:
     server.inject_fault("*", http_error(status, code=code))
 
     with pytest.raises(kind):

@@ -33,7 +33,7 @@ def put_dead(queue: Queue, *bodies: dict[str, Any] | str) -> None:
         queue._client.send_message(QueueUrl=queue.dead_url, MessageBody=text)
 
 
-def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
+def test_statutes_are_listed_shown_reprocessed_and_withdrawn(laws: S3Server) -> None:
     job = process(laws, law_xml(TAXED))
     Law.objects.create(law_id="LISR", version="2", status="failed", title="Ley de Renta")
     LawVersion.objects.create(
@@ -60,7 +60,7 @@ def test_laws_are_listed_shown_done_again_and_taken_out(laws: S3Server) -> None:
     ]  # fmt: skip
 
 
-def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(queue: Queue) -> None:
+def test_valid_dead_letters_are_redriven_and_invalid_ones_stay(queue: Queue) -> None:
     put_dead(queue, message_body("ISR_2024"), message_body("IVA_2024", force_reprocess=True), "no JSON of somebody")
 
     shown = command_output("redrive")
@@ -82,7 +82,7 @@ def test_what_was_given_up_is_shown_and_put_back_but_for_what_nobody_can_read(qu
     assert (entry.action, entry.reason, entry.details) == ("laws.redrive", "T-3", {"messages": 2})
 
 
-def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, queues: SqsServer, settings: Any) -> None:
+def test_a_dead_letter_returns_to_its_source_queue(queue: Queue, queues: SqsServer, settings: Any) -> None:
     urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url
     put_dead(urgent, message_body("URGENT"))
@@ -92,11 +92,11 @@ def test_each_message_goes_back_into_the_queue_that_gave_it_up(queue: Queue, que
     assert (queue.message_counts(), urgent.message_counts()) == ((0, 0), (1, 0))
 
 
-def test_a_queue_that_has_no_dead_letters_has_given_up_nothing(queues: SqsServer, queue: Queue) -> None:
+def test_a_queue_without_a_dead_letter_queue_has_no_dead_letters(queues: SqsServer, queue: Queue) -> None:
     assert dead_letters.receive_dead_letters([queues.create_queue(most=None).url]) == []
 
 
-def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server) -> None:
+def test_a_message_is_sent_for_an_existing_file(queue: Queue, laws: S3Server) -> None:
     put_file(laws, law_xml(TAXED))
 
     sent = command_output(
@@ -116,7 +116,7 @@ def test_a_message_is_sent_for_a_file_that_is_there(queue: Queue, laws: S3Server
     ("key", "law", "code"),
     [("raw/none.pdf", "LIVA", "RAW_FILE_MISSING"), (KEY, "../LIVA", "MESSAGE_INVALID")],
 )
-def test_a_message_that_would_fail_is_not_sent(key: str, law: str, code: str, queue: Queue, laws: S3Server) -> None:
+def test_an_invalid_message_is_not_sent(key: str, law: str, code: str, queue: Queue, laws: S3Server) -> None:
     put_file(laws, law_xml(TAXED))
 
     with pytest.raises(CommandError, match=f"^{code}: "):
@@ -126,7 +126,7 @@ def test_a_message_that_would_fail_is_not_sent(key: str, law: str, code: str, qu
     assert not audit_entries()
 
 
-def test_a_queue_that_is_not_there_is_told_by_its_code(queue: Queue, settings: Any) -> None:
+def test_a_missing_queue_is_reported_by_its_code(queue: Queue, settings: Any) -> None:
     settings.SQS_QUEUE_URL += "-gone"
 
     with pytest.raises(CommandError, match=r"^SQS_NO_QUEUE: "):

@@ -28,7 +28,7 @@ def titles(path: tuple[Division, ...]) -> tuple[str, ...]:
     return tuple(filter(None, shown))
 
 
-def test_the_published_example() -> None:
+def test_the_example_of_the_spec_is_rendered() -> None:
     first = Article(
         "12-bis", "12-bis", "Artículo 12 Bis", at(40, 90, 2), "Plazos", [Paragraph("Diez días.", at(60, 90, 2))]
     )
@@ -47,7 +47,7 @@ def test_the_published_example() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(plans)
-def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any) -> None:
+def test_any_rendered_law_is_normalized_and_gives_its_articles(plan: Any) -> None:
     given_law = law_from_plan(plan)
 
     rendered = render_markdown(given_law)
@@ -61,7 +61,7 @@ def test_whatever_a_law_says_its_text_is_normal_and_tells_its_articles(plan: Any
         assert [unit.path for unit in read] == [titles(path) for path, _ in given_law.articles()]
 
 
-def test_an_article_behind_a_chapter_is_not_in_it() -> None:
+def test_an_article_after_a_chapter_is_not_in_it() -> None:
     inner = chapter("II", article(2, "Dos."))
     rendered = list(
         iter_units(render_markdown(law(chapter("I", inner, article(3, "Tres.")), article(4, "Cuatro."))).text)
@@ -72,7 +72,7 @@ def test_an_article_behind_a_chapter_is_not_in_it() -> None:
     ]  # fmt: skip
 
 
-def test_a_heading_carries_an_id_only_where_its_label_does_not_say_it() -> None:
+def test_a_heading_has_an_id_only_where_its_label_differs() -> None:
     twice = Article("5~2", "5", "ARTÍCULO 5o.", at(0, 9))
     other = Article("art-9", "art-9", "Artículo", at(0, 9))
 
@@ -94,7 +94,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("language", FILES)
-def test_the_labels_of_a_file_that_was_read_say_their_ids(language: str) -> None:
+def test_labels_of_specimens_give_their_ids(language: str) -> None:
     read = build_law([Line(text, at(10 * n, 10 * n + 9), is_whole=True) for n, text in enumerate(FILES[language])])
 
     text = render_markdown(read).text
@@ -114,6 +114,6 @@ def test_pages_without_text_begin_where_the_next_one_does() -> None:
     assert render_markdown(CanonicalLaw("", "es", "bytes", [Paragraph("Sin páginas.", at(0, 5))])).page_starts == ()
 
 
-def test_a_law_without_a_word_is_no_text() -> None:
+def test_an_empty_law_is_rendered_empty() -> None:
     assert render_markdown(law()).text == ""
     assert list(iter_units("")) == []

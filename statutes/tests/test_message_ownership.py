@@ -74,9 +74,7 @@ def again(held: InFlightMessage) -> None:
     client.change_visibility(held.received, 0)
 
 
-def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_being_worked_on(
-    laws: S3Server, hand: Hand
-) -> None:
+def test_a_forced_message_gets_the_current_file_despite_an_active_job(laws: S3Server, hand: Hand) -> None:
     with failure_injection.replace_stage(Stage.EMBEDDING, waiting_job):
         deliver(laws, law_xml(TAXED, RATE))
         worker.drain()
@@ -103,20 +101,18 @@ def test_who_asks_for_a_law_anew_gets_the_file_of_today_though_an_older_one_is_b
     [({}, False), ({"force_reprocess": True}, False), ({"force_reprocess": True, "raw_key": "raw/mended.xml"}, True)],
     ids=["again", "anew", "another file"],
 )
-def test_who_asks_anew_waits_for_a_job_that_has_yet_to_fetch_the_same_file(
+def test_a_forced_message_waits_only_for_a_job_that_will_fetch_its_file(
     laws: S3Server, fields: dict[str, Any], is_anothers: bool
 ) -> None:
     sent = deliver(laws, law_xml(TAXED))
 
-    is_anothers = message_jobs.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
+    answer = message_jobs.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
-    assert is_anothers is is_anothers
+    assert answer is is_anothers
 
 
 @pytest.mark.parametrize("is_dead", [False, True], ids=["new", "tried again"])
-def test_the_message_that_has_begun_a_job_waits_for_it_whoever_works_on_it(
-    laws: S3Server, hand: Hand, is_dead: bool
-) -> None:
+def test_the_message_that_started_a_job_waits_for_it(laws: S3Server, hand: Hand, is_dead: bool) -> None:
     sent = statute_message(force_reprocess=True)
     if is_dead:
         process(laws, b"no law")
@@ -131,7 +127,7 @@ def test_the_message_that_has_begun_a_job_waits_for_it_whoever_works_on_it(
 
 
 @pytest.mark.parametrize(("receives", "pause"), [(1, 300.0), (2, 4980.0), (3, 4980.0)])
-def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
+def test_a_message_is_hidden_until_the_job_of_another_consumer_ends(
     laws: S3Server, hand: Hand, settings: Any, receives: int, pause: float
 ) -> None:
     settings.SQS_VISIBILITY_SECONDS = 300
@@ -147,7 +143,7 @@ def test_a_message_for_what_another_works_on_comes_last_when_that_has_ended(
     assert hand.queue.message_counts() == (0, 1)
 
 
-def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: Any) -> None:
+def test_the_time_left_of_a_job_includes_its_wait(laws: S3Server, settings: Any) -> None:
     settings.JOBS_PIPELINES = "statutes.tests.failure_injection.PIPELINES"
     with failure_injection.replace_stage(Stage.EMBEDDING, waiting_job):
         sent = deliver(laws, law_xml(TAXED))
@@ -158,7 +154,7 @@ def test_what_a_job_waits_for_is_no_part_of_its_plan(laws: S3Server, settings: A
     assert 3000 + 500 < left <= 3000 + 600
 
 
-def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(laws: S3Server, hand: Hand) -> None:
+def test_a_message_without_its_job_reappears_unless_the_statute_was_withdrawn(laws: S3Server, hand: Hand) -> None:
     put_file(laws, law_xml(TAXED))
     lost = hand.take(statute_message())
     UploadJob.objects.all().delete()
@@ -173,7 +169,7 @@ def test_a_message_whose_job_is_gone_comes_again_unless_its_law_was_taken_out(la
     assert hand.queue.is_empty
 
 
-def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand: Hand) -> None:
+def test_the_message_of_an_outdated_version_is_deleted(laws: S3Server, hand: Hand) -> None:
     put_file(laws, law_xml(TAXED))
     hand.take(statute_message())
     process(laws, law_xml(LOWER), "2024-02")
@@ -186,7 +182,7 @@ def test_a_message_whose_version_was_overtaken_is_done_with(laws: S3Server, hand
 
 
 @pytest.mark.parametrize(("second", "counts"), [(law_xml(RATE), (1, 0)), (b"no law", (0, 1))], ids=["sound", "bad"])
-def test_a_message_is_counted_once_whatever_it_asks_for(
+def test_a_message_with_several_items_is_counted_once(
     laws: S3Server, hand: Hand, second: bytes, counts: tuple[int, int]
 ) -> None:
     put_file(laws, law_xml(TAXED))
@@ -200,7 +196,7 @@ def test_a_message_is_counted_once_whatever_it_asks_for(
     assert hand.queue.is_empty
 
 
-def test_a_message_that_was_done_before_has_ended_well(laws: S3Server, hand: Hand) -> None:
+def test_a_duplicate_message_counts_as_ended(laws: S3Server, hand: Hand) -> None:
     process(laws, law_xml(TAXED))
 
     hand.take(statute_message())

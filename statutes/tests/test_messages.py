@@ -29,7 +29,7 @@ def refusal_code(body: Any) -> tuple[str, str]:
     return refused.value.code, refused.value.field
 
 
-def test_the_specs_own_message_is_read() -> None:
+def test_the_message_of_the_spec_is_parsed() -> None:
     spec = {
         "document_id": "ISR_2024",
         "s3_raw_key": "raw/federal/2024/ley-iva.pdf",
@@ -45,7 +45,7 @@ def test_the_specs_own_message_is_read() -> None:
     assert message == Message("ISR_2024", "2024-01", "raw/federal/2024/ley-iva.pdf", BUCKET, "user-42", at)
 
 
-def test_a_message_that_we_send_is_read_as_it_was(settings: Settings) -> None:
+def test_a_sent_message_is_parsed_back(settings: Settings) -> None:
     settings.STATUTES_RAW_BUCKETS = ["elsewhere"]
     [message] = parse(message_body(priority="high", force_reprocess=True, bucket="elsewhere", version="2024.2 b"))
     assert isinstance(message, Message)
@@ -55,7 +55,7 @@ def test_a_message_that_we_send_is_read_as_it_was(settings: Settings) -> None:
     assert again == [message]
 
 
-def test_fields_that_nobody_knows_are_ignored() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert parse(message_body(trace={"id": "\u0001"}, tags=["a"])) == parse(message_body())
 
 
@@ -99,18 +99,18 @@ def test_the_schema_is_valid() -> None:
         ({"Type": "Notification", "TopicArn": "arn", "Message": 1}, "MESSAGE_INVALID", "Message"),
     ],
 )
-def test_each_refusal_has_its_code(body: Any, code: str, field: str) -> None:
+def test_each_invalid_message_has_its_code(body: Any, code: str, field: str) -> None:
     assert refusal_code(body) == (code, field)
 
 
-def test_a_refusal_repeats_nothing_of_the_message() -> None:
+def test_an_error_repeats_nothing_of_the_message() -> None:
     with pytest.raises(MessageRefused) as refused:
         parse(message_body("123-45-6789\n"))
 
     assert "123-45-6789" not in str(refused.value)
 
 
-def test_a_file_below_raw_becomes_a_law_named_after_its_folders() -> None:
+def test_the_law_id_of_a_file_comes_from_its_folders() -> None:
     [message] = parse({"Records": [s3_record("raw/federal/2024/ley-iva.pdf")]})
 
     assert isinstance(message, Message)
@@ -126,17 +126,17 @@ def test_a_file_below_raw_becomes_a_law_named_after_its_folders() -> None:
         "raw/ley%C3%B1.pdf", f"raw/{'x' * 129}.pdf",
     ],
 )  # fmt: skip
-def test_a_key_whose_law_could_be_anothers_is_refused(key: str) -> None:
+def test_an_ambiguous_key_is_rejected(key: str) -> None:
     assert refusal_code({"Records": [s3_record(key)]}) == ("MESSAGE_KEY_UNUSABLE", "key")
 
 
-def test_only_forms_of_one_law_have_one_id() -> None:
+def test_only_formats_of_one_file_share_a_law_id() -> None:
     keys = ["raw/us/ca/tax", "raw/us/ca/tax.pdf", "raw/us/ca/tax.DOCX", "raw/us/ca/tax.xml", "raw/us/ca-tax.pdf"]
 
     assert [messages.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
 
 
-def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(
+def test_an_unexpected_error_rejects_the_message_and_is_logged(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.STATUTES_RAW_BUCKETS = None  # stands for a defect of ours
@@ -147,7 +147,7 @@ def test_what_nobody_foresaw_refuses_its_message_and_is_told_by_its_frames(
     assert "user-42" not in caplog.text
 
 
-def test_a_tenants_upload_is_told_by_its_document() -> None:
+def test_an_upload_notification_names_its_document() -> None:
     document = UUID(int=7)
 
     items = parse({"Records": [s3_record(f"{UUID(int=3)}/{document}.pdf", "raw")]})
@@ -155,7 +155,7 @@ def test_a_tenants_upload_is_told_by_its_document() -> None:
     assert items == [UploadNotification(UUID(int=3), document)]
 
 
-def test_a_notification_may_tell_of_several_files() -> None:
+def test_a_notification_may_name_several_files() -> None:
     records = [s3_record("raw/a.pdf"), s3_record("raw/b%5Fc.xml"), s3_record("raw/d.pdf")]
 
     assert [entry.law_id for entry in parse({"Records": records}) if isinstance(entry, Message)] == ["a", "b_c", "d"]
@@ -173,18 +173,18 @@ def test_a_notification_may_tell_of_several_files() -> None:
         {"Records": []},
     ],
 )
-def test_what_is_of_no_concern_asks_for_nothing(body: Any) -> None:
+def test_unrelated_events_give_no_items(body: Any) -> None:
     assert parse(body) == []
 
 
 @pytest.mark.parametrize("body", [message_body(), {"Records": [s3_record("raw/a.pdf")]}])
-def test_the_envelope_of_sns_is_opened(body: Any) -> None:
+def test_an_sns_envelope_is_unwrapped(body: Any) -> None:
     envelope = {"Type": "Notification", "TopicArn": "arn:aws:sns:x", "Message": json.dumps(body), "MessageId": "1"}
 
     assert parse(envelope) == parse(body)
 
 
-def test_eventbridge_tells_of_files_too() -> None:
+def test_eventbridge_events_are_parsed() -> None:
     detail = {"bucket": {"name": BUCKET}, "object": {"key": "raw/federal/ley_iva-1.pdf"}}
     event = {"source": "aws.s3", "detail-type": "Object Created", "time": "2025-01-12T15:31:45Z", "detail": detail}
 

@@ -51,7 +51,7 @@ def actions(policy: Any) -> set[str]:
     return {action for each in granted for action in ([each] if isinstance(each, str) else each)}
 
 
-def test_the_role_may_do_what_the_code_asks_for_and_no_more() -> None:
+def test_the_documented_role_allows_exactly_the_calls_of_the_code() -> None:
     role = next(block for block in blocks() if len(block.get("Statement", ())) > 1)
 
     called = {call for path, spelled in CALLS.items() for call in re.findall(spelled, (ROOT / path).read_text())}
@@ -61,11 +61,11 @@ def test_the_role_may_do_what_the_code_asks_for_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("path", CALLS)
-def test_each_place_that_calls_aws_is_looked_at(path: str) -> None:
+def test_each_module_that_calls_aws_is_scanned(path: str) -> None:
     assert re.findall(CALLS[path], (ROOT / path).read_text())
 
 
-def test_nobody_else_here_calls_aws() -> None:
+def test_no_other_module_calls_aws() -> None:
     calling = {
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "statutes").rglob("*.py"))
@@ -75,7 +75,7 @@ def test_nobody_else_here_calls_aws() -> None:
     assert calling == {path for path in CALLS if path.startswith("statutes/")}
 
 
-def test_the_message_that_is_shown_is_one() -> None:
+def test_the_documented_message_is_valid() -> None:
     shown = next(block for block in blocks() if "s3_raw_key" in block)
 
     message = messages.parse_statute_message(messages.parse_json(json.dumps(shown)))
@@ -85,11 +85,11 @@ def test_the_message_that_is_shown_is_one() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in settings_statutes.__all__ if not name.endswith("_OF")])
-def test_each_setting_is_told(name: str) -> None:
+def test_each_setting_is_documented(name: str) -> None:
     assert f"`{name}`" in SETTINGS
 
 
-def test_each_state_of_a_consumer_and_each_part_of_its_work_is_told() -> None:
+def test_each_state_of_a_consumer_is_documented() -> None:
     words = set(re.findall(r"`([a-z_]+)`", GUIDE))
 
     assert {*Consumer.State.values, *SUB_STATES.values(), FINALIZE} - words == set()

@@ -62,7 +62,7 @@ def requested_items(queue: Queue) -> list[Item]:
     ]
 
 
-def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
+def test_accepted_passages_are_kept_and_the_missing_ones_requested(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
     sent = deliver(laws, law_xml(TAXED, RATE, LOWER))
@@ -83,7 +83,7 @@ def test_what_is_accepted_is_kept_and_the_rest_is_asked_for_by_a_message(
     assert list(find_violations(deep=True)) == []
 
 
-def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(
+def test_missing_passages_complete_a_statute_without_buying_a_vector_twice(
     model: RecordingOpenAIServer, laws: S3Server
 ) -> None:
     process(laws, law_xml(TAXED, RATE, LOWER))
@@ -100,7 +100,7 @@ def test_what_was_missing_completes_the_law_and_nothing_is_bought_twice(
     assert json.loads(bucket_objects(laws)["normalized/LIVA/manifest.json"])["missing"] == []
 
 
-def test_what_is_refused_for_ever_is_asked_for_a_few_times(
+def test_permanently_refused_passages_are_requested_a_limited_number_of_times(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
 ) -> None:
     settings.STATUTES_REPROCESS_MOST = 2
@@ -116,7 +116,7 @@ def test_what_is_refused_for_ever_is_asked_for_a_few_times(
     assert Law.objects.get().status == "partial_failed"
 
 
-def test_two_messages_of_one_job_ask_for_the_rest_once(
+def test_two_messages_of_one_job_request_missing_passages_once(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
     job = process(laws, law_xml(TAXED, LOWER))
@@ -127,7 +127,7 @@ def test_two_messages_of_one_job_ask_for_the_rest_once(
     assert (len(requested_items(queue)), sample_laws.version_of(statute_message()).reprocessed) == (1, 1)
 
 
-def test_another_file_has_all_its_tries(model: RecordingOpenAIServer, laws: S3Server) -> None:
+def test_another_file_resets_the_number_of_requests(model: RecordingOpenAIServer, laws: S3Server) -> None:
     process(laws, law_xml(TAXED, LOWER))
     LawVersion.objects.update(reprocessed=3)
     process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
@@ -140,7 +140,7 @@ def test_another_file_has_all_its_tries(model: RecordingOpenAIServer, laws: S3Se
     assert other.reprocessed == 0
 
 
-def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
+def test_a_request_for_missing_passages_does_not_restore_a_withdrawn_statute(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:
     settle_message(statute_message(), process(laws, law_xml(TAXED, LOWER)))
@@ -160,14 +160,14 @@ def test_what_we_ask_for_ourselves_brings_no_law_back_that_was_taken_out(
         assert not each._default_manager.exists(), each
 
 
-def test_a_law_of_which_everything_is_refused_has_failed(model: RecordingOpenAIServer, laws: S3Server) -> None:
+def test_a_statute_with_every_passage_refused_fails(model: RecordingOpenAIServer, laws: S3Server) -> None:
     model.poison = " "
     job = process(laws, law_xml(TAXED))
 
     assert (job.state, (job.last_error or {})["code"]) == ("deadletter", "TEXT_REFUSED")
 
 
-def test_a_queue_that_is_away_is_asked_again(
+def test_a_request_is_repeated_after_a_queue_outage(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
 ) -> None:
     process(laws, law_xml(TAXED, LOWER))

@@ -19,7 +19,7 @@ from testing.planner_statistics import set_table_statistics
 pytestmark = pytest.mark.django_db
 
 
-def test_a_failed_law_that_is_tried_again_goes_before_a_less_urgent_one(laws: S3Server) -> None:
+def test_a_retried_urgent_statute_precedes_a_less_urgent_one(laws: S3Server) -> None:
     low = deliver(laws, law_xml(TAXED), law_id="low", raw_key="raw/low.xml", priority="low")
     high = deliver(laws, law_xml(RATE), law_id="high", raw_key="raw/high.xml", priority="high")
     LawVersion.objects.filter(law_id="high").update(status="failed")
@@ -31,7 +31,7 @@ def test_a_failed_law_that_is_tried_again_goes_before_a_less_urgent_one(laws: S3
     assert sample_laws.job_of(low).wait_reason == "MORE_URGENT_LAW"
 
 
-def test_urgent_laws_that_were_done_or_taken_out_are_not_looked_at() -> None:
+def test_the_urgency_query_reads_no_finished_statutes() -> None:
     params: dict[str, Any] = {
         "since": timezone.now(), "aged": 900.0, "before": ["high"], "pipeline": "statute", "first": "queued",
     }  # fmt: skip

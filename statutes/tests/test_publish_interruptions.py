@@ -87,7 +87,7 @@ class Witness(Lambda):
         return super().respond(request)
 
 
-def test_the_function_is_told_once_of_each_version_when_its_manifest_stands(
+def test_the_function_is_invoked_once_per_version_after_its_manifest(
     laws: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Witness() as function:
@@ -102,7 +102,7 @@ def test_the_function_is_told_once_of_each_version_when_its_manifest_stands(
     assert [event["manifest_sha256"] for _, _, event in function.told_] == function.read
 
 
-def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> None:
+def test_an_invalid_canonical_law_is_not_uploaded(laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("parsed")
     LawVersion.objects.update(canonical={**(sample_laws.version_of(sent).canonical or {}), "title": 7})
@@ -115,7 +115,7 @@ def test_a_law_that_does_not_fit_its_schema_is_not_uploaded(laws: S3Server) -> N
     assert list(bucket_objects(laws)) == [KEY]
 
 
-def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -> None:
+def test_a_text_changed_in_the_store_is_not_published(laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("parsed")
     path = Path(configured.STORAGE_ROOT, str(Document.objects.get().parsed_path).removeprefix("storage://"))
@@ -137,7 +137,7 @@ def test_a_text_that_was_changed_in_the_store_is_not_published(laws: S3Server) -
     ],
     ids=["missing", "unsound"],
 )
-def test_a_law_whose_vectors_are_not_as_they_were_bought_is_not_published(harm: str, laws: S3Server) -> None:
+def test_corrupt_vectors_are_not_published(harm: str, laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED, RATE))
     claim = claim_at_stage("embeddings_buffered")
     with connection.cursor() as cursor:
@@ -177,9 +177,7 @@ TURN_LOST = """
     [(CLAIM_LOST, ClaimLost), (TURN_LOST, (OperationalError, InterfaceError))],
     ids=["claim", "turn"],
 )
-def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
-    lost: str, error: type[Exception], laws: Eventful
-) -> None:
+def test_a_claim_lost_during_the_upload_writes_no_manifest(lost: str, error: type[Exception], laws: Eventful) -> None:
     deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
     laws.after("PUT", f"/{BUCKET}/{VECTORS}", _elsewhere(lost))
@@ -193,7 +191,7 @@ def test_who_lost_a_law_while_its_objects_were_uploaded_writes_no_manifest(
     assert MANIFEST not in lies
 
 
-def test_a_file_that_is_swapped_after_it_was_looked_at_is_looked_at_again(laws: Eventful) -> None:
+def test_a_file_swapped_after_its_check_is_checked_again(laws: Eventful) -> None:
     infected = "GuardDutyMalwareScanStatus=THREATS_FOUND"
     sent = statute_message()
     put_file(laws, law_xml(TAXED))
@@ -216,7 +214,7 @@ def choosy(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServe
     return vendor
 
 
-def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the_rest(
+def test_a_repeated_message_of_a_partial_statute_requests_missing_passages(
     choosy: RecordingOpenAIServer, laws: S3Server
 ) -> None:
     process(laws, law_xml(TAXED, LOWER))
@@ -229,7 +227,7 @@ def test_whoever_repeats_the_message_of_a_law_that_is_there_in_part_asks_for_the
     assert (Law.objects.get().status, are_searchable(TAXED, LOWER)) == ("embedded", [True, True])
 
 
-def test_the_rest_of_a_law_is_not_asked_for_at_once(
+def test_missing_passages_are_requested_with_a_delay(
     choosy: RecordingOpenAIServer, laws: S3Server, queues: SqsServer, queue: Queue
 ) -> None:
     process(laws, law_xml(TAXED, LOWER))
@@ -242,7 +240,7 @@ def test_the_rest_of_a_law_is_not_asked_for_at_once(
     assert (outcome, event["ApproximateNumberOfMessagesDelayed"], seen) == ("delete", "1", [])
 
 
-def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_names(laws: S3Server) -> None:
+def test_a_withdrawal_deletes_the_manifest_first(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     laws.ledger.clear()
 
@@ -253,7 +251,7 @@ def test_a_law_that_is_taken_out_loses_its_manifest_before_anything_that_it_name
     assert {f"/{BUCKET}/{VECTORS}", f"/{BUCKET}/normalized/LIVA/law.json"} < set(removed)
 
 
-def test_a_failed_version_that_is_found_by_the_time_it_would_be_taken_out_is_kept(laws: S3Server) -> None:
+def test_a_version_that_became_live_does_not_expire(laws: S3Server) -> None:
     for law_id in ("FIRST", "SECOND"):
         sent = deliver(laws, b"no law", law_id=law_id)
         run_all_jobs()

@@ -63,7 +63,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("newer", [None, "2024-02"], ids=["publishing", "mending what is found"])
-def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(newer: str | None, laws: S3Server) -> None:
+def test_a_lost_lock_never_overwrites_a_newer_manifest(newer: str | None, laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
     if newer:
@@ -82,7 +82,7 @@ def test_whoever_has_lost_the_turn_writes_no_manifest_over_a_newer_one(newer: st
     assert list(find_changed_artifacts()) == []
 
 
-def test_a_turn_is_this_sessions_alone_and_each_law_has_its_own() -> None:
+def test_a_publish_lock_belongs_to_one_session_and_one_law() -> None:
     liva, other, third = map(versions.publish_lock_key, ("LIVA", "~ley/ñ", "LISR"))
     before = holds_session_lock(liva)
 
@@ -119,9 +119,7 @@ def writes(s3: S3Server) -> int:
     return sum(count for route, count in routes if route.startswith(("PUT", "DELETE")) and f"/{BUCKET}/" in route)
 
 
-def test_a_law_that_waits_for_its_function_is_uploaded_once_and_the_function_is_told(
-    refusing: Lambda, laws: S3Server
-) -> None:
+def test_a_job_waiting_for_the_function_uploads_once(refusing: Lambda, laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED, RATE, LOWER))
     run_all_jobs(1)
     uploaded = writes(laws)
@@ -144,7 +142,7 @@ def spoil(s3: S3Server, name: str) -> None:
     client.close()
 
 
-def test_what_waits_is_uploaded_anew_where_another_manifest_stands(refusing: Lambda, laws: S3Server) -> None:
+def test_a_waiting_job_uploads_again_over_another_manifest(refusing: Lambda, laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED, RATE))
     run_all_jobs(1)
     whole = bucket_objects(laws)
@@ -157,7 +155,7 @@ def test_what_waits_is_uploaded_anew_where_another_manifest_stands(refusing: Lam
     assert Law.objects.get().status == "embedded"
 
 
-def test_begun_again_a_law_is_uploaded_whatever_the_manifest_says(refusing: Lambda, laws: S3Server) -> None:
+def test_a_restarted_job_always_uploads(refusing: Lambda, laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED, RATE))
     run_all_jobs(1)
     whole = bucket_objects(laws)

@@ -64,9 +64,7 @@ def uploaded_law(s3: S3Server) -> dict[str, bytes]:
 # From another file
 
 
-def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_found(
-    laws: S3Server, ana: Person
-) -> None:
+def test_the_live_version_is_found_until_the_new_file_is_complete(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE))
     before = searchable_articles(ana)
     put_file(laws, RENAMED, key="raw/reformed.xml")
@@ -84,7 +82,7 @@ def test_until_what_is_made_of_another_file_is_whole_all_of_what_was_found_is_fo
     assert (kinds(), list(find_changed_artifacts())) == (set(), [])
 
 
-def test_what_was_the_same_in_both_files_is_not_bought_again(laws: S3Server) -> None:
+def test_vectors_of_unchanged_passages_are_reused(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
 
     job = process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
@@ -93,7 +91,7 @@ def test_what_was_the_same_in_both_files_is_not_bought_again(laws: S3Server) -> 
     assert (job.document_id, job.payload["num_vectors"], job.payload["reused"]) == (SECOND, total, total - 1)
 
 
-def test_a_version_has_two_documents_at_most_however_often_its_file_changes(laws: S3Server) -> None:
+def test_a_version_alternates_between_two_documents(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     first = set(DocumentChunk.objects.values_list("pk", flat=True))
 
@@ -110,7 +108,7 @@ def test_a_version_has_two_documents_at_most_however_often_its_file_changes(laws
 
 
 @pytest.mark.parametrize("stage", ["queued", "chunks_buffered", "embedded"])
-def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
+def test_a_cancelled_reprocessing_keeps_the_live_version_and_can_resume(
     stage: str, laws: S3Server, ana: Person
 ) -> None:
     process(laws, law_xml(TAXED, RATE))
@@ -135,7 +133,7 @@ def test_what_ends_on_its_way_leaves_what_is_found_alone_and_is_gone_on_with(
 
 
 @pytest.mark.parametrize("file", [b"no law", law_xml(TAXED) + b"<"], ids=["no law", "cut off"])
-def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, laws: S3Server, ana: Person) -> None:
+def test_an_unreadable_file_keeps_the_live_version(file: bytes, laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE))
     before, files = searchable_articles(ana), uploaded_law(laws)
     sent = deliver(laws, file, force_reprocess=True)
@@ -154,7 +152,7 @@ def test_a_file_that_cannot_be_read_costs_nothing_that_is_found(file: bytes, law
     assert kinds() == set()
 
 
-def test_done_right_after_it_had_failed_the_version_says_nothing_of_its_failure(laws: S3Server) -> None:
+def test_a_successful_reprocessing_clears_the_earlier_failure(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     sent = deliver(laws, b"no law", force_reprocess=True)
     run_all_jobs()
@@ -167,7 +165,7 @@ def test_done_right_after_it_had_failed_the_version_says_nothing_of_its_failure(
     assert (are_searchable(RATE, LOWER), kinds()) == ([False, True], set())
 
 
-def test_whoever_has_lost_the_job_writes_nothing(laws: S3Server, ana: Person) -> None:
+def test_a_cancelled_job_publishes_nothing(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE))
     before = searchable_articles(ana)
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
@@ -180,7 +178,7 @@ def test_whoever_has_lost_the_job_writes_nothing(laws: S3Server, ana: Person) ->
     assert (searchable_articles(ana), kinds()) == (before, set())
 
 
-def test_artifacts_of_what_was_done_anew_are_ingested_like_any(laws: S3Server) -> None:
+def test_artifacts_of_a_second_document_can_be_imported(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     before = list(DocumentChunk.objects.order_by("pk").values_list("pk", "text", "vector_sha"))
@@ -197,7 +195,7 @@ def test_artifacts_of_what_was_done_anew_are_ingested_like_any(laws: S3Server) -
 # From the same file
 
 
-def test_from_the_same_file_the_law_stays_as_it_is_its_ids_too(laws: S3Server, ana: Person) -> None:
+def test_reprocessing_the_same_file_keeps_passages_and_ids(laws: S3Server, ana: Person) -> None:
     job = process(laws, law_xml(TAXED, RATE))
     before, files = searchable_articles(ana)[:2], bucket_objects(laws)
     rows = list(DocumentChunk.objects.order_by("pk").values())
@@ -220,7 +218,7 @@ def test_from_the_same_file_the_law_stays_as_it_is_its_ids_too(laws: S3Server, a
     [(law_xml(TAXED, RATE, LOWER), {"force_reprocess": True}), (law_xml(TAXED, LOWER), {"version": "2024-02"})],
     ids=["with an article more", "as a newer version"],
 )
-def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, Any], laws: S3Server) -> None:
+def test_the_live_version_does_not_change_before_the_end(file: bytes, fields: dict[str, Any], laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     before = Law.objects.values().get()
     deliver(laws, file, **fields)
@@ -232,7 +230,7 @@ def test_until_it_is_done_the_law_stays_as_it_is(file: bytes, fields: dict[str, 
 
 
 @pytest.mark.parametrize("column", ["parsed_path", "raw_path"])
-def test_what_is_found_and_damaged_is_made_anew_beside_it(column: str, laws: S3Server) -> None:
+def test_a_damaged_live_document_is_rebuilt_in_the_second(column: str, laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     bucket, name = storage.locate(Document.objects.values_list(column, flat=True).get())
     bucket.delete(name)
@@ -253,7 +251,7 @@ def started_on_live_document(laws: S3Server) -> tuple[Claim, Message]:
 
 
 @pytest.mark.parametrize("forced", [False, True])
-def test_what_has_failed_at_home_is_gone_on_with(forced: bool, laws: S3Server) -> None:
+def test_a_job_that_failed_in_the_live_document_resumes(forced: bool, laws: S3Server) -> None:
     claim, sent = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
     settle_message(sent, sample_laws.job_of(sent))
@@ -266,7 +264,7 @@ def test_what_has_failed_at_home_is_gone_on_with(forced: bool, laws: S3Server) -
     assert (Document.objects.get().pk, are_searchable(TAXED, RATE), kinds()) == (FIRST, [True, True], set())
 
 
-def test_what_has_failed_at_home_leaves_it_for_another_file(laws: S3Server, ana: Person) -> None:
+def test_a_failed_job_leaves_the_live_document_for_another_file(laws: S3Server, ana: Person) -> None:
     claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
@@ -283,7 +281,7 @@ def test_what_has_failed_at_home_leaves_it_for_another_file(laws: S3Server, ana:
     assert (are_searchable(TAXED, RATE, LOWER), kinds()) == ([True, False, True], set())
 
 
-def test_what_is_found_never_says_to_be_of_a_file_that_it_was_not_made_of(laws: S3Server) -> None:
+def test_the_live_row_never_names_another_file(laws: S3Server) -> None:
     claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
     fields = LawVersion.objects.values("raw_key", "ingest_timestamp", "job_id").get(pk=FIRST)
@@ -305,9 +303,7 @@ def stop_before_leaving(job_id: UUID) -> UUID:
     return job.document_id
 
 
-def test_what_was_cut_otherwise_by_an_earlier_release_is_not_taken_out_before_its_heirs_are_found(
-    laws: S3Server, ana: Person
-) -> None:
+def test_old_passages_are_kept_until_their_successors_are_live(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE))
     DocumentChunk.objects.filter(chunk_ord=1).update(chunk_sha="0" * 64)
     before = searchable_articles(ana)[0]
@@ -323,7 +319,7 @@ def test_what_was_cut_otherwise_by_an_earlier_release_is_not_taken_out_before_it
 # Meanwhile
 
 
-def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> None:
+def test_a_message_during_reprocessing_starts_no_second_job(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     sent = deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
 
@@ -336,7 +332,7 @@ def test_a_message_that_comes_meanwhile_begins_no_second_job(laws: S3Server) -> 
     assert UploadJob.objects.filter(state="queued").count() == 1
 
 
-def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Server) -> None:
+def test_an_outdated_reprocessing_is_erased(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim = claim_at_stage("embedded")
@@ -349,7 +345,7 @@ def test_overtaken_by_a_newer_version_what_is_done_anew_is_taken_out(laws: S3Ser
     assert (are_searchable(RATE, LOWER), list(find_violations(deep=True))) == ([True, False], [])
 
 
-def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: S3Server) -> None:
+def test_a_statute_withdrawn_during_a_move_is_not_published(laws: S3Server) -> None:
     claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
@@ -363,7 +359,7 @@ def test_withdrawn_while_its_job_leaves_it_the_law_is_not_published_again(laws: 
     assert (UploadJob.objects.count(), are_searchable(TAXED, LOWER)) == (0, [False, False])
 
 
-def test_withdrawn_the_law_goes_with_what_is_done_anew(laws: S3Server) -> None:
+def test_a_withdrawal_erases_the_second_document_too(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim_at_stage("chunked")

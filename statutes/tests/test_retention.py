@@ -38,7 +38,7 @@ def age_versions(days: int = 31) -> None:
         cursor.execute("UPDATE law_versions SET updated_at = updated_at - make_interval(days => %s)", [days])
 
 
-def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3Server) -> None:
+def test_an_expired_failure_is_erased_and_its_row_stays(laws: S3Server) -> None:
     sent = failed_version(laws)
     document = Document.objects.get()
     age_versions(29)
@@ -56,7 +56,7 @@ def test_a_version_that_failed_long_ago_is_taken_out_and_its_row_stays(laws: S3S
     assert list(find_violations(deep=True)) == []
 
 
-def test_a_message_brings_a_version_back_that_was_taken_out(laws: S3Server) -> None:
+def test_a_message_restores_an_erased_version(laws: S3Server) -> None:
     sent = failed_version(laws)
     age_versions()
     periodic.delete_expired_failures()
@@ -69,7 +69,7 @@ def test_a_message_brings_a_version_back_that_was_taken_out(laws: S3Server) -> N
     assert (Law.objects.get().status, are_searchable(TAXED)) == ("embedded", [True])
 
 
-def test_what_is_found_is_kept_though_doing_it_anew_has_failed(laws: S3Server) -> None:
+def test_a_live_version_with_a_failed_reprocessing_is_kept(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     failed_version(laws, force_reprocess=True)
     age_versions()
@@ -79,7 +79,7 @@ def test_what_is_found_is_kept_though_doing_it_anew_has_failed(laws: S3Server) -
     assert Law.objects.get().document_id == Document.objects.get().pk
 
 
-def test_what_is_tried_again_is_kept_and_so_is_everything_without_an_end_to_it(laws: S3Server, settings: Any) -> None:
+def test_retried_versions_and_unlimited_retention_are_kept(laws: S3Server, settings: Any) -> None:
     sent = failed_version(laws)
     age_versions()
     settings.STATUTES_FAILED_DAYS = 0
@@ -95,7 +95,7 @@ def test_what_is_tried_again_is_kept_and_so_is_everything_without_an_end_to_it(l
     assert UploadJob.objects.get().state == "queued"
 
 
-def test_what_a_message_has_just_come_for_is_kept(laws: S3Server) -> None:
+def test_a_version_with_a_new_message_is_kept(laws: S3Server) -> None:
     sent = failed_version(laws)
     age_versions()
     erased: list[bool] = []
@@ -111,7 +111,7 @@ def test_what_a_message_has_just_come_for_is_kept(laws: S3Server) -> None:
     assert (UploadJob.objects.get().state, sample_laws.version_of(sent).status) == ("queued", "processing")
 
 
-def test_what_a_version_that_was_replaced_said_is_not_kept(laws: S3Server) -> None:
+def test_a_replaced_version_keeps_no_canonical_text(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     process(laws, law_xml(LOWER), "2024-02")
 
@@ -121,7 +121,7 @@ def test_what_a_version_that_was_replaced_said_is_not_kept(laws: S3Server) -> No
     assert new.canonical is not None
 
 
-def test_a_file_whose_name_says_another_format_is_read_as_what_it_is(laws: S3Server) -> None:
+def test_a_file_is_read_by_content_and_not_by_suffix(laws: S3Server) -> None:
     sent = deliver(laws, law_xml(TAXED), raw_key="raw/ley.pdf")
 
     worker.drain()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("s3")
 RAW = "raw/federal/2024/ley del IVA ñ+%.pdf"
 
 
-def test_a_raw_file_is_looked_at_and_fetched(s3: InterruptibleS3Server, tmp_path: Path) -> None:
+def test_a_raw_file_has_a_head_and_is_downloaded(s3: InterruptibleS3Server, tmp_path: Path) -> None:
     client = s3.client()
     client.put_object(Bucket=BUCKET, Key=RAW, Body=b"%PDF-", Tagging="document_id=IVA&scan=clean")
     client.close()
@@ -26,14 +26,14 @@ def test_a_raw_file_is_looked_at_and_fetched(s3: InterruptibleS3Server, tmp_path
     assert head.tags == {"document_id": "IVA", "scan": "clean"}
 
 
-def test_a_store_without_tags_is_no_reason_to_fail(s3: InterruptibleS3Server) -> None:
+def test_a_store_without_tags_gives_no_tags(s3: InterruptibleS3Server) -> None:
     objects.put_object(BUCKET, RAW, b"x")
     s3.inject_fault("GET /laws/*", http_error(501, code="NotImplemented"), times=5)
 
     assert objects.head_object(BUCKET, RAW).tags is None
 
 
-def test_an_object_that_changed_since_it_was_looked_at_is_not_taken(tmp_path: Path) -> None:
+def test_an_object_changed_after_its_head_is_not_downloaded(tmp_path: Path) -> None:
     objects.put_object(BUCKET, RAW, b"one")
     head = objects.head_object(BUCKET, RAW)
     objects.put_object(BUCKET, RAW, b"two")
@@ -42,7 +42,7 @@ def test_an_object_that_changed_since_it_was_looked_at_is_not_taken(tmp_path: Pa
         objects.download_object(BUCKET, RAW, tmp_path / "raw", etag=head.etag)
 
 
-def test_what_is_not_there_is_missing_but_a_bucket_that_is_not_there_is_trouble(tmp_path: Path) -> None:
+def test_a_missing_object_differs_from_a_missing_bucket(tmp_path: Path) -> None:
     for read in (
         lambda: objects.head_object(BUCKET, "no"),
         lambda: objects.download_object(BUCKET, "no", tmp_path / "x"),
@@ -60,7 +60,7 @@ def test_what_is_not_there_is_missing_but_a_bucket_that_is_not_there_is_trouble(
         assert caught.value.errno == errno.ENOTCONN
 
 
-def test_a_file_past_the_limit_is_not_taken(settings: Any, tmp_path: Path) -> None:
+def test_an_object_above_the_limit_is_not_downloaded(settings: Any, tmp_path: Path) -> None:
     objects.put_object(BUCKET, RAW, b"x" * 11)
     settings.STATUTES_MAX_BYTES = 10
 
@@ -71,7 +71,7 @@ def test_a_file_past_the_limit_is_not_taken(settings: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["reset", "html-200", "status-403"])
-def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
+def test_store_errors_are_OSErrors_without_object_names(
     kind: str, s3: InterruptibleS3Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     objects.put_object(BUCKET, RAW, b"x")
@@ -84,7 +84,7 @@ def test_a_store_that_does_wrong_is_away_and_no_name_is_told(
     assert "raw/federal" not in f"{caught.value}{caplog.text}"
 
 
-def test_all_pages_of_a_long_list_are_read(s3: InterruptibleS3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_page_of_a_listing_is_read(s3: InterruptibleS3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         objects.put_object(BUCKET, f"chunks/A/{number}", b"")
     objects.put_object(BUCKET, "chunks/AB/0", b"")
@@ -93,7 +93,7 @@ def test_all_pages_of_a_long_list_are_read(s3: InterruptibleS3Server, monkeypatc
     assert list(objects.list_keys(BUCKET, "chunks/A/")) == [f"chunks/A/{number}" for number in range(5)]
 
 
-def test_the_documents_keys_serve_where_both_lie_in_one_store(
+def test_the_documents_credentials_are_used_in_a_shared_store(
     s3: InterruptibleS3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")

@@ -50,7 +50,7 @@ def citations(person: Person, query: str, **more: Any) -> list[str]:
 # The citation
 
 
-def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
+def test_a_result_has_every_field_of_a_citation(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
     row = DocumentChunk.objects.get(chunk_ord=1)
     meta = row.meta or {}
@@ -80,7 +80,7 @@ def test_a_law_is_shown_with_all_that_cites_it(ana: Person) -> None:
     assert "<mark>obligaciones</mark> de los <mark>contribuyentes</mark>" in shown["snippet"]
 
 
-def test_of_articles_that_share_a_passage_the_one_that_answers_is_cited_with_its_own_page(ana: Person) -> None:
+def test_the_answering_article_of_a_passage_is_cited_with_its_page(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
 
     assert search_passages(ana, "facturas", mode="text")[0]["pages"] == [1, 2]
@@ -89,7 +89,7 @@ def test_of_articles_that_share_a_passage_the_one_that_answers_is_cited_with_its
     assert citations(ana, "artículo 1", mode="text", k=1) == ["Ley de Ejemplo (2024-01), Artículo 1, p. 1"]
 
 
-def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person) -> None:
+def test_pieces_of_a_long_article_are_merged_and_cited_as_one(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
 
     pieces = search_passages(ana, "visitas", mode="text")
@@ -100,7 +100,7 @@ def test_pieces_of_a_long_article_are_cited_as_it_and_merged_into_it(ana: Person
     assert whole[0]["text"].count("Las visitas") == 140
 
 
-def test_an_article_that_shares_the_last_piece_of_a_longer_one_is_told_from_it(ana: Person) -> None:
+def test_an_article_after_the_last_piece_of_another_is_cited_separately(ana: Person) -> None:
     again = f"Artículo 16. {'Los muelles cierran de noche. ' * 200}"
     create_searchable_statute("LIVA", f"LEY DE EJEMPLO\n{LAW}\nArtículo 15. Los faros no pagan.\n{again}")
 
@@ -113,7 +113,7 @@ def test_an_article_that_shares_the_last_piece_of_a_longer_one_is_told_from_it(a
     assert [(law["article"], len(law["chunk_ids"])) for law in merged] == [("Artículo 14", 2)]
 
 
-def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person) -> None:
+def test_headings_and_markup_belong_to_the_cited_article(ana: Person) -> None:
     short = "\n".join(f"Artículo {number}. El párrafo {'cedro' if number == 5 else 'pino'}." for number in range(3, 6))
     create_searchable_statute("LF", f"CAPÍTULO I ÁRBOLES\nArtículo 1. Los abetos.\nCAPÍTULO II MADERAS\n{short}")
 
@@ -126,7 +126,7 @@ def test_headings_and_markup_are_those_of_the_article_that_is_cited(ana: Person)
     assert citations(ana, "maderas", mode="text") == ["Ley de Ejemplo (2024-01), Artículo 1 – Artículo 5, p. 1"]  # noqa: RUF001
 
 
-def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: Person) -> None:
+def test_results_show_missing_articles_pages_and_passages(ana: Person) -> None:
     create_searchable_statute(
         "LIVA", f"TÍTULO I PUERTOS\n{'Este título trata de puertos. ' * 30}\n{LAW}", form="xml", status="partial_failed"
     )
@@ -138,7 +138,7 @@ def test_text_in_no_article_a_file_without_pages_and_a_law_in_part_say_so(ana: P
     assert law["status"] == "partial_failed"
 
 
-def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana: Person) -> None:
+def test_the_named_subsection_of_a_passage_is_cited(ana: Person) -> None:
     create_searchable_statute(
         "ACT", "Section 4(a) Records of the board.\nSection 4(b) The records that the clerk of the act keeps."
     )
@@ -149,7 +149,7 @@ def test_of_subsections_that_share_a_passage_the_one_that_is_named_is_cited(ana:
         ]
 
 
-def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: Person) -> None:
+def test_a_version_from_a_notification_is_cited_by_its_date(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW, version="2026-01-02T03:04:05.000000Z")
 
     law = search_passages(ana, "facturas", mode="text")[0]
@@ -165,13 +165,13 @@ def test_a_version_that_a_notification_s_time_has_made_is_cited_by_its_day(ana: 
     "query",
     ["obligaciones", "obligación", "obligacion", "OBLIGACIÓN", "la obligación de otros", '"autoridad fiscal"'],
 )
-def test_spanish_words_are_found_in_any_form_with_accents_or_without(query: str, ana: Person) -> None:
+def test_spanish_words_match_in_any_form_and_without_accents(query: str, ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
 
     assert search_passages(ana, query, mode="text", k=1)[0]["article"] == "Artículo 13"
 
 
-def test_both_languages_are_searched_at_once_and_marked_in_their_own_way(ana: Person) -> None:
+def test_each_language_is_searched_and_marked_with_its_own_stemmer(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
     create_searchable_statute("ACT", ACT, title="Records Act")
 
@@ -188,7 +188,7 @@ def test_a_stop_word_of_one_language_is_no_rare_word_of_the_other(ana: Person) -
     assert search_passages(ana, "de la que", mode="text") == []
 
 
-def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
+def test_quotes_and_exclusions_apply_in_every_language(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
     create_searchable_statute("ACT", ACT, title="Records Act")
 
@@ -200,7 +200,7 @@ def test_quotes_and_exclusions_hold_in_every_language(ana: Person) -> None:
         } != set(), mode
 
 
-def test_uploads_are_read_as_before(ana: Person) -> None:
+def test_the_stemmer_of_uploads_does_not_change(ana: Person) -> None:
     create_searchable_document(ana.id, ["las obligaciones de los contribuyentes", "obligations of taxpayers"])
 
     assert [one["text"] for one in search_api(ana, "obligation", ["documents"], mode="text")["passages"]] == [
@@ -212,7 +212,7 @@ def test_uploads_are_read_as_before(ana: Person) -> None:
 # Whose
 
 
-def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> None:
+def test_every_tenant_searches_statutes_and_lists_none_as_a_document(ana: Person, ben: Person) -> None:
     document = create_searchable_statute("LIVA", LAW)
 
     assert citations(ana, "facturas") == citations(ben, "facturas") != []
@@ -223,7 +223,7 @@ def test_laws_are_everybodys_and_nobodys_documents(ana: Person, ben: Person) -> 
     assert Client().post("/search", {"query": "tasa", "sources": ["statutes"]}).status_code == 401
 
 
-def test_uploads_alone_are_searched_unless_laws_are_asked_for(ana: Person) -> None:
+def test_statutes_are_searched_only_on_request(ana: Person) -> None:
     document = create_searchable_statute("LIVA", LAW)
 
     response = ana.post("/search", {"query": "facturas"}).json()
@@ -234,7 +234,7 @@ def test_uploads_alone_are_searched_unless_laws_are_asked_for(ana: Person) -> No
         assert search_api(ana, "facturas", ["documents", "statutes"], document_ids=ids)["passages"] == []
 
 
-def test_a_tenants_own_documents_are_not_among_the_laws(ana: Person, ben: Person) -> None:
+def test_documents_of_a_tenant_are_not_among_the_statutes(ana: Person, ben: Person) -> None:
     create_searchable_document(ana.id, ["facturas"], filename="private.pdf")
     create_searchable_statute("LIVA", LAW)
 
@@ -245,7 +245,7 @@ def test_a_tenants_own_documents_are_not_among_the_laws(ana: Person, ben: Person
     assert "private.pdf" not in str(search_api(ben, "facturas", ["documents", "statutes"]))
 
 
-def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person) -> None:
+def test_statutes_are_filtered_by_id_and_by_passage_filters(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW)
     create_searchable_statute("LISR", LAW.replace("CAPÍTULO II", "CAPÍTULO IV"), title="Ley de Renta")
 
@@ -263,7 +263,7 @@ def test_laws_can_be_narrowed_to_some_and_by_the_filters_of_passages(ana: Person
 # Who pays
 
 
-def test_the_asking_tenant_pays_and_has_its_own_rate(
+def test_the_searching_tenant_pays_and_has_its_own_rate_limit(
     ana: Person,
     ben: Person,
     vendor: RecordingOpenAIServer,  # noqa: F811
@@ -292,7 +292,7 @@ class Noted(InstantEmbedder):
         return super().embed(texts)
 
 
-def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(ana: Person, settings: Any) -> None:
+def test_a_query_is_embedded_once_per_model_and_not_without_statutes(ana: Person, settings: Any) -> None:
     settings.EMBEDDER = f"{__name__}.Noted"
 
     Noted.texts.clear()
@@ -309,7 +309,7 @@ def test_one_model_for_all_embeds_the_question_once_and_for_no_laws_not_at_all(a
 # The other faces
 
 
-def test_the_command_prints_citations_each_with_the_words_around_what_answers(ana: Person) -> None:
+def test_the_command_prints_citations_with_their_snippets(ana: Person) -> None:
     create_searchable_statute("LIVA", LAW.replace("a sus clientes", "a A & 3 < 4"))
     create_searchable_document(ana.id, [f"{'A word of it. ' * 60}Of facturas & 3 < 4."], filename="private.pdf")
     out = io.StringIO()
@@ -325,7 +325,7 @@ def test_the_command_prints_citations_each_with_the_words_around_what_answers(an
 
 
 @pytest.mark.parametrize(("source", "code"), [("laws", "UNKNOWN_SOURCE"), ("corpus", "UNKNOWN_SOURCE")])
-def test_another_name_is_refused_with_those_there_are(source: str, code: str, ana: Person) -> None:
+def test_an_unknown_source_is_rejected_with_the_known_ones(source: str, code: str, ana: Person) -> None:
     response = ana.post("/search", {"query": "tasa", "sources": ["statutes", source]})
 
     assert (response.status_code, response.json()["code"], response.json()["field"]) == (400, code, "sources")

@@ -49,7 +49,7 @@ def before_the_first(marker: str, do: Callable[[], object]) -> Iterator[list[str
 
 
 @pytest.mark.django_db(transaction=True)
-def test_while_a_newer_version_takes_its_place_a_law_is_found_in_one_of_the_two(laws: S3Server, ana: Person) -> None:
+def test_during_a_replacement_one_of_two_versions_is_found(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE), "2024-00")
 
     for at, (point, law_ids) in enumerate([*((point, None) for point in POINTS), (POINTS[1], ["LIVA"])]):
@@ -84,7 +84,7 @@ class Slow(InstantEmbedder):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("narrowed", [{}, {"law_ids": ["LIVA"]}, {"filters": {"filename": "ley de ejemplo"}}])
-def test_a_law_that_is_replaced_while_the_question_is_embedded_is_found(
+def test_a_statute_replaced_during_query_embedding_is_found(
     narrowed: dict[str, Any], ana: Person, settings: Any
 ) -> None:
     settings.EMBEDDERS_OF = {SYSTEM_TENANT_ID: f"{__name__}.Slow"}
@@ -120,9 +120,7 @@ def apart(vendor: RecordingOpenAIServer, settings: Any) -> RecordingOpenAIServer
 
 
 @pytest.mark.django_db
-def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(
-    ana: Person, apart: RecordingOpenAIServer
-) -> None:
+def test_an_unavailable_model_leaves_text_search_in_the_api(ana: Person, apart: RecordingOpenAIServer) -> None:
     def said(**more: Any) -> Any:
         return ana.post("/search", {"query": "tasa", "sources": ["statutes"], **more})
 
@@ -132,7 +130,7 @@ def test_while_their_model_is_away_the_api_says_so_and_still_finds_by_words(
 
 
 @pytest.mark.django_db
-def test_while_their_model_is_away_the_page_finds_documents_and_by_words_laws(
+def test_an_unavailable_model_leaves_documents_and_text_search_on_the_page(
     ana: Person, apart: RecordingOpenAIServer
 ) -> None:
     create_searchable_document(ana.id, ["la tasa de mi seguro"], filename="private.pdf")

@@ -50,7 +50,7 @@ def refusal_code(act: Any, *args: str) -> str:
     return caught.value.code
 
 
-def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) -> None:
+def test_a_version_is_reprocessed_from_its_current_raw_file(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     put_file(laws, law_xml(TAXED, LOWER))
 
@@ -66,7 +66,7 @@ def test_a_version_is_done_again_from_its_raw_file_as_it_is_now(laws: S3Server) 
     assert entry.details == {"law_id": "LIVA", "version": "2024-01", "job_id": str(job.pk)}
 
 
-def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3Server) -> None:
+def test_a_failed_version_is_retried_and_its_error_cleared(laws: S3Server) -> None:
     dead = process(laws, b"no law")
     LawVersion.objects.update(status="failed", error_code="UNKNOWN_FORMAT")
     put_file(laws, law_xml(TAXED))
@@ -78,7 +78,7 @@ def test_a_dead_version_is_tried_again_and_what_was_wrong_is_forgotten(laws: S3S
     assert LawVersion.objects.get().status == "embedded"
 
 
-def test_what_cannot_be_done_again_is_refused_and_not_written_down(laws: S3Server) -> None:
+def test_a_rejected_reprocessing_is_not_audited(laws: S3Server) -> None:
     assert refusal_code(staff_actions.reprocess, "LIVA", "2024-01") == "NOT_FOUND"
     deliver(laws, law_xml(TAXED))
     assert refusal_code(staff_actions.reprocess, "LIVA", "2024-01") == "JOB_ALREADY_ACTIVE"
@@ -91,7 +91,7 @@ def test_what_cannot_be_done_again_is_refused_and_not_written_down(laws: S3Serve
     assert not AuditEntry.objects.exists()
 
 
-def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server) -> None:
+def test_a_withdrawn_statute_leaves_only_its_raw_file(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     process(laws, b"no law", "2024-02")
     for key in OTHERS[:3]:
@@ -108,7 +108,7 @@ def test_a_law_that_is_taken_out_leaves_nothing_but_its_raw_file(laws: S3Server)
     assert [(action, object_id) for action, _, object_id, _ in audit_entries()] == [("laws.withdraw", "LIVA")]
 
 
-def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> None:
+def test_a_message_restores_a_withdrawn_statute(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     staff_actions.withdraw("LIVA", by=None, reason="by mistake")
 
@@ -119,7 +119,7 @@ def test_a_law_that_was_taken_out_comes_back_by_its_message(laws: S3Server) -> N
     assert Law.objects.get().status == "embedded"
 
 
-def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3Server) -> None:
+def test_a_message_during_a_withdrawal_starts_the_statute_again(laws: S3Server) -> None:
     process(laws, b"no law")
     LawVersion.objects.update(status="failed")
 
@@ -130,7 +130,7 @@ def test_a_message_that_comes_while_its_law_is_taken_out_begins_it_anew(laws: S3
     assert (LawVersion.objects.get().job_id, LawVersion.objects.get().status) == (again.job_id, "processing")
 
 
-def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3Server) -> None:
+def test_a_row_deleted_during_intake_is_inserted_again(laws: S3Server) -> None:
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
     with after_statement('INSERT INTO "laws"', Law.objects.all().delete):
@@ -139,7 +139,7 @@ def test_a_law_that_is_forgotten_while_a_message_notes_it_is_noted_anew(laws: S3
     assert Law.objects.get().version == "2024-01"
 
 
-def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(laws: S3Server) -> None:
+def test_a_statute_with_a_new_version_is_not_deleted(laws: S3Server) -> None:
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
     with after_statement('DELETE FROM "law_versions"', lambda: accept_message(statute_message())):
@@ -148,7 +148,7 @@ def test_a_law_is_not_forgotten_of_which_a_message_has_just_brought_a_version(la
     assert Law.objects.get().version == "2024-01"
 
 
-def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_out_again(laws: S3Server) -> None:
+def test_a_withdrawal_during_an_outage_can_be_repeated(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     before = bucket_objects(laws)
     laws.inject_fault("DELETE *", "status-503", times=100)
@@ -163,7 +163,7 @@ def test_a_bucket_that_is_away_leaves_a_law_that_is_not_found_and_can_be_taken_o
     assert (list(bucket_objects(laws)), Law.objects.count()) == ([KEY], 0)
 
 
-def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
+def test_a_job_of_a_withdrawn_statute_writes_nothing(laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
 
@@ -175,7 +175,7 @@ def test_work_on_a_law_that_is_taken_out_writes_nothing(laws: S3Server) -> None:
     assert not Law.objects.exists()
 
 
-def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> None:
+def test_a_statute_being_published_cannot_be_withdrawn(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
@@ -186,7 +186,7 @@ def test_a_law_that_is_just_being_published_is_left_alone(laws: S3Server) -> Non
     assert refusal_code(staff_actions.withdraw, "NONE") == "NOT_FOUND"
 
 
-def test_a_version_whose_job_was_cancelled_has_failed_where_no_message_says_so(laws: S3Server) -> None:
+def test_a_cancelled_job_marks_its_version_failed(laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("chunked")
     with connection.cursor() as cursor:

@@ -66,7 +66,7 @@ def searchable_law(laws: S3Server, settings: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [TARGET, RECHUNK], ids=["reembed", "rechunk"])
-def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable_law: None, options: dict[str, Any]) -> None:
+def test_a_campaign_over_all_tenants_excludes_statutes(searchable_law: None, options: dict[str, Any]) -> None:
     Document.objects.filter(user_id=TENANT).update(parsed_path="storage://parsed/x.md")
 
     campaign = campaigns.start(**options, by="sam")
@@ -74,7 +74,7 @@ def test_a_campaign_over_all_tenants_leaves_the_laws_alone(searchable_law: None,
     assert list(campaign.tenants.values_list("user_id", flat=True)) == [TENANT]
 
 
-def test_a_pinned_corpus_is_not_even_skipped(searchable_law: None) -> None:
+def test_a_pinned_system_tenant_is_not_listed_as_skipped(searchable_law: None) -> None:
     ActiveModel.objects.filter(pk=SYSTEM_TENANT_ID).update(pinned=True)
 
     campaigns.start(**TARGET, by="sam")
@@ -82,7 +82,7 @@ def test_a_pinned_corpus_is_not_even_skipped(searchable_law: None) -> None:
     assert not CampaignTenant.objects.filter(user_id=SYSTEM_TENANT_ID).exists()
 
 
-def test_commands_and_forms_name_the_corpus_as_laws() -> None:
+def test_commands_and_forms_call_the_system_tenant_laws() -> None:
     form = StartForm({"target": "rechunk markdown-simple@2", "tenants": f"laws {TENANT}", "keep_hours": 24})
 
     assert tenant_argument.parse_tenant("laws") == SYSTEM_TENANT_ID
@@ -90,14 +90,14 @@ def test_commands_and_forms_name_the_corpus_as_laws() -> None:
     assert form.target_options["user_ids"] == [SYSTEM_TENANT_ID, TENANT]
 
 
-def test_laws_are_never_cut_by_another_chunker(searchable_law: None) -> None:
+def test_statutes_cannot_be_rechunked(searchable_law: None) -> None:
     with pytest.raises(ApiError) as refused:
         campaigns.start(**RECHUNK, user_ids=[TENANT, SYSTEM_TENANT_ID], by="sam")
 
     assert (refused.value.code, refused.value.field) == ("LAWS_NOT_RECHUNKED", "user_ids")
 
 
-def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S3Server, settings: Any) -> None:
+def test_a_campaign_that_names_statutes_reembeds_them(laws: S3Server, settings: Any) -> None:
     process(laws, law_xml(TAXED, RATE))
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"
 
@@ -119,7 +119,7 @@ def test_named_the_laws_are_moved_to_another_model_and_newer_laws_follow(laws: S
 # Callers
 
 
-def test_nobody_gets_in_as_the_corpus(settings: Any) -> None:
+def test_no_token_signs_in_as_the_system_tenant(settings: Any) -> None:
     settings.SUPABASE_JWT_SECRET = SECRET
     claims = {
         "sub": str(SYSTEM_TENANT_ID),
@@ -182,7 +182,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_audit_names_what_is_wrong_with_a_law(name: str, laws: S3Server) -> None:
+def test_the_integrity_check_finds_each_defect_of_a_statute(name: str, laws: S3Server) -> None:
     assert process(laws, law_xml(TAXED, RATE)).state == "done"
     kind, break_it = BROKEN[name]
     assert list(find_violations()) == []
@@ -192,7 +192,7 @@ def test_the_audit_names_what_is_wrong_with_a_law(name: str, laws: S3Server) -> 
     assert kind in {violation.kind for violation in find_violations()}
 
 
-def test_a_law_on_its_way_is_as_it_should_be_and_so_is_one_that_failed(laws: S3Server) -> None:
+def test_statutes_in_progress_and_failed_ones_pass_the_integrity_check(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)
     claim_at_stage("embedding")
@@ -216,7 +216,7 @@ def artifacts(law_id: str = "LIVA") -> list[str]:
 
 
 @pytest.mark.parametrize("which", range(4), ids=["manifest", "law", "vectors", "passage"])
-def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, laws: S3Server) -> None:
+def test_the_deep_check_finds_changed_and_missing_artifacts(which: int, laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     key = artifacts()[which]
     assert wrong_artifacts() == []
@@ -231,9 +231,7 @@ def test_the_deep_audit_finds_an_artifact_that_is_changed_or_gone(which: int, la
     assert not any(TAXED[:20] in reason or key in reason for _, reason in changed + gone)
 
 
-def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
-    laws: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deep_check_passes_during_the_upload_of_a_version(laws: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), "2024-02")
 
@@ -243,7 +241,7 @@ def test_the_deep_audit_knows_a_law_whose_next_version_began_to_be_uploaded(
     assert wrong_artifacts() == []
 
 
-def test_a_law_that_came_as_artifacts_is_as_it_should_be(laws: S3Server) -> None:
+def test_an_imported_statute_passes_the_integrity_check(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     services.delete(Document.objects.get())
     Law.objects.all().delete(), LawVersion.objects.all().delete()

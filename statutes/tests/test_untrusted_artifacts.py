@@ -36,7 +36,7 @@ def known() -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.django_db
-def test_vectors_of_which_one_digit_differs_are_not_ingested(laws: S3Server) -> None:
+def test_vectors_with_one_changed_digit_are_not_imported(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     before, key = known(), keys.vectors(LAW)
     lines = bucket_objects(laws, key)[key].decode()
@@ -49,7 +49,7 @@ def test_vectors_of_which_one_digit_differs_are_not_ingested(laws: S3Server) -> 
 
 
 @pytest.mark.django_db
-def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Server) -> None:
+def test_a_passage_with_a_foreign_id_is_not_imported(laws: S3Server) -> None:
     process(laws, law_xml(RATE), law_id="LISR", raw_key="raw/lisr.xml")
     process(laws, law_xml(TAXED))
     before = known()
@@ -69,7 +69,7 @@ def test_a_passage_with_the_id_of_anothers_does_not_take_its_place(laws: S3Serve
 
 
 @pytest.mark.django_db
-def test_a_version_that_is_worked_on_is_not_ingested(laws: S3Server) -> None:
+def test_a_version_with_an_active_job_is_not_imported(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     before = known()
     assert accept_message(statute_message(force_reprocess=True)).status == IntakeStatus.ACCEPTED
@@ -89,7 +89,7 @@ def lying() -> bytes:
     return file.getvalue().replace(struct.pack("<L", UNPACKED), struct.pack("<L", 100))
 
 
-def test_a_member_that_lies_about_its_size_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_with_a_false_size_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docx, "LARGEST", 1 << 20)
     content = lying()
     tracemalloc.start()

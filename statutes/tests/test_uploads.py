@@ -52,7 +52,7 @@ def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_uploads_job_goes_on_as_soon_as_s3_has_the_bytes(queue: Queue, ana: Person) -> None:
+def test_an_upload_notification_resumes_the_job(queue: Queue, ana: Person) -> None:
     declared = ana.request_upload(PDF).json()
     worker.drain()
     UploadJob.objects.update(run_after=WAITS["run_after"])  # its own timer would not look for years
@@ -92,7 +92,7 @@ FORGED = {
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", FORGED)
-def test_a_key_that_nobody_was_given_wakes_nobody(name: str, settings: Any) -> None:
+def test_a_forged_key_resumes_no_job(name: str, settings: Any) -> None:
     settings.STATUTES_BUCKET = "fiscal"
     job = JobFactory.create(user_id=ANA, pipeline="wait", **WAITS)
     key, expected = FORGED[name]
@@ -104,7 +104,7 @@ def test_a_key_that_nobody_was_given_wakes_nobody(name: str, settings: Any) -> N
 
 
 @pytest.mark.django_db
-def test_another_bucket_wakes_nobody(settings: Any) -> None:
+def test_an_object_in_another_bucket_resumes_no_job(settings: Any) -> None:
     settings.STATUTES_BUCKET = "fiscal"
     job = JobFactory.create(user_id=ANA, pipeline="wait", **WAITS)
 
@@ -117,9 +117,7 @@ def test_another_bucket_wakes_nobody(settings: Any) -> None:
 @pytest.mark.parametrize(
     ("user_id", "stored"), [(ANA, "2026-01-01T00:00:00Z"), (SYSTEM_TENANT_ID, None)], ids=["stored", "a law"]
 )
-def test_what_is_stored_already_and_a_law_of_ours_are_left_alone(
-    user_id: UUID, stored: str | None, settings: Any
-) -> None:
+def test_stored_documents_and_statutes_are_not_resumed(user_id: UUID, stored: str | None, settings: Any) -> None:
     settings.STATUTES_BUCKET = "fiscal"
     job = JobFactory.create(user_id=user_id, pipeline="wait", **WAITS)
     Document.objects.update(stored_at=stored)

@@ -39,7 +39,7 @@ def test_paragraphs_are_lines_and_offsets_count_their_characters() -> None:
     assert (second.place.start, second.place.end, second.place.page) == (4 + 27, 4 + 27 + 21, None)
 
 
-def test_a_rows_cells_are_one_line() -> None:
+def test_the_cells_of_a_row_are_one_line() -> None:
     cell = "<w:tc>{}</w:tc>"
     row = f"<w:tbl><w:tr>{cell.format(paragraphs('Toma', 'de agua'))}{cell.format(paragraphs('25'))}</w:tr></w:tbl>"
 
@@ -48,7 +48,7 @@ def test_a_rows_cells_are_one_line() -> None:
     assert article_texts(law) == {"1": "Las cuotas de la ley:\nToma de agua | 25"}
 
 
-def test_struck_and_moved_text_is_no_law() -> None:
+def test_deleted_and_moved_text_is_ignored() -> None:
     change = (
         "<w:p><w:r><w:t>Artículo 1. El plazo </w:t></w:r><w:del><w:r><w:delText>viejo</w:delText></w:r></w:del>"
         "<w:moveFrom><w:r><w:t>movido</w:t></w:r></w:moveFrom><w:ins><w:r><w:t>es de la ley.</w:t></w:r></w:ins></w:p>"
@@ -69,7 +69,7 @@ def numbered_docx(level: int) -> str:
     return f'<w:pPr><w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="3"/></w:numPr></w:pPr>'
 
 
-def test_numbers_that_word_prints_and_does_not_write_are_read() -> None:
+def test_automatic_list_numbers_are_read() -> None:
     body = (
         paragraphs("Son de la ley:", properties=numbered_docx(0))
         + paragraphs("una;", "dos.", properties=numbered_docx(1))
@@ -91,7 +91,7 @@ def test_numbers_may_come_from_a_style() -> None:
     assert article_texts(law) == {"1": "Los.", "2": "Las."}
 
 
-def test_the_body_is_where_the_package_says() -> None:
+def test_the_body_is_found_by_the_package_relations() -> None:
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
     relations = f'<Relationships><Relationship Type="{kind}" Target="/word/document2.xml"/></Relationships>'
     document = f'<w:document xmlns:w="{W}"><w:body>{paragraphs("Artículo 1. La ley.")}</w:body></w:document>'
@@ -128,7 +128,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_no_word_document_of_a_sane_size_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_and_oversized_word_documents_are_rejected(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docx, "LARGEST", LARGEST)
     content, code = REFUSED[kind]
 
@@ -147,7 +147,7 @@ def test_a_bomb_in_a_bomb_is_not_unpacked() -> None:
     assert refused.value.code == "DOCX_TRUNCATED"
 
 
-def test_subsections_with_headings_of_their_own_are_articles_of_their_own() -> None:
+def test_subsections_with_own_headings_are_articles() -> None:
     lines = ("Example Act", "Section 4(a) Of the board.", "Section 4(b) Of the clerk.", "Section 5. (a) Of the act.")
 
     law = docx.read_docx(docx_bytes(paragraphs(*lines)))

@@ -15,7 +15,7 @@ def paragraph(*runs: str) -> str:
     return f"<w:p>{''.join(runs)}</w:p>"
 
 
-def test_a_note_stands_below_the_paragraph_that_refers_to_it() -> None:
+def test_a_note_follows_the_paragraph_with_its_reference() -> None:
     notes = (
         f'<w:footnotes xmlns:w="{W}"><w:footnote w:id="0"><w:p><w:r><w:separator/></w:r></w:p></w:footnote>'
         f'<w:footnote w:id="2">{paragraphs("Reformado en 2027.")}</w:footnote></w:footnotes>'
@@ -27,14 +27,14 @@ def test_a_note_stands_below_the_paragraph_that_refers_to_it() -> None:
     assert article_texts(law) == {"1": "Los de la ley.\n[Reformado en 2027.]", "2": "El resto."}
 
 
-def test_a_note_of_struck_text_is_struck_with_it() -> None:
+def test_a_note_of_deleted_text_is_ignored() -> None:
     notes = f'<w:footnotes xmlns:w="{W}"><w:footnote w:id="2">{paragraphs("Vieja.")}</w:footnote></w:footnotes>'
     body = paragraph(run(FIRST), '<w:del><w:r><w:footnoteReference w:id="2"/></w:r></w:del>')
 
     assert article_texts(docx.read_docx(docx_bytes(body, footnotes=notes))) == {"1": "Los de la ley."}
 
 
-def test_hidden_text_is_not_read_and_a_word_is_whole_without_its_soft_hyphens() -> None:
+def test_hidden_text_and_soft_hyphens_are_removed() -> None:
     body = paragraph(
         run("Artículo 1. Los contri\u00adbu"), "<w:r><w:softHyphen/></w:r>", run("yentes"),
         run(" ocultos", "<w:rPr><w:vanish/></w:rPr>"), run(" pagan.", '<w:rPr><w:vanish w:val="0"/></w:rPr>'),
@@ -43,14 +43,14 @@ def test_hidden_text_is_not_read_and_a_word_is_whole_without_its_soft_hyphens() 
     assert article_texts(docx.read_docx(docx_bytes(body))) == {"1": "Los contribuyentes pagan."}
 
 
-def test_a_fields_result_is_read_and_not_what_computes_it() -> None:
+def test_the_result_of_a_field_is_read_and_its_code_is_not() -> None:
     field = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>REF art_5</w:instrText></w:r>'
     body = paragraph(run("Artículo 1. Véase el "), field, run("artículo 5"), run(" de la ley."))
 
     assert article_texts(docx.read_docx(docx_bytes(body))) == {"1": "Véase el artículo 5 de la ley."}
 
 
-def test_an_article_after_a_lines_break_in_one_paragraph_is_found() -> None:
+def test_an_article_after_a_line_break_in_a_paragraph_is_found() -> None:
     body = paragraph(run(FIRST), "<w:r><w:br/></w:r>", run("Artículo 2. El resto, que sigue en"), "<w:r><w:br/></w:r>")
     body = body.replace("</w:p>", run("la línea de abajo.") + "</w:p>")
 
@@ -59,14 +59,14 @@ def test_an_article_after_a_lines_break_in_one_paragraph_is_found() -> None:
     }  # fmt: skip
 
 
-def test_a_table_that_only_frames_the_law_hides_no_article() -> None:
+def test_articles_in_a_layout_table_are_found() -> None:
     law = f"<w:tc>{paragraphs(FIRST, 'Artículo 2. El resto.')}</w:tc>"
     frame = f"<w:tbl><w:tr>{law}<w:tc>{paragraphs('')}</w:tc></w:tr></w:tbl>"
 
     assert article_texts(docx.read_docx(docx_bytes(frame))) == {"1": "Los de la ley.", "2": "El resto."}
 
 
-def test_text_in_a_box_is_kept_apart_from_what_it_floats_beside() -> None:
+def test_text_of_a_floating_box_is_separate() -> None:
     box = f"<w:r><w:pict><w:txbxContent>{paragraphs('Al margen')}</w:txbxContent></w:pict></w:r>"
 
     law = docx.read_docx(docx_bytes(paragraph(run("Artículo 1. Los de la"), box, run("ley."))))
@@ -74,7 +74,7 @@ def test_text_in_a_box_is_kept_apart_from_what_it_floats_beside() -> None:
     assert article_texts(law)["1"].split() == ["Los", "de", "la", "Al", "margen", "ley."]
 
 
-def test_a_style_numbers_as_the_one_that_it_is_based_on() -> None:
+def test_a_style_inherits_numbering_from_its_base() -> None:
     styles = (
         f'<w:styles xmlns:w="{W}"><w:style w:styleId="Art">{numbered_docx(0)}</w:style>'
         '<w:style w:styleId="Art2"><w:basedOn w:val="Art"/></w:style></w:styles>'
@@ -86,7 +86,7 @@ def test_a_style_numbers_as_the_one_that_it_is_based_on() -> None:
     assert article_texts(law) == {"1": "Los.", "2": "Las."}
 
 
-def test_another_list_of_the_same_make_goes_on_counting_unless_it_begins_anew() -> None:
+def test_lists_of_one_definition_share_counts_unless_restarted() -> None:
     begun = '<w:num w:numId="5"><w:abstractNumId w:val="7"/><w:lvlOverride w:ilvl="0"><w:startOverride w:val="9"/>'
     lists = '<w:num w:numId="4"><w:abstractNumId w:val="7"/></w:num>' + begun + "</w:lvlOverride></w:num></w:numbering>"
     body = "".join(

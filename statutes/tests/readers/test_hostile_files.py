@@ -48,7 +48,7 @@ def damaged_files(content: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("format", WHOLE)
-def test_a_damaged_file_is_a_law_or_is_refused_for_good(tmp_path: Path, format: Format) -> None:
+def test_a_damaged_file_gives_a_law_or_a_permanent_error(tmp_path: Path, format: Format) -> None:
     chance = random.Random(f"{format} 7")
 
     outcomes = [outcome(tmp_path / "law", damaged_files(WHOLE[format], chance), format) for _ in range(15)]
@@ -60,7 +60,7 @@ def test_a_damaged_file_is_a_law_or_is_refused_for_good(tmp_path: Path, format: 
 
 
 @pytest.mark.parametrize("format", WHOLE)
-def test_a_file_that_is_cut_short_anywhere_is_a_law_or_is_refused_for_good(tmp_path: Path, format: Format) -> None:
+def test_a_truncated_file_gives_a_law_or_a_permanent_error(tmp_path: Path, format: Format) -> None:
     content = WHOLE[format]
 
     outcomes = [outcome(tmp_path / "law", content[: len(content) * tenth // 10], format) for tenth in range(1, 10)]
@@ -69,14 +69,14 @@ def test_a_file_that_is_cut_short_anywhere_is_a_law_or_is_refused_for_good(tmp_p
 
 
 @pytest.mark.parametrize("encoding", ["UTF-7", "hz", "idna", "base64"])
-def test_an_encoding_that_no_law_has_is_refused_in_the_child_too(tmp_path: Path, encoding: str) -> None:
+def test_the_child_rejects_unsupported_encodings(tmp_path: Path, encoding: str) -> None:
     content = f'<?xml version="1.0" encoding="{encoding}"?><act>{ONE}</act>'.encode()
 
     assert outcome(tmp_path / "law", content, "xml") == "NOT_XML"
 
 
 @pytest.mark.parametrize("encoding", ["iso-8859-2", "cp850", "mac-roman", "windows-1250"])
-def test_an_older_encoding_of_a_law_is_read_in_the_child_too(tmp_path: Path, encoding: str) -> None:
+def test_the_child_reads_legacy_encodings(tmp_path: Path, encoding: str) -> None:
     content = f'<?xml version="1.0" encoding="{encoding}"?><ley><articulo>Artículo 1. Él.</articulo></ley>'
 
     law = outcome(tmp_path / "law", content.encode(encoding), "xml")
@@ -98,7 +98,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("kind", HARMLESS)
-def test_what_says_nothing_of_the_law_does_no_harm(kind: str) -> None:
+def test_unusual_xml_constructs_are_harmless(kind: str) -> None:
     law = xml.read_xml(HARMLESS[kind].format(ONE).encode())
 
     assert article_texts(law) == LAW
@@ -113,14 +113,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_would_grow_is_refused_before_it_does(kind: str) -> None:
+def test_growing_xml_is_rejected_before_expansion(kind: str) -> None:
     with pytest.raises(Unreadable) as refused:
         xml.read_xml(REFUSED[kind].encode())
 
     assert refused.value.code in ("XML_ENTITY_REFUSED", "XML_TOO_DEEP")
 
 
-def test_elements_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_elements_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xml_tree, "MAX_ELEMENTS", 1_000)
 
     with pytest.raises(Unreadable) as refused:
@@ -132,7 +132,7 @@ def test_elements_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 # Word documents
 
 
-def test_names_that_lead_out_of_the_archive_lead_nowhere() -> None:
+def test_path_traversal_names_are_ignored() -> None:
     law = docx.read_docx(
         zip_bytes({"../../../tmp/evil": "x", "/etc/passwd": "x", "word/vbaProject.bin": "x", docx.BODY: BODY})
     )
@@ -141,7 +141,7 @@ def test_names_that_lead_out_of_the_archive_lead_nowhere() -> None:
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1:1/x", "../../../../etc/passwd", "file:///etc/passwd"])
-def test_a_body_elsewhere_is_not_fetched(target: str) -> None:
+def test_an_external_body_is_not_fetched(target: str) -> None:
     relation = f'<Relationship Type="x/officeDocument" TargetMode="External" Target="{target}"/>'
 
     with pytest.raises(Unreadable) as refused:
@@ -150,7 +150,7 @@ def test_a_body_elsewhere_is_not_fetched(target: str) -> None:
     assert refused.value.code == "NOT_DOCX"
 
 
-def test_a_size_that_lies_is_not_believed() -> None:
+def test_a_false_member_size_is_not_trusted() -> None:
     content = bytearray(zip_bytes({docx.BODY: BODY}))
     place = content.index(b"PK\x01\x02") + 24
 
@@ -178,7 +178,7 @@ def test_members_that_overlap_are_read_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert article_texts(law) == {"1": "La ley ."}
 
 
-def test_a_number_that_repeats_itself_without_end_is_cut() -> None:
+def test_an_endless_list_label_is_truncated() -> None:
     lists = NUMBERING.replace("Artículo %1.", "Artículo 1. " + "%1" * 100_000)
     lists = lists.replace("decimal", "upperRoman").replace('start w:val="1"', 'start w:val="99999"')
 
@@ -187,7 +187,7 @@ def test_a_number_that_repeats_itself_without_end_is_cut() -> None:
     assert sum(map(len, all_texts(law))) < 300
 
 
-def test_styles_that_are_based_on_each_other_end() -> None:
+def test_circular_styles_terminate() -> None:
     style = '<w:style w:styleId="{}"><w:basedOn w:val="{}"/></w:style>'
     styles = f'<w:styles xmlns:w="{W}">{style.format("A", "B")}{style.format("B", "A")}</w:styles>'
     styled = '<w:pPr><w:pStyle w:val="A"/></w:pPr>'
@@ -207,7 +207,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_another_kind_of_file_is_refused_whatever_its_name(tmp_path: Path, kind: str) -> None:
+def test_other_kinds_of_files_are_rejected_despite_their_names(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "ley.pdf"
     path.write_bytes(OTHERS[kind])
 
@@ -215,7 +215,7 @@ def test_another_kind_of_file_is_refused_whatever_its_name(tmp_path: Path, kind:
         sniff_format(path, most=1_000)
 
 
-def test_a_file_of_any_size_is_refused_without_reading_it(tmp_path: Path) -> None:
+def test_an_oversized_file_is_rejected_without_reading_it(tmp_path: Path) -> None:
     path = tmp_path / "ley.xml"
     with path.open("wb") as file:
         file.truncate(200 << 30)  # sparse: nothing of it is written

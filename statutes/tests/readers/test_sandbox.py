@@ -54,7 +54,7 @@ FORMATS: dict[Format, bytes] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_each_format_is_told_by_its_content_and_read(path: Path, format: Format) -> None:
+def test_each_format_is_detected_by_content_and_read(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
 
     detected = sniff_format(path, most=MOST)
@@ -89,14 +89,14 @@ NOT_SNIFFED = {
 
 
 @pytest.mark.parametrize("content", SNIFFED)
-def test_a_format_is_known_by_its_first_bytes(path: Path, content: bytes) -> None:
+def test_a_format_is_detected_by_its_first_bytes(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     assert sniff_format(path, most=MOST) == SNIFFED[content]
 
 
 @pytest.mark.parametrize("content", NOT_SNIFFED, ids=lambda content: repr(content[:12]))
-def test_what_is_no_format_that_is_read_is_refused(path: Path, content: bytes) -> None:
+def test_unsupported_formats_are_rejected(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     with pytest.raises(Permanent) as refused:
@@ -123,7 +123,7 @@ def test_running_heads_and_page_numbers_are_in_no_article(path: Path) -> None:
     assert [article.place.page for _, article in law.articles()] == [2, 3, 4, 5, 6, 7]
 
 
-def test_what_a_gazette_prints_on_both_pages_of_a_short_law_is_in_no_article(path: Path) -> None:
+def test_page_furniture_of_gazettes_is_in_no_article(path: Path) -> None:
     head, foot = (
         "BOLETÍN OFICIAL DEL ESTADO\nNúm. 61 Jueves 11 de marzo de 2027 Sec. I. Pág. 3010",
         "cve: BOE-A-2027-3791",
@@ -190,7 +190,7 @@ def test_two_columns_are_read_one_after_the_other(path: Path, row_by_row: bool, 
     }
 
 
-def test_heads_that_the_left_and_the_right_pages_turn_round_are_in_no_article(path: Path) -> None:
+def test_mirrored_running_heads_are_in_no_article(path: Path) -> None:
     file = io.BytesIO()
     canvas = Canvas(file, invariant=1)
     for page, word in enumerate(WORDS[:4], 1):
@@ -262,7 +262,7 @@ REFUSED: dict[str, tuple[bytes, Format, str]] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_file_that_cannot_be_read_has_a_code_for_good(path: Path, kind: str) -> None:
+def test_an_unreadable_file_fails_permanently_with_a_code(path: Path, kind: str) -> None:
     content, format, code = REFUSED[kind]
 
     failure = refusal_code(path, content, format)
@@ -278,11 +278,11 @@ def test_a_zip_bomb_is_not_unpacked_beyond_its_limit(path: Path) -> None:
     assert refusal_code(path, content, "docx").code == "DOCX_TOO_LARGE"
 
 
-def test_a_pdf_that_only_restricts_its_use_is_read(path: Path) -> None:
+def test_a_pdf_with_usage_restrictions_is_read(path: Path) -> None:
     assert article_texts(read(path, encrypted_pdf(FIRST))) == {"1": "Los de la ley."}
 
 
-def test_a_pdf_bomb_is_no_law(path: Path) -> None:
+def test_a_pdf_bomb_fails_with_a_code(path: Path) -> None:
     assert refusal_code(path, bomb(), "pdf").code in {
         "PARSER_OUT_OF_MEMORY",
         "PARSE_TIMEOUT",
@@ -307,7 +307,7 @@ def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_child_can_open_neither_file_nor_socket_once_it_reads(path: Path, format: Format) -> None:
+def test_the_child_can_open_neither_files_nor_sockets(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
     code = (
         "import sys, socket; from statutes.readers import sandbox_child; sandbox_child.warm_up()\n"

@@ -62,7 +62,7 @@ def _outlined(child: Division | Article, depth: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_law_is_read_as_it_is_published(name: str) -> None:
+def test_a_specimen_is_read_with_its_published_outline(name: str) -> None:
     law = read_specimen(name)
 
     schema_validation.check_schema(law_json(law))
@@ -70,7 +70,7 @@ def test_a_law_is_read_as_it_is_published(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_letter_of_a_law_is_in_what_is_read_of_it(name: str) -> None:
+def test_every_letter_of_a_specimen_is_kept(name: str) -> None:
     source = visible_text(_seen(name))
 
     assert not source - visible_text(all_texts(read_specimen(name)))
@@ -101,7 +101,7 @@ print(found.hexdigest())
 """
 
 
-def test_another_process_reads_the_same() -> None:
+def test_another_process_reads_the_same_law() -> None:
     here = hashlib.sha256(b"".join(encode_law(read_specimen(name)) for name in NAMES)).hexdigest()
     environment, paths = {**os.environ, "PYTHONHASHSEED": "7"}, [str(HERE / name) for name in NAMES]
 

@@ -69,21 +69,21 @@ def test_an_attachment_is_an_annex() -> None:
         ("<p>Section 4(a) The board.</p><p>(b) The clerk.</p>", "4", "(a) The board.\n(b) The clerk."),
     ],
 )
-def test_a_subsection_that_a_label_says_is_in_the_number(section: str, number: str, text: str) -> None:
+def test_a_subsection_in_a_label_is_part_of_the_number(section: str, number: str, text: str) -> None:
     law = xml.read_xml(f"<act><title>Act of the people</title><section>{section}</section></act>".encode())
 
     assert article_texts(law) == {number: text}
     assert [unit.article for unit in iter_units(render_markdown(law).text) if unit.article] == [number]
 
 
-def test_data_about_the_law_and_editors_notes_are_no_law() -> None:
+def test_metadata_and_editorial_notes_are_ignored() -> None:
     text = " ".join(all_texts(xml.read_xml(AKN.encode())))
 
     assert "secret" not in text
     assert "editor" not in text
 
 
-def test_plain_spanish_xml_is_read_by_its_elements_names() -> None:
+def test_plain_spanish_xml_is_read_by_element_names() -> None:
     law = xml.read_xml(LEY.encode())
 
     assert article_texts(law) == {
@@ -96,7 +96,7 @@ def test_plain_spanish_xml_is_read_by_its_elements_names() -> None:
     assert law.title == "Ley de aguas"
 
 
-def test_articles_that_hold_sections_are_divisions() -> None:
+def test_articles_containing_sections_are_divisions() -> None:
     law = xml.read_xml(
         b"<act><article><num>I</num><section><num>1</num><p>The board of the act.</p></section></article></act>"
     )
@@ -105,7 +105,7 @@ def test_articles_that_hold_sections_are_divisions() -> None:
     assert article_texts(law) == {"1": "The board of the act."}
 
 
-def test_a_file_that_names_no_articles_is_read_by_its_lines() -> None:
+def test_xml_without_article_elements_is_read_as_lines() -> None:
     law = xml.read_xml(b"<act><p>THE ACT</p><p>Section 1. The board of the act.</p><p>Section 2. The rest.</p></act>")
 
     assert article_texts(law) == {"1": "The board of the act.", "2": "The rest."}
@@ -129,7 +129,7 @@ def test_any_usual_encoding_is_read(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["title", "titulo"])
-def test_what_a_law_is_called_is_no_division_of_it(name: str) -> None:
+def test_the_title_of_a_law_is_no_division(name: str) -> None:
     law = xml.read_xml(
         f"<law><{name}>Ley de la luz</{name}><articulo><num>1</num><p>La luz.</p></articulo></law>".encode()
     )
@@ -138,7 +138,7 @@ def test_what_a_law_is_called_is_no_division_of_it(name: str) -> None:
     assert [article.id for article in law.children if isinstance(article, Article)] == ["1"]
 
 
-def test_text_behind_an_article_stands_behind_it_and_not_in_the_preamble() -> None:
+def test_text_after_an_article_stays_after_it() -> None:
     law = xml.read_xml(
         b"<law><chapter><num>1</num><article><num>1</num><p>One.</p></article></chapter><p>Between.</p>"
         b"<chapter><num>2</num><article><num>2</num><p>Two.</p></article></chapter><p>Signed.</p></law>"
@@ -175,7 +175,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_no_plain_xml_is_refused(kind: str) -> None:
+def test_invalid_xml_is_rejected(kind: str) -> None:
     content, code = REFUSED[kind]
 
     with pytest.raises(Unreadable) as refused:
@@ -184,7 +184,7 @@ def test_what_is_no_plain_xml_is_refused(kind: str) -> None:
     assert refused.value.code == code
 
 
-def test_a_doctype_that_declares_nothing_is_accepted_and_not_fetched() -> None:
+def test_an_empty_doctype_is_accepted_and_not_fetched() -> None:
     law = xml.read_xml(
         b'<!DOCTYPE act SYSTEM "http://127.0.0.1:1/act.dtd"><act><section><num>1</num>The act.</section></act>'
     )
