@@ -80,7 +80,7 @@ def _refresh_token(source: ConnectedSource) -> str | None:
     try:
         return token_vault.read_token(current.refresh_token_vault_id, current)
     except (StageFailure, token_vault.UnknownVaultKey) as failure:
-        log.warning("Source %s: its token cannot be given back: %s.", source.pk, failure.code)
+        log.warning("Source %s: its grant cannot be revoked: %s.", source.pk, failure.code)
         return None
 
 
@@ -109,7 +109,7 @@ def _revoke(source: ConnectedSource, token: str) -> bool:
         return True
     except (StageFailure, Wait) as failure:
         code = failure.code if isinstance(failure, StageFailure) else failure.reason
-        log.warning("Source %s: %s was not told that it is disconnected: %s.", source.pk, source.provider, code)
+        log.warning("Source %s: %s has not revoked its grant: %s.", source.pk, source.provider, code)
         return False
     return True
 

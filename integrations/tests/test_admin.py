@@ -58,7 +58,7 @@ def test_codes_and_ids_are_shown_and_neither_accounts_nor_cursors(given_up: Arch
     assert str(job.pk) in shown[4]
 
 
-def test_a_given_up_page_names_its_provider_and_code_and_leads_to_its_sync(given_up: ArchivedMessage) -> None:
+def test_an_archived_message_shows_provider_code_and_a_link_to_its_sync(given_up: ArchivedMessage) -> None:
     support, job = Staff("support", group="support"), IngestionJob.objects.get()
     with connection.cursor() as cursor:  # as nobody's page of ours
         cursor.execute("SELECT pgmq.send('ingestion_queue', '{\"job_id\": \"none\"}')")
@@ -70,7 +70,7 @@ def test_a_given_up_page_names_its_provider_and_code_and_leads_to_its_sync(given
         assert "hubspot" in page
 
 
-def test_what_a_providers_server_lacks_is_read_on_its_page(given_up: ArchivedMessage) -> None:
+def test_a_source_page_names_the_missing_capability(given_up: ArchivedMessage) -> None:
     ConnectedSource.objects.update(capabilities={"tools": [], "missing": "search_crm_objects.after"})
 
     page = Staff("support", group="support").page(
@@ -80,7 +80,7 @@ def test_what_a_providers_server_lacks_is_read_on_its_page(given_up: ArchivedMes
     assert "search_crm_objects.after" in page
 
 
-def test_lists_are_called_as_the_menu_calls_them(given_up: ArchivedMessage) -> None:
+def test_list_titles_match_the_menu(given_up: ArchivedMessage) -> None:
     models = (ConnectedSource, IngestionJob, ArchivedMessage)
     (menu,) = [each["items"] for each in SIDEBAR["navigation"] if each["title"] == "Connectors"]
 
@@ -98,7 +98,7 @@ def test_syncs_are_found_by_their_filters(params: dict[str, str], given_up: Arch
     assert str(job.pk) in operator.page("integrations_ingestionjob_changelist", q=str(job.source_id))
 
 
-def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: ArchivedMessage) -> None:
+def test_a_message_is_replayed_once_its_reason_is_confirmed(given_up: ArchivedMessage) -> None:
     operator = Staff("operator", group="operator")
 
     response = replay(operator, chosen=given_up.pk)
@@ -112,7 +112,7 @@ def test_a_page_is_put_back_with_a_reason_once_that_is_confirmed(given_up: Archi
     assert [(action, actor) for action, actor, *_ in audit_entries()] == [("ingestion.replay", "operator@example.org")]
 
 
-def test_what_cannot_be_put_back_is_told_by_its_code(given_up: ArchivedMessage) -> None:
+def test_messages_not_replayed_are_counted_by_error_code(given_up: ArchivedMessage) -> None:
     operator = Staff("operator", group="operator")
     IngestionJob.objects.update(status="completed", error_message=None)
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_put_back_is_told_by_its_code(given_up: ArchivedMessage) 
     assert "No archived" not in replay(operator, reason="try", chosen=given_up.pk).content.decode()
 
 
-def test_support_looks_and_puts_nothing_back(given_up: ArchivedMessage) -> None:
+def test_support_staff_can_view_but_not_replay(given_up: ArchivedMessage) -> None:
     support = Staff("support", group="support")
 
     replay(support, reason="please", chosen=given_up.pk)
@@ -132,7 +132,7 @@ def test_support_looks_and_puts_nothing_back(given_up: ArchivedMessage) -> None:
     assert Staff("nobody").get(ARCHIVE).status_code == 403
 
 
-def test_what_was_chosen_may_be_no_message(given_up: ArchivedMessage) -> None:
+def test_a_selection_that_is_no_message_id_is_rejected(given_up: ArchivedMessage) -> None:
     operator = Staff("operator", group="operator")
 
     for chosen in ("x", str(uuid4()), "9" * 30):

@@ -1,4 +1,4 @@
-"""What the database rolls up of a client's children is what all of them tell, however many, and costs little."""
+"""Rollup of a client's children in SQL: equal to a Python reference, exact, bounded."""
 
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -51,7 +51,7 @@ def key_facts(source: ConnectedSource, key: str) -> Any:
 @pytest.mark.parametrize("of", [BOOKS, HUBSPOT], ids=["quickbooks", "hubspot"])
 @given(payload=CHILDREN)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_it_is_what_all_of_them_tell(of: Any, payload: dict[int, Any], ana: Person) -> None:
+def test_the_sql_rollup_equals_the_python_rollup(of: Any, payload: dict[int, Any], ana: Person) -> None:
     slug, provider, key, kind, child = of
     source = ConnectedSource.objects.create(user_id=ana.id, provider=slug, account=str(ConnectedSource.objects.count()))
     own = document(source, key, kind, NAME)

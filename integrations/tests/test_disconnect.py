@@ -26,7 +26,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth: OAuthServer, provider: str) -> None:
+def test_a_disconnect_revokes_the_grant_deletes_tokens_and_purges_records(
+    ana: Person, oauth: OAuthServer, provider: str
+) -> None:
     source = connect(ana, provider)
     token = token_refresh.fresh_token(source.pk)[1]
 
@@ -50,7 +52,7 @@ def test_a_disconnect_gives_back_forgets_and_has_all_removed(ana: Person, oauth:
     ["refused", http_error(503), "hang", http_error(400), http_error(401, code="invalid_client")],
     ids=fault_name,
 )
-def test_a_disconnect_forgets_even_when_the_provider_is_down(
+def test_a_disconnect_deletes_tokens_when_the_provider_is_down(
     ana: Person, oauth: OAuthServer, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("integrations.oauth.token_endpoint.REVOKE_SECONDS", 0.3)
@@ -65,7 +67,7 @@ def test_a_disconnect_forgets_even_when_the_provider_is_down(
     assert IngestionJob.objects.filter(kind="forget").exists()
 
 
-def test_a_disconnect_forgets_what_no_key_opens(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_a_disconnect_deletes_tokens_that_cannot_be_decrypted(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     source = connect(ana, "hubspot")
     settings.INTEGRATIONS_VAULT_KEYS = ["x" * 40]
 
@@ -74,14 +76,14 @@ def test_a_disconnect_forgets_what_no_key_opens(ana: Person, oauth: OAuthServer,
     assert not VaultToken.objects.exists()
 
 
-def test_a_grant_that_is_gone_already_is_given_back(ana: Person, oauth: OAuthServer) -> None:
+def test_an_already_revoked_grant_counts_as_revoked(ana: Person, oauth: OAuthServer) -> None:
     source = connect(ana, "gmail")
     oauth.revoke_refresh_token(refresh_token(source))
 
     assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.REVOKED
 
 
-def test_googles_grant_is_given_back_with_the_last_of_its_two_sources(ana: Person, oauth: OAuthServer) -> None:
+def test_googles_grant_is_revoked_with_the_last_of_its_two_sources(ana: Person, oauth: OAuthServer) -> None:
     drive, mail = connect(ana, "google_drive"), connect(ana, "gmail")
 
     assert disconnect.disconnect_source(drive, by=ana.user) == GrantOutcome.SHARED
@@ -103,7 +105,9 @@ def test_googles_grant_stays_while_another_tenant_has_connected_the_account(
     assert disconnect.disconnect_source(bens, by=ben.user) == GrantOutcome.REVOKED
 
 
-def test_of_the_last_two_of_a_google_account_one_gives_the_grant_back(ana: Person, oauth: OAuthServer) -> None:
+def test_concurrent_disconnects_of_the_last_two_google_sources_revoke_the_grant(
+    ana: Person, oauth: OAuthServer
+) -> None:
     sources = [connect(ana, provider) for provider in ("google_drive", "gmail")]
 
     outcomes = run_concurrently(*[partial(disconnect.disconnect_source, source, by=ana.user) for source in sources])
@@ -122,7 +126,7 @@ def test_a_second_disconnect_changes_nothing(ana: Person, oauth: OAuthServer) ->
     assert disconnect.disconnect_source(source, by=ana.user) == GrantOutcome.REVOKED
 
 
-def test_what_was_disconnected_can_be_connected_at_once(ana: Person, oauth: OAuthServer) -> None:
+def test_a_disconnected_account_can_be_connected_at_once(ana: Person, oauth: OAuthServer) -> None:
     old = connect(ana, "hubspot")
     disconnect.disconnect_source(old, by=ana.user)
 
@@ -133,7 +137,7 @@ def test_what_was_disconnected_can_be_connected_at_once(ana: Person, oauth: OAut
     assert ConnectedSource.objects.get(pk=old.pk).status == "disconnected"
 
 
-def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, oauth: OAuthServer) -> None:
+def test_a_staff_disconnect_needs_a_reason_and_is_audited(ana: Person, sam: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth)
     with pytest.raises(ApiError, match="REASON_REQUIRED"):
         disconnect.disconnect_source(source, by=sam.user)
@@ -147,7 +151,7 @@ def test_staff_say_why_they_disconnect_and_it_is_kept(ana: Person, sam: Person, 
     assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"provider": "hubspot"})
 
 
-def test_a_forgotten_connections_budget_and_breaker_are_dropped(ana: Person) -> None:
+def test_a_purge_deletes_the_sources_rate_limit_and_circuit_breaker(ana: Person) -> None:
     source = ConnectedSource.objects.create(user_id=ana.id, provider="hubspot", status="disconnected")
     with calls.guarded_call(source_vendor(source, 100), "a test"):
         pass

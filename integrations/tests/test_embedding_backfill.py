@@ -1,4 +1,4 @@
-"""Records follow their tenant's model: embedded again from their text, once, by one process, and no others touched."""
+"""Embedding backfill: records get vectors of their tenant's model, once, in one process."""
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -74,7 +74,7 @@ def models() -> set[str | None]:
     return {*documents, *ClientIntelligence.objects.values_list("embedding_model", flat=True)}
 
 
-def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing_is(ana: Person, ben: Person) -> None:
+def test_a_model_change_reembeds_every_record_once(ana: Person, ben: Person) -> None:
     former(create_source(ana.id), 9)
     former(create_source(ben.id), 2)
     create_client(ben.id, "Northwind", "a client", embedding_model="former@1")
@@ -88,7 +88,7 @@ def test_after_a_change_of_model_every_record_is_embedded_again_and_then_nothing
     assert len(Watched.seen) == 12
 
 
-def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
+def test_reembedded_records_are_found(ana: Person) -> None:
     former(create_source(ana.id), 3)
     query = {"query": "text 1", "sources": ["hubspot"], "mode": "vector", "k": 1}
     assert ana.post("/search", query).json()["records"] == []
@@ -98,7 +98,7 @@ def test_what_is_embedded_again_is_found_again(ana: Person) -> None:
     assert ana.post("/search", query).json()["records"][0]["external_id"] == "company:1"
 
 
-def test_a_record_that_was_left_without_a_vector_gets_one_and_no_other_is_touched(ana: Person) -> None:
+def test_only_records_without_a_vector_are_embedded(ana: Person) -> None:
     source = create_source(ana.id)
     create_record(source, "company:1", "left", embed=False)
     create_record(source, "company:2", "")
@@ -125,7 +125,7 @@ def test_a_pinned_tenant_keeps_its_model(ana: Person) -> None:
     assert Watched.seen == []
 
 
-def test_a_text_that_no_model_takes_holds_up_no_other_and_is_offered_once(ana: Person) -> None:
+def test_a_refused_text_is_sent_once_and_blocks_no_other(ana: Person) -> None:
     source = create_source(ana.id)
     create_record(source, "file:1", "unwanted", embed=False)
     former(source, 5)
@@ -141,7 +141,7 @@ def test_a_text_that_no_model_takes_holds_up_no_other_and_is_offered_once(ana: P
     assert SourceDocument.objects.filter(embedding_model=None).count() == 1
 
 
-def test_what_was_bought_before_the_vendor_went_away_is_kept(ana: Person) -> None:
+def test_vectors_bought_before_an_outage_are_kept(ana: Person) -> None:
     former(create_source(ana.id), 12)
     Watched.seen.clear()
     Watched.away.extend([True, False])
@@ -152,14 +152,14 @@ def test_what_was_bought_before_the_vendor_went_away_is_kept(ana: Person) -> Non
     assert backfill_embeddings() == 8
 
 
-def test_one_tenants_trouble_is_not_the_others(ana: Person, ben: Person) -> None:
+def test_one_tenants_failure_does_not_stop_other_tenants(ana: Person, ben: Person) -> None:
     create_record(create_source(ana.id), "company:1", "away", embed=False)
     former(create_source(ben.id), 3)
 
     assert backfill_embeddings() == 3
 
 
-def test_no_time_left_is_no_work(ana: Person) -> None:
+def test_without_time_left_nothing_is_embedded(ana: Person) -> None:
     former(create_source(ana.id), 3)
 
     assert backfill_embeddings(seconds=0) == 0
@@ -176,7 +176,7 @@ def test_two_processes_do_not_embed_the_same(ana: Person) -> None:
     assert backfill_embeddings() == 3
 
 
-def test_a_source_that_is_being_forgotten_costs_nothing_more(ana: Person) -> None:
+def test_records_of_a_source_being_purged_are_not_embedded(ana: Person) -> None:
     former(create_source(ana.id, status="disconnected"), 3)
     Watched.seen.clear()
 
@@ -184,7 +184,7 @@ def test_a_source_that_is_being_forgotten_costs_nothing_more(ana: Person) -> Non
     assert Watched.seen == []
 
 
-def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) -> None:
+def test_a_concurrently_changed_text_keeps_the_vector_of_its_sync(ana: Person) -> None:
     former(create_source(ana.id), 1)
     Watched.meanwhile.append(lambda: SourceDocument.objects.update(text="newer"))
 
@@ -194,5 +194,5 @@ def test_a_text_that_changed_meanwhile_keeps_what_the_sync_wrote(ana: Person) ->
     assert SourceDocument.objects.get().embedding_model == "former@1"
 
 
-def test_the_keeper_does_it() -> None:
+def test_the_backfill_is_a_periodic_task() -> None:
     assert "integrations.records.embedding_backfill.start_backfill" in configured.JOBS_PERIODIC_TASKS

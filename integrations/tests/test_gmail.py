@@ -1,4 +1,4 @@
-"""Gmail's threads: what is stored of them, and how they are listed without losing one."""
+"""Gmail: stored threads, and complete listings in full syncs and deltas."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -74,7 +74,7 @@ def test_a_thread_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None
     assert "hold the deductible at 1,500 dollars?" in record.text
 
 
-def test_html_and_its_letters_are_read(recorded: dict[str, RawItem]) -> None:
+def test_html_and_non_ascii_letters_are_decoded(recorded: dict[str, RawItem]) -> None:
     record = gmail.map_record(recorded["thread:18c3e01b7a5590fd"])
 
     assert "From: Käthe Brandt <kaethe@brandt-druck.example.com>" in record.text  # an encoded word
@@ -88,7 +88,7 @@ def test_a_thread_belongs_to_no_client(recorded: dict[str, RawItem]) -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "messages"])
-def test_a_payload_of_another_shape_is_no_record(recorded: dict[str, RawItem], name: str) -> None:
+def test_a_malformed_payload_raises_value_error(recorded: dict[str, RawItem], name: str) -> None:
     item = recorded[RENEWAL]
     spoiled = RawItem(item.external_id, item.document_type, {**item.payload, name: None})
 
@@ -124,7 +124,7 @@ def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: A
     assert delta[-1].cursor == "981400"
 
 
-def test_every_thread_is_brought_once(box: GmailServer, settings: Any) -> None:
+def test_every_thread_is_returned_once(box: GmailServer, settings: Any) -> None:
     box.mail.generated, box.mail.most = 60, 40
 
     pages = pages_of(fake_client(settings, box), gmail, "threads", FULL)
@@ -135,7 +135,7 @@ def test_every_thread_is_brought_once(box: GmailServer, settings: Any) -> None:
     assert box.ledger.repeated == 0
 
 
-def test_an_empty_mailbox_has_no_key_and_no_thread(box: GmailServer, settings: Any) -> None:
+def test_an_empty_mailbox_has_no_threads(box: GmailServer, settings: Any) -> None:
     assert page_items(pages_of(fake_client(settings, box), gmail, "threads", FULL)) == []
 
 
@@ -176,7 +176,7 @@ def test_a_thread_that_gets_mail_during_the_sync_is_not_missed(box: GmailServer,
     assert "late mail" in gmail.map_record(late).text
 
 
-def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, settings: Any) -> None:
+def test_a_thread_deleted_during_the_sync_is_reported_as_deleted(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 3
     last = f"{FIRST:x}"
     box.schedule_change("GET /gmail/v1/users/me/threads", lambda: box.mail.remove(last))
@@ -187,7 +187,7 @@ def test_a_thread_that_goes_during_the_sync_is_told_as_gone(box: GmailServer, se
     assert item_ids(pages, deleted=True) == {f"thread:{last}"}
 
 
-def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: Any) -> None:
+def test_a_delta_returns_new_changed_and_deleted_records(box: GmailServer, settings: Any) -> None:
     box.mail.generated, box.mail.most = 6, 2
     client = fake_client(settings, box)
     since = client.begin(FULL)["threads"]
@@ -207,7 +207,7 @@ def test_a_delta_brings_what_came_changed_and_went(box: GmailServer, settings: A
     assert page_items(pages_of(client, gmail, "threads", DELTA, pages[-1].cursor)) == []
 
 
-def test_what_comes_while_a_delta_is_read_is_in_the_next_one(box: GmailServer, settings: Any) -> None:
+def test_mail_that_arrives_during_a_delta_is_in_the_next_one(box: GmailServer, settings: Any) -> None:
     box.mail.most = 1
     client = fake_client(settings, box)
     since = client.begin(FULL)["threads"]
@@ -221,7 +221,7 @@ def test_what_comes_while_a_delta_is_read_is_in_the_next_one(box: GmailServer, s
     assert item_ids(first) | item_ids(second) == {"thread:a", "thread:b", "thread:c"}
 
 
-def test_drafts_are_not_read_and_a_thread_of_nothing_else_is_none(box: GmailServer, settings: Any) -> None:
+def test_drafts_are_skipped_and_a_thread_of_drafts_is_none(box: GmailServer, settings: Any) -> None:
     box.mail.put("t", message("sent"), message("unfinished", labelIds=["DRAFT"]))
     box.mail.put("d", message("only a draft", labelIds=["DRAFT"]))
 
@@ -246,7 +246,7 @@ def test_a_history_that_is_too_old_is_expired(box: GmailServer, settings: Any) -
 # What goes wrong
 
 
-def test_a_thread_that_cannot_be_had_costs_only_itself(box: GmailServer, settings: Any) -> None:
+def test_a_thread_that_cannot_be_fetched_fails_alone(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 6
     refused, broken, odd = (f"{FIRST + number:x}" for number in range(3))
     box.mail.put(odd, message("x") | {"internalDate": "never"})
@@ -263,7 +263,7 @@ def test_a_thread_that_cannot_be_had_costs_only_itself(box: GmailServer, setting
     }
 
 
-def test_a_thread_that_fails_once_is_brought_by_the_second_try(box: GmailServer, settings: Any) -> None:
+def test_a_thread_that_fails_once_is_fetched_by_the_second_try(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 4
     box.inject_fault(f"{GET}{FIRST:x}", http_error(500))
 
@@ -272,7 +272,7 @@ def test_a_thread_that_fails_once_is_brought_by_the_second_try(box: GmailServer,
     assert (len(page.items), page.failed) == (4, [])
 
 
-def test_a_vendor_that_is_away_fails_no_thread(box: GmailServer, settings: Any) -> None:
+def test_an_unavailable_vendor_fails_the_page_and_no_thread(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 4
     box.inject_fault(f"{GET}*", http_error(503), times=100)
 
@@ -281,9 +281,7 @@ def test_a_vendor_that_is_away_fails_no_thread(box: GmailServer, settings: Any) 
 
 
 @pytest.mark.parametrize("no", [http_error(429, retry_after="30"), http_error(403, code="userRateLimitExceeded")])
-def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
-    box: GmailServer, settings: Any, no: Any
-) -> None:
+def test_threads_fetched_before_a_wait_are_not_fetched_again(box: GmailServer, settings: Any, no: Any) -> None:
     box.mail.generated = 10
     client = fake_client(settings, box)
     fifth = f"{FIRST + 5:x}"
@@ -298,7 +296,7 @@ def test_what_was_fetched_before_gmail_asked_to_wait_is_not_fetched_again(
         client.page(gmail.STREAMS[0], FULL, None, page.next_page)
 
 
-def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: GmailServer, settings: Any) -> None:
+def test_a_token_expiring_mid_page_is_refused_and_the_page_repeats(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 10
     client = fake_client(settings, box)
     box.schedule_change(f"{GET}*", lambda: setattr(box, "tokens", set()), after=3)
@@ -309,14 +307,14 @@ def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(box: G
 
 @pytest.mark.parametrize("kind", ["json-list", "html-200", "another-shape", "empty-200"])
 @pytest.mark.parametrize("route", ["threads", "history"])
-def test_a_listing_of_another_shape_is_no_empty_one(box: GmailServer, settings: Any, route: str, kind: str) -> None:
+def test_a_malformed_listing_is_never_an_empty_page(box: GmailServer, settings: Any, route: str, kind: str) -> None:
     box.inject_fault(f"GET /gmail/v1/users/me/{route}", FAULTS[kind])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
         pages_of(fake_client(settings, box), gmail, "threads", FULL if route == "threads" else DELTA, "1")
 
 
-def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
+def test_the_client_has_the_methods_of_spec_002(box: GmailServer, settings: Any) -> None:
     box.mail.generated = 30
     client = fake_client(settings, box)
 
@@ -333,7 +331,7 @@ def test_the_face_of_spec_002(box: GmailServer, settings: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_a_worker_that_must_stop_asks_for_no_further_thread(settings: Any) -> None:
+def test_a_stopping_worker_fetches_no_further_thread(settings: Any) -> None:
     with GmailServer(tokens={TOKEN}, threads=3) as box:
         client = fake_client(settings, box)
         shared_state.request_stop()

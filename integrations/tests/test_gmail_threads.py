@@ -1,4 +1,4 @@
-"""The text of what strangers send: their letters, their markup, their nesting."""
+"""Text of mail from untrusted senders: charsets, HTML, nested parts, limits."""
 
 import json
 import time
@@ -41,21 +41,21 @@ def test_base64url_is_read_with_or_without_its_padding(padding: int) -> None:
         ("Grüße", "utf-16", "Grüße"),
     ],
 )
-def test_charsets_are_read_as_they_say(content: str, charset: str, read: str) -> None:
+def test_a_part_is_decoded_in_its_declared_charset(content: str, charset: str, read: str) -> None:
     assert texts(text_part(content.encode(charset), charset=charset)) == read
 
 
 @pytest.mark.parametrize("charset", ["no-such-charset", "hex", "punycode", "idna", "unicode_escape", "", "x" * 5000])
-def test_a_charset_that_nobody_trusts_is_read_as_utf_8_with_replacements(charset: str) -> None:
+def test_an_untrusted_charset_is_decoded_as_utf_8_with_replacements(charset: str) -> None:
     assert texts(text_part(b"Gr\xfc\xdfe \\u0041-", charset=charset)) == "Gr��e \\u0041-"
 
 
-def test_what_gmail_told_in_utf_8_already_is_not_decoded_twice() -> None:
+def test_text_that_gmail_decoded_to_utf_8_is_not_decoded_twice() -> None:
     assert texts(text_part("Grüße", charset="ISO-8859-1")) == "Grüße"
 
 
 @pytest.mark.parametrize("data", ["!!!!", "A", "====", "é", "QQ==QQ==", 7, None, ["QQ"]])
-def test_a_body_that_is_no_base64_breaks_nothing(data: object) -> None:
+def test_a_body_that_is_not_base64_is_empty(data: object) -> None:
     part = {"mimeType": "text/plain", "headers": [], "body": {"data": data}}
 
     assert isinstance(texts(part), str)
@@ -111,7 +111,7 @@ UNITS = [
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_html_is_read_in_time_in_proportion(unit: str) -> None:
+def test_html_is_read_in_linear_time(unit: str) -> None:
     short, long = (unit * (size // len(unit)) for size in (40_000, 400_000))
 
     assert cost(long) < 40 * max(cost(short), 0.001)
@@ -133,13 +133,13 @@ def nested(depth: int) -> dict[str, Any]:
     return part
 
 
-def test_parts_within_parts_are_read_to_a_depth_and_no_further() -> None:
+def test_nested_parts_are_read_to_a_limited_depth() -> None:
     assert threads.message_text(nested(5)) == "found"
     assert threads.message_text(nested(900)) == ""
     assert threads.attachment_names(nested(900)) == []
 
 
-def test_only_so_many_parts_and_bytes_are_read() -> None:
+def test_parts_and_bytes_read_are_bounded() -> None:
     small, large = [text_part("x")] * 10_000, [text_part("x" * 900_000)] * 8
 
     assert threads.message_text(multipart(*small, kind="mixed")).count("x") < threads.MOST_PARTS
@@ -166,7 +166,7 @@ JSON = st.recursive(
 
 @given(payload=st.dictionaries(st.sampled_from(["parts", "body", "headers", "mimeType", "filename"]), JSON))
 @hypothesis_settings(max_examples=60, deadline=None, database=None)
-def test_no_payload_breaks_the_reading_of_it(payload: dict[str, Any]) -> None:
+def test_any_payload_can_be_read(payload: dict[str, Any]) -> None:
     stored_payload = threads.thread_payload(
         {"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]}
     )
@@ -177,6 +177,6 @@ def test_no_payload_breaks_the_reading_of_it(payload: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "soon", "-5", "9" * 20, "\uff11"])
-def test_a_message_from_no_time_is_unreadable(wrong: str) -> None:
+def test_a_message_without_a_time_raises_value_error(wrong: str) -> None:
     with pytest.raises(ValueError, match="time"):
         threads.thread_payload({"id": "t", "messages": [message("x") | {"internalDate": wrong}]})

@@ -1,4 +1,4 @@
-"""Drive's files: what is stored of them, how they are listed without losing one, and what one bad file costs."""
+"""Google Drive: stored files, complete listings in full syncs and deltas, failures of single files."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -71,7 +71,7 @@ def test_a_document_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> No
     assert "\r" not in record.text
 
 
-def test_a_sheet_is_its_rows(recorded: dict[str, RawItem]) -> None:
+def test_a_sheet_is_stored_as_its_rows(recorded: dict[str, RawItem]) -> None:
     assert recorded[SHEET].document_type == "google_drive.sheet"
     assert google_drive.map_record(recorded[SHEET]).text.splitlines()[:4] == [
         "Quote comparison Q1",
@@ -81,7 +81,7 @@ def test_a_sheet_is_its_rows(recorded: dict[str, RawItem]) -> None:
     ]
 
 
-def test_slides_are_found_as_documents_are(recorded: dict[str, RawItem]) -> None:
+def test_slides_are_stored_as_documents(recorded: dict[str, RawItem]) -> None:
     assert recorded[SLIDES].document_type == "google_drive.doc"
     assert "Dental and vision move to one carrier." in google_drive.map_record(recorded[SLIDES]).text
 
@@ -97,7 +97,7 @@ def test_a_file_belongs_to_no_client(recorded: dict[str, RawItem]) -> None:
     assert writer.make_draft(cast(Provider, google_drive), recorded[SHEET]).client is None
 
 
-def test_only_so_much_of_a_text_is_stored() -> None:
+def test_the_stored_text_is_bounded() -> None:
     file = {"id": "1", "name": "long", "mimeType": "application/vnd.google-apps.document"}
 
     item = google_drive.file_item(file, "x" * 1_000_000)
@@ -108,7 +108,7 @@ def test_only_so_much_of_a_text_is_stored() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"id": 7}, {"mimeType": "image/png"}, {"mimeType": []}, {"modifiedTime": "soon"}, {"modifiedTime": 7}]
 )
-def test_a_file_of_another_shape_is_no_item(wrong: dict[str, Any]) -> None:
+def test_a_malformed_file_raises_value_error(wrong: dict[str, Any]) -> None:
     file = {"id": "1", "name": "a", "mimeType": "application/vnd.google-apps.document"}
 
     with pytest.raises(ValueError, match=r"file|isoformat"):
@@ -140,7 +140,7 @@ def test_recorded_pages_are_followed_and_a_delta_of_nothing_is_empty(settings: A
     assert delta[-1].cursor == "48211"
 
 
-def test_every_wanted_file_is_brought_once(drive: DriveServer, settings: Any) -> None:
+def test_every_supported_file_is_returned_once(drive: DriveServer, settings: Any) -> None:
     fill(drive, 60)
     drive.drive.put("picture", b"\x89PNG", mime="image/png")
     drive.drive.put("thrown", "away")
@@ -168,7 +168,7 @@ def test_the_cap_keeps_the_newest_across_pages(drive: DriveServer, settings: Any
     assert pages[-1].capped is is_capped
 
 
-def test_a_listing_that_drive_calls_incomplete_buries_nothing(drive: DriveServer, settings: Any) -> None:
+def test_an_incomplete_listing_deletes_no_records(drive: DriveServer, settings: Any) -> None:
     fill(drive, 2)
     drive.drive.incomplete = True
 
@@ -186,7 +186,7 @@ def test_a_file_that_changes_during_the_sync_is_not_missed(drive: DriveServer, s
     assert len(page_items(pages)) == 60
 
 
-def test_a_file_that_goes_during_the_sync_is_told_as_gone(drive: DriveServer, settings: Any) -> None:
+def test_a_file_deleted_during_the_sync_is_reported_as_deleted(drive: DriveServer, settings: Any) -> None:
     fill(drive, 3)
     drive.schedule_change(FILES, lambda: drive.drive.remove("f001"))
 
@@ -195,7 +195,7 @@ def test_a_file_that_goes_during_the_sync_is_told_as_gone(drive: DriveServer, se
     assert (item_ids(pages), item_ids(pages, deleted=True)) == (names(0, 2), names(1))
 
 
-def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings: Any) -> None:
+def test_a_delta_returns_new_changed_and_deleted_records(drive: DriveServer, settings: Any) -> None:
     fill(drive, 6)
     drive.drive.most = 2
     client = fake_client(settings, drive)
@@ -215,7 +215,7 @@ def test_a_delta_brings_what_came_changed_and_went(drive: DriveServer, settings:
     assert page_items(pages_of(client, google_drive, "files", DELTA, pages[-1].cursor)) == []
 
 
-def test_a_file_that_comes_back_from_the_bin_is_brought(drive: DriveServer, settings: Any) -> None:
+def test_a_restored_file_is_returned(drive: DriveServer, settings: Any) -> None:
     fill(drive, 1)
     client = fake_client(settings, drive)
     drive.drive.trash("f000")
@@ -248,7 +248,7 @@ def test_changes_that_drive_has_forgotten_are_expired(drive: DriveServer, settin
 # What goes wrong
 
 
-def test_a_file_that_cannot_be_had_costs_only_itself(drive: DriveServer, settings: Any) -> None:
+def test_a_file_that_cannot_be_fetched_fails_alone(drive: DriveServer, settings: Any) -> None:
     fill(drive, 6)
     drive.drive.put("f000", "x" * (MOST_EXPORTED + 1))
     drive.drive.put("f001", "x", modifiedTime="2026-01-01T00:00:00 o'clock")
@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_had_costs_only_itself(drive: DriveServer, setting
     assert codes == {"file:f000": "ITEM_TOO_LARGE", "file:f001": "ITEM_UNREADABLE", "file:f002": "VENDOR_REFUSED"}
 
 
-def test_an_export_in_other_letters_than_utf_8_is_replaced(drive: DriveServer, settings: Any) -> None:
+def test_an_export_that_is_not_utf_8_gets_replacement_characters(drive: DriveServer, settings: Any) -> None:
     drive.drive.put("f000", b"\xef\xbb\xbfGr\xfc\xdfe")
 
     (item,) = page_items(pages_of(fake_client(settings, drive), google_drive, "files", FULL))
@@ -271,7 +271,7 @@ def test_an_export_in_other_letters_than_utf_8_is_replaced(drive: DriveServer, s
     assert item.payload["exported_text"] == "Gr��e"
 
 
-def test_a_vendor_that_is_away_fails_no_file(drive: DriveServer, settings: Any) -> None:
+def test_an_unavailable_vendor_fails_the_page_and_no_file(drive: DriveServer, settings: Any) -> None:
     fill(drive, 4)
     drive.inject_fault(f"{FILES}/*", http_error(500), times=100)
 
@@ -280,9 +280,7 @@ def test_a_vendor_that_is_away_fails_no_file(drive: DriveServer, settings: Any) 
 
 
 @pytest.mark.parametrize("code", ["rateLimitExceeded", "userRateLimitExceeded"])
-def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
-    drive: DriveServer, settings: Any, code: str
-) -> None:
+def test_files_fetched_before_a_wait_are_not_fetched_again(drive: DriveServer, settings: Any, code: str) -> None:
     fill(drive, 10)
     client = fake_client(settings, drive)
     drive.inject_fault(f"{FILES}/f005/export", http_error(403, code=code))
@@ -296,7 +294,7 @@ def test_what_was_fetched_before_drive_asked_to_wait_is_not_fetched_again(
         client.page(google_drive.STREAMS[0], FULL, None, page.next_page)
 
 
-def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive: DriveServer, settings: Any) -> None:
+def test_a_token_expiring_mid_page_is_refused_and_the_page_repeats(drive: DriveServer, settings: Any) -> None:
     fill(drive, 10)
     client = fake_client(settings, drive)
     drive.schedule_change(f"{FILES}/*", lambda: setattr(drive, "tokens", set()), after=3)
@@ -307,7 +305,7 @@ def test_a_token_that_ends_in_mid_run_is_refused_and_the_page_is_repeated(drive:
 
 @pytest.mark.parametrize("kind", ["json-list", "html-200", "another-shape", "empty-200", "truncated-json"])
 @pytest.mark.parametrize("route", ["files", "changes"])
-def test_a_listing_of_another_shape_is_no_empty_one(drive: DriveServer, settings: Any, route: str, kind: str) -> None:
+def test_a_malformed_listing_is_never_an_empty_page(drive: DriveServer, settings: Any, route: str, kind: str) -> None:
     fill(drive, 1)
     drive.inject_fault(f"GET /drive/v3/{route}", FAULTS[kind])
 
@@ -315,7 +313,7 @@ def test_a_listing_of_another_shape_is_no_empty_one(drive: DriveServer, settings
         pages_of(fake_client(settings, drive), google_drive, "files", FULL if route == "files" else DELTA, "0")
 
 
-def test_the_face_of_spec_002(drive: DriveServer, settings: Any) -> None:
+def test_the_client_has_the_methods_of_spec_002(drive: DriveServer, settings: Any) -> None:
     fill(drive, 30)
     client = fake_client(settings, drive)
 

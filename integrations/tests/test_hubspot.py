@@ -1,4 +1,4 @@
-"""HubSpot's records: their maps, their rollup, and how they are listed without losing one."""
+"""HubSpot: mapping, rollup, and complete listings in full syncs and deltas."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -160,7 +160,7 @@ def test_a_company_knows_its_open_deals_in_whichever_order_they_came(recorded: d
     )
 
 
-def test_without_an_open_deal_the_last_one_tells_the_stage(recorded: dict[str, RawItem]) -> None:
+def test_without_open_deals_the_last_deal_sets_the_stage(recorded: dict[str, RawItem]) -> None:
     client = client_of(recorded, "company:9003", "deal:70015")
 
     assert client is not None
@@ -168,7 +168,7 @@ def test_without_an_open_deal_the_last_one_tells_the_stage(recorded: dict[str, R
     assert (client.key_facts["deal_stage"], client.key_facts["deal_amount"]) == ("closedlost", "3100.10")
 
 
-def test_no_deal_changes_the_text_a_company_is_found_by(recorded: dict[str, RawItem]) -> None:
+def test_deals_do_not_change_a_companys_text(recorded: dict[str, RawItem]) -> None:
     alone, busy = client_of(recorded, "company:9001"), client_of(recorded, "company:9001", "deal:70011", "deal:70012")
 
     assert alone is not None
@@ -188,7 +188,7 @@ def test_no_deal_changes_the_text_a_company_is_found_by(recorded: dict[str, RawI
         ("81420356", "false", True),
     ],
 )
-def test_hubspots_own_flag_tells_an_open_deal(
+def test_hubspots_own_flag_decides_whether_a_deal_is_open(
     recorded: dict[str, RawItem], stage: str, flag: str | None, is_open: bool
 ) -> None:
     item = with_properties(recorded["deal:70011"], dealstage=stage, hs_is_closed=flag)
@@ -196,7 +196,7 @@ def test_hubspots_own_flag_tells_an_open_deal(
     assert hubspot.map_record(item).facts["open"] is is_open
 
 
-def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(recorded: dict[str, RawItem]) -> None:
+def test_a_deal_with_unlabeled_companies_counts_for_the_lowest_id(recorded: dict[str, RawItem]) -> None:
     unlabeled = [{"id": id, "type": "deal_to_company_unlabeled"} for id in ("9010", "9002", "9003")]
 
     parents = {
@@ -212,7 +212,7 @@ def test_a_deal_with_unlabeled_companies_counts_for_one_of_them_always_the_same(
     assert parents == {"company:9002"}
 
 
-def test_what_names_no_company_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
+def test_a_record_without_a_company_name_makes_no_client(recorded: dict[str, RawItem]) -> None:
     assert client_of(recorded, "contact:530") is None
     assert client_of(recorded, "deal:70016") is None
     assert hubspot.build_client(None, Children([stored_row(hubspot, recorded["deal:70011"])])) is None
@@ -227,7 +227,7 @@ def test_a_company_without_a_name_is_called_by_its_domain(recorded: dict[str, Ra
 
 
 @pytest.mark.parametrize("id", ["contact:512", "company:9001", "deal:70011"])
-def test_a_record_whose_every_property_is_null_is_taken(recorded: dict[str, RawItem], id: str) -> None:
+def test_a_record_of_null_properties_is_accepted(recorded: dict[str, RawItem], id: str) -> None:
     empty = with_properties(recorded[id], **dict.fromkeys(recorded[id].payload["properties"]))
 
     record = hubspot.map_record(empty)
@@ -246,13 +246,13 @@ def test_letters_of_any_script_stay_as_they_are_and_nuls_go(recorded: dict[str, 
 
 @pytest.mark.parametrize("payload", [{}, {"id": "1"}, {"properties": {}}, {"id": "1", "properties": []}, {"id": {}}])
 @pytest.mark.parametrize("document_type", [*KIND, "hubspot.ticket"])
-def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload: dict[str, Any]) -> None:
+def test_a_malformed_payload_raises_value_error(document_type: str, payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"record|is no text"):
         hubspot.map_record(RawItem("x:1", document_type, payload))
 
 
 @pytest.mark.parametrize("document_type", list(KIND))
-def test_a_property_that_is_no_text_is_a_value_error(document_type: str) -> None:
+def test_a_property_that_is_not_text_raises_value_error(document_type: str) -> None:
     params = {name: {"value": "x"} for name in KIND[document_type].properties}
 
     with pytest.raises(ValueError, match="is no text"):
@@ -283,7 +283,7 @@ def test_a_recorded_delta_ends(settings: Any) -> None:
     assert pages == {"contacts": set(), "companies": {"company:9001"}, "deals": set()}
 
 
-def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, settings: Any) -> None:
+def test_a_full_listing_is_complete_despite_concurrent_changes(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 10
     client = fake_client(settings, crm)
     for number in range(35):
@@ -298,7 +298,7 @@ def test_a_full_listing_survives_what_changes_meanwhile(crm: HubSpotServer, sett
     assert [item.external_id for item in page_items(pages)] == before
 
 
-def test_a_delta_brings_what_changed_since_and_a_little_more(crm: HubSpotServer, settings: Any) -> None:
+def test_a_delta_returns_changes_since_its_cursor_with_an_overlap(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_OVERLAP_SECONDS = 60
     ages = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS + ms) for ms in (-60_001, -60_000, 0, 1)]
     client = fake_client(settings, crm)
@@ -310,9 +310,7 @@ def test_a_delta_brings_what_changed_since_and_a_little_more(crm: HubSpotServer,
 
 
 @pytest.mark.parametrize("crowd", [0, 3, 9, 10, 11, 35])
-def test_a_delta_past_the_cap_loses_none_of_those_that_changed_at_once(
-    crm: HubSpotServer, settings: Any, crowd: int
-) -> None:
+def test_a_delta_past_the_search_cap_loses_no_record(crm: HubSpotServer, settings: Any, crowd: int) -> None:
     settings.INGESTION_PAGE_SIZE, crm.cap = 5, 10
     times = (
         [SINCE_MS + number for number in range(12)] + [SINCE_MS + 100] * crowd + [SINCE_MS + 200 + n for n in range(7)]
@@ -326,7 +324,7 @@ def test_a_delta_past_the_cap_loses_none_of_those_that_changed_at_once(
     assert item_ids(pages) == {f"company:{id}" for id in crm.stores["companies"].modified}
 
 
-def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotServer, settings: Any) -> None:
+def test_a_delta_loses_no_record_when_one_changes_again(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 5
     first, *others = [crm.add("companies", {"name": "Company"}, at=SINCE_MS + number * 1000) for number in range(20)]
     crm.schedule_change("POST */search", lambda: crm.change("companies", first, name="Again", at=SINCE_MS + 60_000))
@@ -338,7 +336,7 @@ def test_a_delta_loses_none_when_one_that_was_read_changes_again(crm: HubSpotSer
     assert names == ["Company", "Again"]
 
 
-def test_a_delta_brings_a_deal_in_the_form_of_a_listing(crm: HubSpotServer, settings: Any) -> None:
+def test_a_delta_returns_deals_with_their_associations(crm: HubSpotServer, settings: Any) -> None:
     company = crm.add("companies", {"name": "Company"})
     deals = [crm.add("deals", {"dealname": "Deal"}, at=SINCE_MS + n, company=company) for n in range(3)]
     crm.associations[deals[1]] = [(company, False), (company + 90, True)]
@@ -352,7 +350,7 @@ def test_a_delta_brings_a_deal_in_the_form_of_a_listing(crm: HubSpotServer, sett
     assert parents == [f"company:{company}", f"company:{company + 90}", None]
 
 
-def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: HubSpotServer, settings: Any) -> None:
+def test_associations_that_were_not_returned_fail_the_page(crm: HubSpotServer, settings: Any) -> None:
     crm.add("deals", {"dealname": "Deal"})
     params = {"status": "COMPLETE", "results": [], "errors": [{"category": "INTERNAL_ERROR"}], "numErrors": 1}
     crm.inject_fault("POST */read", replace(FAULTS["json-null"], change=lambda *_: json_response(params, 207)))
@@ -361,7 +359,7 @@ def test_a_delta_does_not_take_associations_that_were_not_read_for_none(crm: Hub
         pages_of(fake_client(settings, crm), hubspot, "deals", DELTA, SINCE)
 
 
-def test_a_delta_tells_what_was_archived_or_merged_since(crm: HubSpotServer, settings: Any) -> None:
+def test_a_delta_reports_archived_and_merged_records_as_deleted(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 2
     created = [crm.add("contacts", {"email": "a@example.com"}, at=SINCE_MS - 10**9) for _ in range(9)]
     for id in created[:3]:
@@ -378,13 +376,13 @@ def test_a_delta_tells_what_was_archived_or_merged_since(crm: HubSpotServer, set
     assert gone[f"contact:{created[3]}"] == datetime.fromtimestamp((SINCE_MS + 5) / 1000, UTC)
 
 
-def test_a_delta_without_a_cursor_asks_for_all(crm: HubSpotServer, settings: Any) -> None:
+def test_a_delta_without_a_cursor_asks_for_a_full_sync(crm: HubSpotServer, settings: Any) -> None:
     (page,) = pages_of(fake_client(settings, crm), hubspot, "deals", DELTA, None)
 
     assert page.expired
 
 
-def test_a_version_by_date_is_asked_at_its_own_paths(db: None, settings: Any) -> None:
+def test_a_dated_api_version_has_its_own_paths(db: None, settings: Any) -> None:
     where: dict[str, Any] = {"objects_path": "/crm/objects/2026-03", "associations_path": "/crm/associations/2026-03"}
 
     with HubSpotServer(companies=1, deals=1, **where) as server:
@@ -407,9 +405,7 @@ SHAPELESS = (
 
 @pytest.mark.parametrize("kind", SHAPELESS)
 @pytest.mark.parametrize("route", ["GET */deals", "POST */search", "POST */read"])
-def test_an_answer_of_another_shape_is_never_an_empty_page(
-    crm: HubSpotServer, settings: Any, route: str, kind: str
-) -> None:
+def test_a_malformed_response_is_never_an_empty_page(crm: HubSpotServer, settings: Any, route: str, kind: str) -> None:
     crm.add("deals", {"dealname": "Deal"}, company=1)
     crm.inject_fault(route, kind)
 
@@ -417,7 +413,7 @@ def test_an_answer_of_another_shape_is_never_an_empty_page(
         pages_of(fake_client(settings, crm), hubspot, "deals", FULL if route.startswith("GET") else DELTA, SINCE)
 
 
-def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, settings: Any) -> None:
+def test_errors_in_the_middle_of_a_listing_are_distinguished(crm: HubSpotServer, settings: Any) -> None:
     settings.INGESTION_PAGE_SIZE = 1
     for _ in range(3):
         crm.add("contacts", {})
@@ -436,14 +432,14 @@ def test_refusals_in_the_middle_of_a_listing_are_told_apart(crm: HubSpotServer, 
     assert postponed.value.seconds == 7
 
 
-def test_a_limit_of_calls_is_kept_by_the_stand_in(db: None, settings: Any) -> None:
+def test_the_fake_enforces_its_rate_limit(db: None, settings: Any) -> None:
     with HubSpotServer(companies=500, limit=2, window=600) as server, pytest.raises(Wait):
         pages_of(fake_client(settings, server), hubspot, "companies", FULL)
 
     assert (server.refused, server.requests) == (1, 3)
 
 
-def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpotServer, settings: Any) -> None:
+def test_an_unreadable_record_does_not_fail_its_page(crm: HubSpotServer, settings: Any) -> None:
     good = [crm.add("companies", {"name": "Company"}) for _ in range(3)]
     broken = {"results": [*({"id": str(id), "properties": {}} for id in good), {"id": "7"}, "?"]}
     crm.inject_fault("GET */companies", replace(FAULTS["json-null"], change=lambda *_: json_response(broken)))
@@ -458,7 +454,7 @@ def test_one_record_that_cannot_be_read_does_not_take_its_page_along(crm: HubSpo
 
 
 @pytest.mark.parametrize("broken", ["?", {"id": "x"}, {"id": None, "properties": {"hs_lastmodifieddate": "soon"}}])
-def test_a_delta_goes_on_past_a_record_that_cannot_be_read(broken: Any) -> None:
+def test_a_delta_continues_past_an_unreadable_record(broken: Any) -> None:
     good = {"id": "8", "properties": {"hs_lastmodifieddate": "2026-06-01T00:00:00.000Z"}}
 
     by_time = SearchCursor(5).next_cursor(hubspot.DEALS, [good, broken], more=True)
@@ -470,7 +466,7 @@ def test_a_delta_goes_on_past_a_record_that_cannot_be_read(broken: Any) -> None:
             place.next_cursor(hubspot.DEALS, [broken], more=True)
 
 
-def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(
+def test_recorded_data_fills_both_tables_and_a_second_sync_changes_nothing(
     ana: Person, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True

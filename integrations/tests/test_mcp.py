@@ -1,4 +1,4 @@
-"""Providers' MCP servers, over the SDK's own server side: what their answers mean, and the same records as by REST."""
+"""MCP sessions with a provider's server, over the SDK's own server side: errors, limits, sizes."""
 
 import logging
 from collections.abc import Iterator
@@ -89,11 +89,11 @@ def test_money_keeps_its_digits(server: McpServer, tools: McpTools, structured: 
     assert isinstance(params["price"], Decimal)
 
 
-def test_what_is_no_object_comes_as_texts(tools: McpTools) -> None:
+def test_a_response_that_is_no_object_is_returned_as_texts(tools: McpTools) -> None:
     assert call(tools, "texts") == {"texts": ["Found 1:", '{"Id": "1"}']}
 
 
-def test_a_token_that_is_refused_in_the_middle_pauses_nobody(server: McpServer, tools: McpTools) -> None:
+def test_a_token_refused_mid_session_pauses_no_other_account(server: McpServer, tools: McpTools) -> None:
     call(tools)
     server.tokens.clear()
 
@@ -103,7 +103,7 @@ def test_a_token_that_is_refused_in_the_middle_pauses_nobody(server: McpServer, 
     assert call(tools)  # in a session of its own
 
 
-def test_a_token_that_is_refused_at_once_is_told_the_same(server: McpServer, tools: McpTools) -> None:
+def test_a_token_refused_at_once_raises_the_same_error(server: McpServer, tools: McpTools) -> None:
     server.tokens.clear()
 
     with pytest.raises(TokenRefused):
@@ -120,7 +120,7 @@ def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> Non
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> None:
+def test_5xx_is_retried(server: McpServer, tools: McpTools, status: int) -> None:
     server.inject_fault("tools/call *", McpFault(status=status, prose=PROSE))
 
     error = outcome(tools)
@@ -141,7 +141,7 @@ def test_5xx_is_tried_again(server: McpServer, tools: McpTools, status: int) -> 
         ("%s has 401 things and 429 others", Retryable, "TOOL_FAILED"),
     ],
 )
-def test_of_a_tools_own_error_only_the_code_is_kept(
+def test_a_tools_error_keeps_only_its_code(
     server: McpServer, tools: McpTools, payload: str, expected: type[Exception], code: str | None
 ) -> None:
     server.inject_fault("tool echo", McpFault(told=payload.replace("%s", PROSE)))
@@ -166,7 +166,7 @@ def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings:
     assert error.code == "VENDOR_UNREACHABLE"
 
 
-def test_an_answer_without_end_is_left(server: McpServer, tools: McpTools) -> None:
+def test_an_endless_response_is_cut_off(server: McpServer, tools: McpTools) -> None:
     server.inject_fault("tools/call *", McpFault(size=1 << 40))
 
     error = outcome(tools)
@@ -181,7 +181,7 @@ def test_a_file_is_read_up_to_a_size(tools: McpTools) -> None:
         call(tools, "large", most=299_000)
 
 
-def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: McpTools, settings: LazySettings) -> None:
+def test_an_unreachable_server_is_retried(server: McpServer, tools: McpTools, settings: LazySettings) -> None:
     lead_to("http://127.0.0.1:9/mcp", settings)
 
     error = outcome(McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN))
@@ -191,7 +191,7 @@ def test_a_server_that_is_away_is_tried_again(server: McpServer, tools: McpTools
 
 
 @pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Type": "text/html"}])
-def test_an_answer_that_is_not_mcp_is_the_servers_fault(
+def test_a_response_that_is_not_mcp_counts_as_the_servers_fault(
     server: McpServer, tools: McpTools, headers: dict[str, str]
 ) -> None:
     server.inject_fault("tools/call *", McpFault(size=1_000, headers=headers))
@@ -210,7 +210,7 @@ def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpTools) -> Non
 
 
 @pytest.mark.parametrize("status", [400, 403, 410])
-def test_a_refusal_is_for_good(server: McpServer, tools: McpTools, status: int) -> None:
+def test_a_refusal_is_permanent(server: McpServer, tools: McpTools, status: int) -> None:
     server.inject_fault("tools/call *", McpFault(status=status, prose=PROSE))
 
     error = outcome(tools)

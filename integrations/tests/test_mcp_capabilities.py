@@ -1,4 +1,4 @@
-"""What a provider's MCP server lacks is named, and what it makes up is not believed."""
+"""Missing and changed tools of a provider's MCP server, and responses that are not trusted."""
 
 # ruff: noqa: F811
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("tool", ["search_crm_objects"])
-def test_a_missing_tool_is_named_and_kept(hubspot: Account, tool: str) -> None:
+def test_a_missing_tool_is_named_and_stored(hubspot: Account, tool: str) -> None:
     source = hubspot.source("mcp")
     source.user_id = uuid4()
     source.save()
@@ -43,7 +43,7 @@ def test_a_missing_tool_is_named_and_kept(hubspot: Account, tool: str) -> None:
     assert source.capabilities == {"tools": ["get_crm_objects"], "missing": tool}
 
 
-def test_what_a_server_has_is_kept(hubspot: Account) -> None:
+def test_the_servers_tools_are_stored(hubspot: Account) -> None:
     source = hubspot.source("mcp")
     source.user_id, source.capabilities = uuid4(), {"tools": [], "missing": "search_crm_objects"}
     source.save()
@@ -82,7 +82,7 @@ def test_a_new_required_argument_is_named(gmail: Account) -> None:
         sync_items(gmail.client("mcp"))
 
 
-def test_hubspots_question_about_the_conversation_is_answered(hubspot: Account) -> None:
+def test_hubspots_chat_insights_argument_is_filled(hubspot: Account) -> None:
     insights = {
         "type": "object",
         "properties": {"userIntent": {"type": "string"}, "satisfaction": {"enum": ["SATISFIED", "NEUTRAL"]}},
@@ -103,7 +103,7 @@ def test_an_argument_of_another_type_is_named(hubspot: Account) -> None:
         sync_items(hubspot.client("mcp"))
 
 
-def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot: Account) -> None:
+def test_a_server_that_omits_a_deals_company_is_not_trusted(hubspot: Account) -> None:
     def act(params: dict[str, Any]) -> dict[str, Any]:
         return {"results": [{"id": 1, "properties": {"dealname": "Deal", "amount": None}}], "total": 1}
 
@@ -115,7 +115,7 @@ def test_a_server_that_tells_nothing_of_a_deals_company_is_not_believed(hubspot:
 
 
 # --- what is not believed -------------------------------------------------------------------------------------------
-def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
+def test_a_repeated_page_does_not_loop(hubspot: Account) -> None:
     stream, client = provider_module("hubspot").STREAMS[0], hubspot.client("mcp")
     first = client.page(stream, "full_sync", None, None)
     page = {"results": [{"id": 1, "properties": {}}, {"id": 2, "properties": {}}], "total": 7}
@@ -138,7 +138,7 @@ def test_a_page_that_comes_twice_does_not_go_round(hubspot: Account) -> None:
         ("gmail", "search_threads", {"message": "nothing"}),
     ],
 )
-def test_what_is_no_listing_is_not_taken_for_an_empty_one(
+def test_a_response_that_is_no_listing_is_not_an_empty_one(
     request: pytest.FixtureRequest, name: str, tool: str, answer: Any
 ) -> None:
     account = request.getfixturevalue(name)

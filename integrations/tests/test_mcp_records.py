@@ -1,4 +1,4 @@
-"""The same records come out of a provider's MCP server as out of its REST API."""
+"""A provider's MCP server returns the same records as its REST API."""
 
 # ruff: noqa: F811
 
@@ -66,7 +66,7 @@ def test_gmails_threads_are_the_same_by_either_transport(gmail: Account) -> None
     assert by_mcp == by_rest
 
 
-def test_a_message_told_by_its_day_is_still_read(gmail: Account) -> None:
+def test_a_message_with_a_date_only_is_read(gmail: Account) -> None:
     gmail.server.tools = mcp_tools.gmail_tools(gmail.records, days=True)
 
     by_rest, by_mcp = sync_items(gmail.client("rest")), sync_items(gmail.client("mcp"))
@@ -98,7 +98,7 @@ def test_a_pdf_is_downloaded_by_either_transport(drive: Account) -> None:
 
 
 # --- deltas ---------------------------------------------------------------------------------------------------------
-def test_a_delta_of_hubspots_brings_what_changed(hubspot: Account) -> None:
+def test_a_hubspot_delta_returns_changed_records(hubspot: Account) -> None:
     before = datetime.now(UTC).isoformat()
     hubspot.records.change("deals", 2, amount="900.00")
 
@@ -109,7 +109,7 @@ def test_a_delta_of_hubspots_brings_what_changed(hubspot: Account) -> None:
     assert by_mcp == by_rest
 
 
-def test_a_delta_of_quickbooks_brings_what_changed(quickbooks: Account) -> None:
+def test_a_quickbooks_delta_returns_changed_records(quickbooks: Account) -> None:
     before = datetime.now(UTC).isoformat()
     quickbooks.records.change("Invoice", 4, Balance=0)
 
@@ -119,7 +119,7 @@ def test_a_delta_of_quickbooks_brings_what_changed(quickbooks: Account) -> None:
     assert not [id for id in by_mcp if id.startswith("invoice:") and id != "invoice:4"]
 
 
-def test_a_delta_of_googles_goes_by_the_time(drive: Account, gmail: Account) -> None:
+def test_a_google_delta_goes_by_time(drive: Account, gmail: Account) -> None:
     newest = int(datetime.now(UTC).timestamp() * 1000) + 60_000
     cursors = {account.provider: account.client("mcp").begin("full_sync") for account in (drive, gmail)}
     drive.records.drive.put("doc3", "New", modifiedTime="2036-01-01T00:00:00.000Z")

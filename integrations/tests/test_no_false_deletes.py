@@ -1,4 +1,4 @@
-"""What is at the provider is here after a sync: nothing that exists is buried, and nothing is lost to a moment."""
+"""A sync deletes no record that exists at the provider, and misses none."""
 
 import time
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def _be_due() -> None:
 
 
 @pytest.mark.parametrize("kind", [DELTA, FULL])
-def test_a_thread_forgets_the_message_that_was_thrown_away(box: GmailServer, mails: ConnectedSource, kind: str) -> None:
+def test_a_deleted_message_is_removed_from_its_thread(box: GmailServer, mails: ConnectedSource, kind: str) -> None:
     box.mail.put("t", message("old words", moment=NEWEST), message("my secret salary", moment=NEWEST + 1000))
     run_sync(mails)
     assert "salary" in row(mails, "thread:t").text
@@ -96,7 +96,7 @@ def test_a_thread_forgets_the_message_that_was_thrown_away(box: GmailServer, mai
     assert "salary" not in row(mails, "thread:t").text
 
 
-def test_an_older_revision_that_is_restored_is_news(drive: DriveServer, files: ConnectedSource) -> None:
+def test_a_restored_older_revision_is_stored(drive: DriveServer, files: ConnectedSource) -> None:
     drive.drive.put("other")
     drive.drive.put("a", "the second wording")
     run_sync(files)
@@ -108,7 +108,7 @@ def test_an_older_revision_that_is_restored_is_news(drive: DriveServer, files: C
     assert row(files, "file:a").embedding is not None
 
 
-def test_a_file_that_is_restored_while_a_delta_is_read_is_there(
+def test_a_file_restored_during_a_delta_is_kept(
     drive: DriveServer, files: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rest, "CHANGES", 2)
@@ -131,9 +131,7 @@ def test_a_file_that_is_restored_while_a_delta_is_read_is_there(
     assert _there(files) == {"file:a", "file:b", "file:c"}
 
 
-def test_what_a_delta_buried_before_it_became_a_full_sync_may_come_back(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_records_deleted_by_a_delta_that_becomes_full_can_come_back(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", 1), item("company:2"))
     run_sync(source)
     account.list("companies+", replace(item("company:1", deleted=True), source_updated_at=None))
@@ -146,7 +144,7 @@ def test_what_a_delta_buried_before_it_became_a_full_sync_may_come_back(
     assert _there(source) == {"company:1"}
 
 
-def test_what_a_delta_saw_before_it_became_a_full_sync_may_be_gone(account: Account, source: ConnectedSource) -> None:
+def test_records_seen_by_a_delta_that_becomes_full_can_be_deleted(account: Account, source: ConnectedSource) -> None:
     account.list("companies+", item("company:1"))
     run_sync(source)
     account.pages["deals+"] = [Page([], expired=True)]
@@ -159,7 +157,7 @@ def test_what_a_delta_saw_before_it_became_a_full_sync_may_be_gone(account: Acco
 # What failed for a moment comes again
 
 
-def test_a_thread_that_could_not_be_had_comes_with_a_later_delta(box: GmailServer, mails: ConnectedSource) -> None:
+def test_a_failed_thread_is_fetched_by_a_later_delta(box: GmailServer, mails: ConnectedSource) -> None:
     box.mail.put("a", message("first"))
     run_sync(mails)
     box.mail.put("b", message("second"))
@@ -174,7 +172,7 @@ def test_a_thread_that_could_not_be_had_comes_with_a_later_delta(box: GmailServe
     assert mails.cursor.keys() == {"threads"}
 
 
-def test_news_comes_behind_what_is_tried_again_and_a_full_sync_keeps_it(
+def test_retries_come_before_changes_and_survive_a_full_sync(
     box: GmailServer, mails: ConnectedSource, settings: Any
 ) -> None:
     box.mail.generated = 5
@@ -193,9 +191,7 @@ def test_news_comes_behind_what_is_tried_again_and_a_full_sync_keeps_it(
     assert "thread:new" in _there(mails)
 
 
-def test_a_thread_that_never_comes_does_not_hold_up_the_delta_that_has_nothing_else(
-    box: GmailServer, mails: ConnectedSource
-) -> None:
+def test_a_thread_that_always_fails_does_not_block_a_delta(box: GmailServer, mails: ConnectedSource) -> None:
     run_sync(mails)
     box.mail.put("b", message("second"))
     box.inject_fault(f"{THREADS}b", http_error(503), times=100)
@@ -211,7 +207,7 @@ def test_a_thread_that_never_comes_does_not_hold_up_the_delta_that_has_nothing_e
     assert [(job.status, job.items_failed) for job in jobs] == [("completed", 1)] * 2
 
 
-def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
+def test_a_delta_with_too_many_retries_keeps_its_cursor(
     box: GmailServer, mails: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_worker, "MOST_RETRIES", 1)
@@ -231,7 +227,7 @@ def test_a_delta_with_too_much_to_try_again_leaves_the_cursor_where_it_was(
     assert _there(mails) == {"thread:a", "thread:b", "thread:c"}
 
 
-def test_a_pdf_over_the_days_limit_comes_with_a_later_delta(
+def test_a_pdf_over_the_daily_limit_is_imported_by_a_later_delta(
     drive: DriveServer, files: ConnectedSource, settings: Any
 ) -> None:
     settings.IMPORTS_PER_DAY = 1
@@ -247,7 +243,7 @@ def test_a_pdf_over_the_days_limit_comes_with_a_later_delta(
     assert _there(files) == {"file:a", "file:b"}
 
 
-def test_a_pdf_that_never_comes_costs_only_itself(drive: DriveServer, files: ConnectedSource) -> None:
+def test_a_pdf_that_always_fails_fails_alone(drive: DriveServer, files: ConnectedSource) -> None:
     for name in "ab":
         drive.drive.put(name, text_pdf(name), mime=PDF)
     drive.drive.put("c", "text")
@@ -261,7 +257,7 @@ def test_a_pdf_that_never_comes_costs_only_itself(drive: DriveServer, files: Con
     assert files.cursor["retry"] == {"files": ["file:b"]}
 
 
-def test_what_a_pdf_waits_for_the_other_records_do_not(drive: DriveServer, files: ConnectedSource) -> None:
+def test_other_records_do_not_wait_for_a_pdf(drive: DriveServer, files: ConnectedSource) -> None:
     drive.drive.put("c", "text")
     drive.drive.put("a", text_pdf("a"), mime=PDF)
     drive.inject_fault("GET /drive/v3/files/a", http_error(429, retry_after="600"))
@@ -277,9 +273,7 @@ def test_what_a_pdf_waits_for_the_other_records_do_not(drive: DriveServer, files
 # Nothing that exists is buried
 
 
-def test_a_thread_that_moves_to_the_front_of_a_read_listing_is_not_buried(
-    box: GmailServer, mails: ConnectedSource
-) -> None:
+def test_a_thread_that_moves_to_the_listings_front_is_not_deleted(box: GmailServer, mails: ConnectedSource) -> None:
     box.mail.most = 3
     box.mail.generated = 6
     run_sync(mails)
@@ -298,9 +292,7 @@ def test_a_thread_that_moves_to_the_front_of_a_read_listing_is_not_buried(
     assert row(mails, f"thread:{gone}").deleted_at is not None
 
 
-def test_a_file_that_moves_to_the_front_of_a_read_listing_is_not_buried(
-    drive: DriveServer, files: ConnectedSource
-) -> None:
+def test_a_file_that_moves_to_the_listings_front_is_not_deleted(drive: DriveServer, files: ConnectedSource) -> None:
     drive.drive.most = 2
     for name in "abcd":
         drive.drive.put(name, name)
@@ -315,9 +307,7 @@ def test_a_file_that_moves_to_the_front_of_a_read_listing_is_not_buried(
     assert _there(files) == {f"file:{name}" for name in "abcd"}
 
 
-def test_changes_that_were_forgotten_while_a_full_sync_read_bury_nothing(
-    box: GmailServer, mails: ConnectedSource
-) -> None:
+def test_a_cursor_that_expires_during_a_full_sync_deletes_nothing(box: GmailServer, mails: ConnectedSource) -> None:
     box.mail.generated = 2
     run_sync(mails)
     box.mail.remove(f"{FIRST:x}")
@@ -333,7 +323,7 @@ def test_changes_that_were_forgotten_while_a_full_sync_read_bury_nothing(
     assert len(_there(mails)) == 2
 
 
-def test_a_full_sync_with_a_record_that_tells_no_id_buries_nothing_of_its_kind(
+def test_a_record_without_id_keeps_a_full_sync_from_deleting_its_type(
     account: Account, source: ConnectedSource
 ) -> None:
     account.list("companies", item("company:1"), item("company:2"))
@@ -352,7 +342,7 @@ def test_a_full_sync_with_a_record_that_tells_no_id_buries_nothing_of_its_kind(
 # What was counted stays counted
 
 
-def test_an_interrupted_page_counts_each_record_once_and_as_what_became_of_it(
+def test_an_interrupted_page_counts_each_record_once(
     account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     account.list("deals", item("deal:4"))

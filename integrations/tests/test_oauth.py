@@ -40,7 +40,7 @@ def test_a_consent_connects_an_account_and_starts_a_full_sync(
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_the_consent_page_is_asked_as_its_provider_wants_it(ana: Person, oauth: OAuthServer, provider: str) -> None:
+def test_the_consent_page_gets_its_providers_parameters(ana: Person, oauth: OAuthServer, provider: str) -> None:
     question = consent_params(authorization_flow.start_consent(user_id=ana.id, provider=provider, redirect_uri=BACK))
 
     google = provider in ("google_drive", "gmail")
@@ -50,7 +50,7 @@ def test_the_consent_page_is_asked_as_its_provider_wants_it(ana: Person, oauth: 
     assert (question.get("access_type"), question.get("prompt")) == (("offline", "consent") if google else (None, None))
 
 
-def test_hubspots_mcp_apps_are_asked_with_pkce(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_hubspots_mcp_apps_use_pkce(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.CONNECTORS["hubspot"]["transport"] = "mcp"
 
     source = connect(ana, "hubspot")
@@ -59,13 +59,13 @@ def test_hubspots_mcp_apps_are_asked_with_pkce(ana: Person, oauth: OAuthServer, 
     assert refusal_code(ana, "hubspot", verifier="another") == "CODE_REFUSED"
 
 
-def test_the_code_is_of_no_use_without_the_verifier(ana: Person, oauth: OAuthServer) -> None:
+def test_the_code_is_refused_without_its_verifier(ana: Person, oauth: OAuthServer) -> None:
     assert refusal_code(ana, "gmail", verifier="") == "CODE_REFUSED"
     assert refusal_code(ana, "gmail", verifier="guessed") == "CODE_REFUSED"
     assert not ConnectedSource.objects.exists()
 
 
-def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
+def test_a_state_is_bound_to_its_tenant_provider_and_time(
     ana: Person, ben: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bens = authorization_flow.start_consent(user_id=ben.id, provider="hubspot", redirect_uri=BACK).state
@@ -84,7 +84,7 @@ def test_a_state_is_good_for_who_began_with_what_and_not_for_long(
     assert not oauth.asked
 
 
-def test_a_person_who_says_no_connects_nothing(ana: Person, oauth: OAuthServer) -> None:
+def test_a_refused_consent_connects_nothing(ana: Person, oauth: OAuthServer) -> None:
     oauth.declines = True
 
     assert refusal_code(ana, "hubspot") == "CONSENT_REFUSED"
@@ -96,11 +96,11 @@ def test_a_code_is_exchanged_once(ana: Person, oauth: OAuthServer) -> None:
 
 
 @pytest.mark.parametrize("account", ["", "12/../13", "x"])
-def test_quickbooks_says_which_company_and_nothing_else(ana: Person, oauth: OAuthServer, account: str) -> None:
+def test_quickbooks_account_comes_from_the_callback_only(ana: Person, oauth: OAuthServer, account: str) -> None:
     assert refusal_code(ana, "quickbooks", account=account) == "CODE_REFUSED"
 
 
-def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAuthServer) -> None:
+def test_a_consent_with_missing_scopes_is_refused(ana: Person, oauth: OAuthServer) -> None:
     oauth.allows = ["openid"]
 
     assert [refusal_code(ana, provider) for provider in ("hubspot", "gmail")] == ["SCOPES_MISSING"] * 2
@@ -118,16 +118,14 @@ def test_too_little_that_was_allowed_is_refused_at_once(ana: Person, oauth: OAut
     ],
     ids=fault_name,
 )
-def test_a_provider_that_fails_at_the_exchange_is_told_readably(
-    ana: Person, oauth: OAuthServer, kind: Any, code: str
-) -> None:
+def test_a_failing_exchange_raises_a_readable_error(ana: Person, oauth: OAuthServer, kind: Any, code: str) -> None:
     oauth.inject_fault("POST *", kind)
 
     assert refusal_code(ana, "gmail") == code
     assert not ConnectedSource.objects.exists()
 
 
-def test_a_provider_without_a_client_is_not_offered_a_consent(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_an_unconfigured_provider_offers_no_consent(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     settings.CONNECTORS["hubspot"]["client_id"] = ""
     refused = []
     for provider in ("hubspot", "salesforce"):
@@ -138,7 +136,7 @@ def test_a_provider_without_a_client_is_not_offered_a_consent(ana: Person, oauth
     assert refused == ["PROVIDER_NOT_CONFIGURED", "NOT_FOUND"]
 
 
-def test_hubspot_is_asked_whose_tokens_these_are_where_it_did_not_say(
+def test_hubspots_account_is_introspected_when_the_response_omits_it(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = oauth._tokens
@@ -170,7 +168,7 @@ def test_connecting_again_revives_the_same_source(ana: Person, oauth: OAuthServe
     assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
 
 
-def test_connecting_again_during_a_sync_lets_it_go_on(ana: Person, oauth: OAuthServer) -> None:
+def test_reconnecting_during_a_sync_lets_it_continue(ana: Person, oauth: OAuthServer) -> None:
     connect(ana, "hubspot")
 
     connect(ana, "hubspot")
@@ -195,9 +193,7 @@ def test_two_consents_of_one_account_at_once_are_one_source(ana: Person, oauth: 
     assert IngestionJob.objects.count() == 1
 
 
-def test_recorded_answers_are_connected_only_where_they_are_used(
-    ana: Person, oauth: OAuthServer, settings: Any
-) -> None:
+def test_fixtures_are_connected_in_fixture_mode_only(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     with pytest.raises(ApiError, match="PROVIDER_NOT_CONFIGURED"):
         authorization_flow.connect_fixtures(user_id=ana.id, provider="gmail")
 

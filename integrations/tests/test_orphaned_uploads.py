@@ -1,4 +1,4 @@
-"""Orphaned imports: deleted whatever worker died when, and never while a record refers to them."""
+"""Orphaned imports: deleted whenever a worker dies, never while a record refers to them."""
 
 import threading
 from collections.abc import Callable
@@ -71,7 +71,7 @@ LEFT: dict[str, Callable[[SourceDocument], object]] = {
 
 
 @pytest.mark.parametrize("why", LEFT)
-def test_what_a_worker_left_that_died_after_its_commit_is_swept(why: str, deal: SourceDocument) -> None:
+def test_a_document_left_by_a_worker_killed_after_its_commit_is_deleted(why: str, deal: SourceDocument) -> None:
     LEFT[why](deal)
 
     swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
@@ -80,9 +80,7 @@ def test_what_a_worker_left_that_died_after_its_commit_is_swept(why: str, deal: 
     assert not Document.objects.exists()
 
 
-def test_what_a_worker_passed_on_and_never_wrote_is_swept_when_its_sync_is_over(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_an_import_without_a_record_is_deleted_when_its_sync_ends(account: Account, source: ConnectedSource) -> None:
     account.files["deal:1"] = FIRST
     job = start_sync(source)
     pass_on(source, job.pk)
@@ -109,7 +107,7 @@ def _away(params: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["forget", "tombstone", "sweep", "replace"])
-def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
+def test_an_interrupted_deletion_is_completed_by_the_next_delivery(
     why: str, account: Account, ana: Person, source: ConnectedSource
 ) -> None:
     _refuse_deletions()
@@ -143,7 +141,7 @@ def test_a_withdrawal_that_breaks_off_is_done_by_the_next_delivery(
     assert not OrphanCandidate.objects.exists()
 
 
-def test_nothing_stays_of_a_source_that_is_disconnected_while_its_pdfs_are_fetched(
+def test_a_disconnect_during_an_import_leaves_no_document(
     account: Account, ana: Person, source: ConnectedSource
 ) -> None:
     for external_id, content in (("deal:1", FIRST), ("deal:2", SECOND)):
@@ -167,7 +165,7 @@ def test_nothing_stays_of_a_source_that_is_disconnected_while_its_pdfs_are_fetch
 # Never under a record
 
 
-def test_what_another_sync_has_passed_on_stays_for_its_record(
+def test_a_document_imported_by_another_sync_stays(
     deal: SourceDocument, account: Account, ana: Person, source: ConnectedSource, another: ConnectedSource
 ) -> None:
     """The same account, connected anew, while what it had brought before is being forgotten."""
@@ -188,7 +186,7 @@ def test_what_another_sync_has_passed_on_stays_for_its_record(
     assert row(another, "deal:1").upload_document_id == document_id
 
 
-def test_a_copy_of_a_file_keeps_its_document_when_the_file_is_edited_in_the_same_page(
+def test_a_copy_keeps_the_document_when_its_original_is_edited(
     deal: SourceDocument, account: Account, source: ConnectedSource
 ) -> None:
     account.files |= {"deal:1": SECOND, "deal:2": FIRST}
@@ -200,7 +198,7 @@ def test_a_copy_of_a_file_keeps_its_document_when_the_file_is_edited_in_the_same
     assert {each.upload_document_id for each in SourceDocument.objects.all()} == names(source)
 
 
-def test_that_another_record_refers_to_a_document_is_no_end_of_a_claim(
+def test_another_records_reference_does_not_settle_a_candidate(
     deal: SourceDocument, account: Account, source: ConnectedSource
 ) -> None:
     account.files["deal:2"] = FIRST
@@ -213,9 +211,7 @@ def test_that_another_record_refers_to_a_document_is_no_end_of_a_claim(
     assert names(source) == {document_id}
 
 
-def test_a_document_that_was_withdrawn_is_declared_anew_when_its_file_comes_back(
-    deal: SourceDocument, account: Account
-) -> None:
+def test_a_deleted_document_is_imported_again_when_its_file_returns(deal: SourceDocument, account: Account) -> None:
     deal.delete()
     pdf_import.withdraw_due_orphans()
 
@@ -225,7 +221,7 @@ def test_a_document_that_was_withdrawn_is_declared_anew_when_its_file_comes_back
 
 
 @pytest.mark.django_db(transaction=True)
-def test_withdrawing_waits_for_whoever_is_declaring_the_document(
+def test_deletion_waits_for_a_concurrent_declaration(
     deal: SourceDocument, account: Account, source: ConnectedSource
 ) -> None:
     job, declaring, go_on = start_sync(source), threading.Event(), threading.Event()
@@ -262,7 +258,7 @@ def test_withdrawing_waits_for_whoever_is_declaring_the_document(
 # What a tenant says
 
 
-def test_what_the_tenant_deletes_stays_deleted_until_its_file_changes(
+def test_a_document_deleted_by_its_tenant_stays_deleted_until_its_file_changes(
     deal: SourceDocument, account: Account, source: ConnectedSource
 ) -> None:
     services.delete(Document.objects.get())
@@ -276,7 +272,7 @@ def test_what_the_tenant_deletes_stays_deleted_until_its_file_changes(
     assert names(source) == {row(source, "deal:1").upload_document_id}
 
 
-def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument, ana: Person) -> None:
+def test_a_document_uploaded_by_its_tenant_is_no_orphan(deal: SourceDocument, ana: Person) -> None:
     ana.upload(FIRST)
     deal.delete()
 
@@ -286,7 +282,7 @@ def test_what_the_tenant_uploads_too_is_in_doubt_no_longer(deal: SourceDocument,
     assert names(deal.source) == {deal.upload_document_id}
 
 
-def test_a_sync_leaves_no_doubts(account: Account, source: ConnectedSource) -> None:
+def test_a_sync_leaves_no_orphan_candidates(account: Account, source: ConnectedSource) -> None:
     show(account, FIRST)
     run_sync(source)
     after = [OrphanCandidate.objects.count()]
@@ -301,7 +297,7 @@ def test_a_sync_leaves_no_doubts(account: Account, source: ConnectedSource) -> N
 @pytest.mark.parametrize(
     "sql", [pdf_import.DELETE_SETTLED, pdf_import.DUE, pdf_import.DUE_OF_SOURCE, pdf_import.IN_USE]
 )
-def test_doubts_are_looked_up_and_records_never_read_through(sql: str, never_vacuumed: None) -> None:
+def test_orphan_candidates_are_found_by_index(sql: str, never_vacuumed: None) -> None:
     params: dict[str, Any] = {"source": NOBODY, "document": NOBODY, "most": pdf_import.AT_ONCE}
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {sql}", params)
@@ -312,5 +308,5 @@ def test_doubts_are_looked_up_and_records_never_read_through(sql: str, never_vac
         assert "Index Cond: ((source_id = u.source_id) AND (external_id = u.external_id))" in plan
 
 
-def test_the_keeper_sweeps(settings: Any) -> None:
+def test_orphan_deletion_is_a_periodic_task(settings: Any) -> None:
     assert "integrations.records.pdf_import.withdraw_due_orphans" in settings.JOBS_PERIODIC_TASKS

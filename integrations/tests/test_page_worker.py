@@ -1,4 +1,4 @@
-"""A page of a sync: what it asks the provider for, what interrupts it, and where the sync stands afterwards."""
+"""A page of a sync: requests, interruptions, and the sync's cursor afterwards."""
 
 import time
 from collections.abc import Iterator
@@ -55,9 +55,7 @@ def test_embeds_only_when_text_changes(account: Account, source: ConnectedSource
     assert row(source, "company:1").embedding_model == "text-embedding-3-small@1"
 
 
-def test_a_full_sync_reads_every_page_of_every_stream_and_begins_before_the_first(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_a_full_sync_takes_its_cursor_then_reads_every_page(account: Account, source: ConnectedSource) -> None:
     account.begun = {"companies": "then", "deals": "then"}
     account.list("companies", *[item(f"company:{n}") for n in range(5)], size=2)
     account.list("deals", item("deal:1"))
@@ -90,7 +88,7 @@ def test_a_delta_asks_from_the_sources_cursor_on_and_moves_it(account: Account, 
     assert job.kind == DELTA
 
 
-def test_a_page_may_tell_its_streams_cursor_itself(account: Account, source: ConnectedSource) -> None:
+def test_a_page_can_return_its_streams_cursor(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [Page([], next_page="1"), Page([], cursor="from the last page")]
 
     run_sync(source)
@@ -99,9 +97,7 @@ def test_a_page_may_tell_its_streams_cursor_itself(account: Account, source: Con
     assert source.cursor == {"companies": "from the last page", "deals": 1}
 
 
-def test_a_delta_that_is_not_whole_leaves_its_streams_cursor_where_it_was(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_an_incomplete_delta_keeps_its_streams_cursor(account: Account, source: ConnectedSource) -> None:
     run_sync(source)
     account.begun = {"companies": 2, "deals": 2}
     account.pages["companies+"] = [Page([item("company:1")], capped=True)]
@@ -146,7 +142,7 @@ def test_the_cursor_stays_until_the_sync_has_ended_well(account: Account, source
     assert not pgmq.has_messages()
 
 
-def test_a_page_that_is_closed_already_is_no_work(account: Account, source: ConnectedSource) -> None:
+def test_a_closed_page_is_not_run_again(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     start_sync(source)
     message = pgmq.read_message()
@@ -160,9 +156,7 @@ def test_a_page_that_is_closed_already_is_no_work(account: Account, source: Conn
     assert IngestionJob.objects.get(source=source).page == 1
 
 
-def test_a_cursor_that_the_provider_has_forgotten_becomes_a_full_sync(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_an_expired_cursor_starts_a_full_sync(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     run_sync(source)
     account.list("companies", item("company:2"))
@@ -178,9 +172,7 @@ def test_a_cursor_that_the_provider_has_forgotten_becomes_a_full_sync(
     assert row(source, "company:1").deleted_at is not None
 
 
-def test_a_provider_that_forgets_at_once_does_not_keep_a_sync_going_for_ever(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_a_cursor_that_expires_twice_fails_the_sync(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [Page([], expired=True)]
     start_sync(source)
     run_page()
@@ -191,7 +183,7 @@ def test_a_provider_that_forgets_at_once_does_not_keep_a_sync_going_for_ever(
     assert never.value.code == "CURSOR_EXPIRED"
 
 
-def test_a_page_that_names_itself_as_the_next_is_not_read_for_ever(account: Account, source: ConnectedSource) -> None:
+def test_a_page_that_names_itself_as_next_is_retried(account: Account, source: ConnectedSource) -> None:
     account.pages["companies"] = [Page([], next_page="1"), Page([], next_page="1")]
     start_sync(source)
     run_page()
@@ -216,9 +208,7 @@ def test_a_refused_token_is_refreshed_before_the_next_delivery(
     assert account.closed == 1
 
 
-def test_records_that_the_provider_could_not_show_are_told_and_not_taken_for_gone(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_unreadable_records_are_reported_and_not_deleted(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     run_sync(source)
 
@@ -244,7 +234,7 @@ def test_the_last_fifty_details_are_kept(account: Account, source: ConnectedSour
     assert [each["external_id"] for each in job.error_details] == [f"company:{n}" for n in range(10, 60)]
 
 
-def test_a_worker_that_must_stop_writes_what_it_has_bought_and_no_more(
+def test_a_stopping_worker_writes_only_bought_vectors(
     account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDING_BATCH_SIZE = 2
@@ -285,7 +275,7 @@ def test_the_same_page_twice_leaves_the_same_rows(account: Account, source: Conn
     assert client(source).key_facts == {"deals": ["deal:1"], "total": 2}
 
 
-def test_an_id_that_no_index_takes_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
+def test_an_id_too_long_for_the_index_fails_its_record_alone(account: Account, source: ConnectedSource) -> None:
     account.list("deals", item(f"deal:{'9' * 5000}"), item("deal:1", company=f"company:{'x' * 5000}"), item("deal:2"))
 
     job = run_sync(source)
@@ -324,7 +314,7 @@ def _documents(source: ConnectedSource) -> set[Any]:
     return set(Document.objects.filter(user_id=source.user_id).values_list("pk", flat=True))
 
 
-def test_a_pdf_is_passed_on_once_a_version_and_withdrawn_with_its_record(
+def test_a_pdf_is_imported_once_a_version_and_deleted_with_its_record(
     account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.files["deal:1"] = text_pdf("first")
@@ -348,9 +338,7 @@ def test_a_pdf_is_passed_on_once_a_version_and_withdrawn_with_its_record(
     assert not _documents(source)
 
 
-def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_an_interrupted_deletion_is_completed_by_the_periodic_task(account: Account, source: ConnectedSource) -> None:
     account.files["deal:1"] = text_pdf("first")
     account.list("deals", item("deal:1", is_pdf=True))
     run_sync(source)
@@ -366,7 +354,7 @@ def test_a_document_whose_withdrawal_was_cut_off_is_withdrawn_by_the_sweep(
     assert len(_documents(source)) == 1
 
 
-def test_a_pdf_that_is_not_taken_costs_only_itself(account: Account, source: ConnectedSource, settings: Any) -> None:
+def test_a_refused_pdf_fails_alone(account: Account, source: ConnectedSource, settings: Any) -> None:
     settings.MAX_FILE_BYTES = 10
     account.files["deal:1"] = text_pdf("first")
     account.list("deals", item("deal:1", is_pdf=True), item("deal:2"))

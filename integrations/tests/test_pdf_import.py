@@ -1,4 +1,4 @@
-"""PDFs found in Drive become the tenant's documents, once, and go with their files unless the tenant has them too."""
+"""PDFs of Drive become the tenant's documents, once, and are deleted with their files."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -93,7 +93,7 @@ def test_the_same_pdf_is_one_document_however_often_it_comes(bring: Any, drive: 
     assert (Document.objects.count(), UploadJob.objects.count()) == (1, 1)
 
 
-def test_a_crash_between_declaring_and_storing_is_mended_by_the_next_try(bring: Any, ana: Person) -> None:
+def test_a_crash_between_declaring_and_storing_is_repaired_by_the_retry(bring: Any, ana: Person) -> None:
     services.declare(user_id=ana.id, **upload_request(DRUGS), by_connector=True)
     worker.drain()
     assert UploadJob.objects.get().stage == "queued"
@@ -116,7 +116,7 @@ def test_bytes_that_came_too_late_revive_their_job(bring: Any, ana: Person) -> N
     assert UploadJob.objects.get().state == "done"
 
 
-def test_a_pdf_that_the_pipeline_refused_is_not_tried_at_every_sync(bring: Any) -> None:
+def test_a_pdf_refused_by_the_pipeline_is_not_retried_by_each_sync(bring: Any) -> None:
     bring(LOCKED)
     worker.drain()
     before = UploadJob.objects.values("state", "updated_at", "last_error").get()
@@ -190,7 +190,7 @@ def test_any_name_becomes_a_file_name(bring: Any, name: str, filename: str) -> N
 # Going with the file
 
 
-def test_a_document_that_an_import_made_goes_with_its_file(bring: Any) -> None:
+def test_an_imported_document_is_deleted_with_its_file(bring: Any) -> None:
     document_id = bring(DRUGS)
 
     assert pdf_import.withdraw_upload(document_id)
@@ -243,7 +243,7 @@ def test_the_recorded_drive_is_synced_and_its_pdf_searched(anas: ConnectedSource
     assert UploadJob.objects.count() == 1
 
 
-def test_a_sync_passes_on_new_versions_and_takes_back_what_is_gone(
+def test_a_sync_imports_new_versions_and_deletes_removed_files(
     drive: DriveServer, anas: ConnectedSource, settings: Any
 ) -> None:
     fake_client(settings, drive)
@@ -267,7 +267,7 @@ def test_a_sync_passes_on_new_versions_and_takes_back_what_is_gone(
     assert not Document.objects.exists()
 
 
-def test_nothing_of_a_file_stays_behind_when_the_download_breaks_off(
+def test_an_interrupted_download_leaves_nothing(
     bring: Any, drive: DriveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

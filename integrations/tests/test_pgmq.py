@@ -85,9 +85,7 @@ def test_a_message_comes_back_as_it_was_sent() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(
-    payload: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_malformed_message_is_archived_and_the_next_is_read(payload: Any, caplog: pytest.LogCaptureFixture) -> None:
     good = syncs.create_sync()
     whole = {**good.to_json(), **payload} if isinstance(payload, dict) and payload else payload
     (strange,) = sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(whole))[0]
@@ -103,7 +101,7 @@ def test_what_is_no_page_of_ours_is_archived_and_the_next_is_read(
 
 
 @pytest.mark.django_db
-def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() -> None:
+def test_a_malformed_message_fails_its_sync() -> None:
     body = syncs.create_sync()
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(body.to_json() | {"stream": "of another release"}))
 
@@ -114,7 +112,7 @@ def test_a_page_that_cannot_be_read_ends_its_sync_so_that_another_can_begin() ->
 
 
 @pytest.mark.django_db
-def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
+def test_fields_of_a_newer_release_are_ignored() -> None:
     body = syncs.create_sync()
     payload = {name: value for name, value in body.to_json().items() if name != "page_token"}
     sql("SELECT ingestion_enqueue(%s, %s::jsonb)", QUEUE, json.dumps(payload | {"more": 1}))
@@ -126,7 +124,7 @@ def test_a_page_of_a_newer_release_is_read_without_what_it_adds() -> None:
 
 
 @pytest.mark.django_db
-def test_headers_that_are_not_ours_hold_nothing() -> None:
+def test_foreign_headers_are_ignored() -> None:
     pgmq.enqueue_page(syncs.create_sync())
     for headers in ("[]", '{"held": "3"}', '{"held": true}', "null"):
         sql(f"UPDATE {TABLE} SET headers = %s::jsonb, vt = clock_timestamp()", headers)
@@ -139,7 +137,7 @@ def test_headers_that_are_not_ours_hold_nothing() -> None:
 
 # --- deliveries -----------------------------------------------------------------------------------------------------
 @pytest.mark.django_db
-def test_every_read_is_a_delivery_but_for_those_that_were_held() -> None:
+def test_postponed_reads_do_not_count_as_deliveries() -> None:
     first = sent()
     pgmq.postpone_message(first, 30)
     assert 29 < seconds_hidden(first) <= 30
@@ -200,7 +198,7 @@ def test_an_overtaken_reader_can_write_nothing() -> None:
 
 
 @committing
-def test_nobody_reads_a_message_while_its_reader_writes() -> None:
+def test_a_message_is_not_read_while_its_reader_writes() -> None:
     message = sent()
     lapse()
 
@@ -211,7 +209,7 @@ def test_nobody_reads_a_message_while_its_reader_writes() -> None:
 
 
 @committing
-def test_the_heart_does_not_wait_long_for_the_write_that_it_watches() -> None:
+def test_the_heartbeat_does_not_wait_for_the_write_it_watches() -> None:
     message = sent()
 
     with pgmq.message_lease(message), pytest.raises(OperationalError, match="lock timeout"):
@@ -298,7 +296,7 @@ def test_a_tenants_role_may_not_use_the_queues_schema(statement: str) -> None:
 
 
 @pytest.mark.django_db
-def test_the_wrappers_run_with_their_owners_rights_and_a_path_that_no_caller_chooses() -> None:
+def test_the_wrappers_are_security_definers_with_a_fixed_search_path() -> None:
     created = sql(
         "SELECT proname, prosecdef, proconfig, has_function_privilege('public', oid, 'EXECUTE')"
         " FROM pg_proc WHERE proname LIKE 'ingestion\\_%' AND pronamespace = 'public'::regnamespace ORDER BY proname"
@@ -318,7 +316,7 @@ def test_a_wrapper_serves_the_one_queue_only(wrapper: str, queue: str) -> None:
 
 
 @pytest.mark.django_db
-def test_what_a_caller_defines_for_itself_is_not_called_with_the_owners_rights() -> None:
+def test_a_callers_own_functions_do_not_run_with_the_owners_rights() -> None:
     sql("CREATE FUNCTION pg_temp.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
     sql("SET LOCAL search_path = pg_temp, public, pg_catalog")
 
@@ -352,7 +350,7 @@ def has_schema() -> bool:
     return bool(sql("SELECT to_regnamespace('pgmq') IS NOT NULL")[0][0])
 
 
-def test_the_migration_takes_back_what_it_made_and_makes_it_again(migration: Any) -> None:
+def test_the_migration_is_reversible(migration: Any) -> None:
     migration.remove(None, Editor)
     assert not has_schema()
 
@@ -383,7 +381,7 @@ def test_a_pgmq_that_was_there_before_stays(migration: Any) -> None:
     assert not pgmq.has_messages()
 
 
-def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> None:
+def test_without_the_right_to_create_the_extension_its_sql_is_installed(migration: Any) -> None:
     migration.remove(None, Editor)
     sql("CREATE VIEW public.pg_available_extensions AS SELECT 'pgmq'::name AS name")
     sql("SET LOCAL search_path = public, pg_catalog")
@@ -394,7 +392,7 @@ def test_an_extension_that_may_not_be_made_is_made_up_for(migration: Any) -> Non
     assert pgmq.read_message() is not None
 
 
-def test_a_schema_of_that_name_that_is_something_else_is_told_of(migration: Any) -> None:
+def test_a_foreign_schema_named_pgmq_raises_an_error(migration: Any) -> None:
     migration.remove(None, Editor)
     sql("CREATE SCHEMA pgmq")
 

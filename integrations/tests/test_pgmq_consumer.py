@@ -93,7 +93,7 @@ def archived() -> int:
     return int(sql(f"SELECT count(*) FROM {ARCHIVE}")[0][0])
 
 
-def test_a_sync_is_worked_through_page_by_page_and_leaves_no_message() -> None:
+def test_a_sync_runs_page_by_page_and_leaves_no_message() -> None:
     body = queued()
 
     assert turn() == syncs.PAGES
@@ -116,7 +116,7 @@ def test_a_sync_is_worked_through_page_by_page_and_leaves_no_message() -> None:
     ],
     ids=str,
 )
-def test_a_page_that_may_go_better_is_left_for_later(error: Exception, held: int, seconds: float) -> None:
+def test_a_retryable_failure_leaves_the_message_in_the_queue(error: Exception, held: int, seconds: float) -> None:
     body = queued()
     fails(error)
 
@@ -143,7 +143,7 @@ def _read() -> Message:
         (CapabilityMissing("search.after"), "CAPABILITY_MISSING"),
     ],
 )
-def test_a_page_that_can_never_go_well_is_archived_and_its_sync_fails(error: Exception, code: str) -> None:
+def test_a_permanent_failure_archives_the_message_and_fails_the_sync(error: Exception, code: str) -> None:
     body = queued()
     fails(error)
 
@@ -153,7 +153,7 @@ def test_a_page_that_can_never_go_well_is_archived_and_its_sync_fails(error: Exc
     assert (left(), archived()) == ([], 1)
 
 
-def test_the_fifth_delivery_is_archived_without_a_try(settings: Settings) -> None:
+def test_the_fifth_delivery_is_archived_without_running(settings: Settings) -> None:
     body = queued()
     tries: list[int] = []
 
@@ -172,7 +172,7 @@ def test_the_fifth_delivery_is_archived_without_a_try(settings: Settings) -> Non
     assert (left(), archived(), turn()) == ([], 1, 0)
 
 
-def test_a_page_that_was_closed_at_its_last_try_does_not_fail_its_sync(settings: Settings) -> None:
+def test_a_page_closed_by_its_last_delivery_does_not_fail_its_sync(settings: Settings) -> None:
     body = queued()
     fails(ValueError())
     for _ in range(settings.INGESTION_MAX_DELIVERIES - 1):
@@ -199,7 +199,7 @@ def test_no_number_of_holds_uses_up_the_deliveries() -> None:
     assert job(body).status == "completed"
 
 
-def test_why_a_page_waits_or_comes_again_is_told_in_its_sync_once_in_a_row() -> None:
+def test_a_repeated_reason_to_wait_is_noted_once_in_the_sync() -> None:
     body = queued()
     IngestionJob.objects.filter(pk=body.job_id).update(status="running")
     for error in (
@@ -217,7 +217,7 @@ def test_why_a_page_waits_or_comes_again_is_told_in_its_sync_once_in_a_row() -> 
     assert job(body).items_failed == 0
 
 
-def test_a_message_whose_transaction_fails_at_its_commit_stays_in_the_queue() -> None:
+def test_a_failed_commit_leaves_the_message_in_the_queue() -> None:
     body = queued()
     sql("CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
     sql(
@@ -247,7 +247,7 @@ def test_a_crash_between_commit_and_delete_repeats_no_page() -> None:
     assert left() == []
 
 
-def test_a_reader_that_was_overtaken_writes_nothing_and_leaves_the_message_to_the_other() -> None:
+def test_a_worker_that_lost_the_message_writes_nothing() -> None:
     body = queued()
     reads: list[int] = []
 
@@ -266,7 +266,7 @@ def test_a_reader_that_was_overtaken_writes_nothing_and_leaves_the_message_to_th
 
 
 @pytest.mark.parametrize("error", [Wait(5, error_code("VENDOR_BUSY")), Permanent(error_code("NOT_ALLOWED"), "No.")])
-def test_a_reader_that_was_overtaken_decides_nothing_about_the_message(error: Exception) -> None:
+def test_a_worker_that_lost_the_message_does_not_settle_it(error: Exception) -> None:
     body = queued()
 
     def slow(message: Message) -> None:
@@ -304,7 +304,7 @@ def test_a_message_of_a_source_that_is_gone_is_deleted_without_work() -> None:
     assert (left(), archived()) == ([], 0)
 
 
-def test_a_database_that_goes_away_ends_the_turn_and_not_the_sync(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_database_ends_the_drain_and_not_the_sync(caplog: pytest.LogCaptureFixture) -> None:
     body = queued()
 
     def cut(message: Message) -> None:
@@ -323,7 +323,7 @@ def test_a_database_that_goes_away_ends_the_turn_and_not_the_sync(caplog: pytest
     assert [(reads, held) for reads, held, _ in left()] == [(1, 0)]
 
 
-def test_a_turn_ends_in_time() -> None:
+def test_a_drain_ends_in_time() -> None:
     queued()
 
     assert turn(-1) == 0
@@ -331,7 +331,7 @@ def test_a_turn_ends_in_time() -> None:
     assert [reads for reads, _, _ in left()] == [0]
 
 
-def test_a_long_sync_keeps_no_other_waiting() -> None:
+def test_a_long_sync_does_not_block_other_syncs() -> None:
     bodies = [queued(), queued()]
     order: list[int] = []
 
@@ -375,7 +375,7 @@ def claimable(most: int = 9) -> int:
 @pytest.mark.parametrize(
     ("configured", "workers", "most"), [(0, 1, 1), (0, 2, 1), (0, 5, 2), (1, 8, 1), (3, 8, 3), (9, 4, 4)]
 )
-def test_half_of_the_workers_may_be_at_pages_unless_it_is_said(
+def test_half_of_the_workers_have_slots_by_default(
     settings: Settings, configured: int, workers: int, most: int
 ) -> None:
     settings.INGESTION_WORKERS, settings.WORKERS = configured, workers
@@ -397,7 +397,7 @@ def test_as_many_workers_as_there_are_slots_find_pages(settings: Settings) -> No
     assert sorted(run_concurrently(*[worker] * 4)) == [False, False, True, True]
 
 
-def test_what_no_worker_may_take_rings_nothing(settings: Settings) -> None:
+def test_pages_without_a_free_slot_wake_no_worker(settings: Settings) -> None:
     settings.INGESTION_WORKERS, settings.WORKERS = 2, 4
     assert claimable() == 0
     for _ in range(4):
@@ -429,7 +429,7 @@ def test_a_slot_is_free_again_when_its_worker_is_gone() -> None:
     wait_until(claimable, seconds=5)
 
 
-def test_without_a_page_no_slot_is_asked_for() -> None:
+def test_without_a_due_page_no_slot_is_taken() -> None:
     with pgmq_consumer.worker_slot() as due:
         assert not due
 
@@ -467,7 +467,7 @@ def of(body: Body, **columns: Any) -> bool:
     return IngestionJob.objects.filter(pk=body.job_id, **columns).exists()
 
 
-def test_a_worker_that_is_killed_in_mid_page_costs_a_repeated_page_and_the_jobs_nothing(tmp_path: Path) -> None:
+def test_a_killed_worker_costs_one_repeated_page_and_no_job(tmp_path: Path) -> None:
     (tmp_path / "page:items~1").touch()
     (tmp_path / "page:committed~1").touch()
     body, other = queued(), queued()
@@ -485,7 +485,7 @@ def test_a_worker_that_is_killed_in_mid_page_costs_a_repeated_page_and_the_jobs_
     assert archived() == 0
 
 
-def test_a_page_that_hangs_ends_its_worker_and_one_that_must_stop_costs_no_delivery(tmp_path: Path) -> None:
+def test_a_hung_page_kills_its_worker_and_a_stop_costs_no_delivery(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
     queued()

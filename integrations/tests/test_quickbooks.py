@@ -1,4 +1,4 @@
-"""QuickBooks' records: their maps, their rollup with exact money, and how they are listed without losing one."""
+"""QuickBooks: mapping, rollup with exact money, and complete listings in full syncs and deltas."""
 
 import random
 from collections.abc import Iterator
@@ -175,7 +175,7 @@ def test_money_keeps_the_digits_it_came_with(recorded: dict[str, RawItem]) -> No
     assert quickbooks.map_record(recorded["invoice:60"]).facts["total"] == "100.10"
 
 
-def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(recorded: dict[str, RawItem]) -> None:
+def test_invoices_and_payments_do_not_change_a_customers_text(recorded: dict[str, RawItem]) -> None:
     item = recorded["customer:24"]
     paid = replace(item, payload={**item.payload, "Balance": Decimal("0.00")})
     owing, client = client_of(recorded, "customer:24"), rolled(stored_row(quickbooks, paid), invoice(1, "5"))
@@ -190,13 +190,13 @@ def test_no_invoice_and_no_payment_changes_the_text_a_customer_is_found_by(recor
     assert quickbooks.map_record(item).text == quickbooks.map_record(paid).text
 
 
-def test_an_invoice_alone_tells_of_no_client(recorded: dict[str, RawItem]) -> None:
+def test_an_invoice_alone_makes_no_client(recorded: dict[str, RawItem]) -> None:
     assert client_of(recorded, "invoice:130") is None
     assert rolled(None, stored_row(quickbooks, recorded["invoice:130"])) is None
 
 
 @pytest.mark.parametrize("id", ["customer:24", "invoice:130"])
-def test_an_entity_whose_every_field_is_null_or_absent_is_taken(recorded: dict[str, RawItem], id: str) -> None:
+def test_an_entity_of_null_or_absent_fields_is_accepted(recorded: dict[str, RawItem], id: str) -> None:
     for payload in ({"Id": "1"}, {**dict.fromkeys(recorded[id].payload), "Id": "1"}):
         empty = replace(recorded[id], payload=payload)
 
@@ -225,17 +225,17 @@ def test_letters_of_any_script_stay_as_they_are(recorded: dict[str, RawItem]) ->
     ],
 )
 @pytest.mark.parametrize("document_type", ["quickbooks.customer", "quickbooks.invoice"])
-def test_a_payload_of_another_shape_is_a_value_error(document_type: str, payload: dict[str, Any]) -> None:
+def test_a_malformed_payload_raises_value_error(document_type: str, payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"record|is no"):
         quickbooks.map_record(RawItem("x:1", document_type, payload))
 
 
-def test_an_entity_of_another_kind_is_a_value_error() -> None:
+def test_an_unknown_entity_raises_value_error() -> None:
     with pytest.raises(ValueError, match="another kind"):
         quickbooks.map_record(RawItem("vendor:1", "quickbooks.vendor", {"Id": "1"}))
 
 
-def test_the_methods_of_the_spec_list_what_is_recorded_and_get_one(settings: Any) -> None:
+def test_the_specs_methods_list_recorded_entities_and_get_one(settings: Any) -> None:
     client = fixture_client(settings, "quickbooks")
 
     customers = [item.external_id for item in client.list(CUSTOMERS)]
@@ -249,7 +249,7 @@ def test_the_methods_of_the_spec_list_what_is_recorded_and_get_one(settings: Any
         list(client.list("quickbooks.vendors.list"))
 
 
-def test_a_recorded_delta_tells_a_change_and_a_deletion(settings: Any) -> None:
+def test_a_recorded_delta_has_a_change_and_a_deletion(settings: Any) -> None:
     client = fixture_client(settings, "quickbooks")
 
     customers, invoices = (pages_of(client, quickbooks, s.name, DELTA, ago(days=1)) for s in quickbooks.STREAMS)
@@ -261,7 +261,7 @@ def test_a_recorded_delta_tells_a_change_and_a_deletion(settings: Any) -> None:
 
 @pytest.mark.parametrize("by_letters", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 7, 25, 100])
-def test_a_full_listing_brings_all_in_whatever_order_ids_are(
+def test_a_full_listing_returns_all_in_any_order_of_ids(
     books: IntuitServer, settings: Any, size: int, by_letters: bool
 ) -> None:
     settings.INGESTION_PAGE_SIZE, books.by_letters = size, by_letters
@@ -291,7 +291,7 @@ def test_a_full_listing_loses_none_when_others_are_deleted_meanwhile(
     assert item_ids(pages) == {f"invoice:{id}" for id in created}
 
 
-def test_a_delta_tells_what_changed_and_what_was_deleted_since(books: IntuitServer, settings: Any) -> None:
+def test_a_delta_returns_changed_and_deleted_entities(books: IntuitServer, settings: Any) -> None:
     settings.INGESTION_OVERLAP_SECONDS = 60
     now = datetime.now(UTC).timestamp()
     old, late, new, gone = (books.add("Invoice", {}, at=int((now - age) * 1000)) for age in (3700, 3630, 5, 9000))
@@ -317,7 +317,7 @@ def test_the_next_delta_begins_at_quickbooks_own_time(books: IntuitServer, setti
     assert [page.cursor for page in pages[1:]] == [None] * (len(pages) - 1)  # what changed since the first page counts
 
 
-def test_a_delta_that_may_have_left_something_out_is_expired(books: IntuitServer, settings: Any) -> None:
+def test_a_delta_that_may_be_incomplete_is_expired(books: IntuitServer, settings: Any) -> None:
     client = fake_client(settings, books, REALM)
     for _ in range(3):
         books.add("Customer", {})
@@ -329,7 +329,7 @@ def test_a_delta_that_may_have_left_something_out_is_expired(books: IntuitServer
     assert [page.expired for page in (*whole, *too_old, *never)] == [False, True, True]
 
 
-def test_a_full_answer_of_changes_is_expired(db: None, settings: Any) -> None:
+def test_a_full_page_of_changes_is_expired(db: None, settings: Any) -> None:
     with IntuitServer() as server:
         for _ in range(rest.MOST + 1):
             server.add("Customer", {})
@@ -351,9 +351,7 @@ SHAPELESS = {
 
 @pytest.mark.parametrize("name", list(SHAPELESS))
 @pytest.mark.parametrize("kind", [FULL, DELTA])
-def test_an_answer_of_another_shape_is_never_an_empty_page(
-    books: IntuitServer, settings: Any, kind: str, name: str
-) -> None:
+def test_a_malformed_response_is_never_an_empty_page(books: IntuitServer, settings: Any, kind: str, name: str) -> None:
     books.add("Customer", {})
     books.inject_fault("GET *", SHAPELESS[name])
 
@@ -361,7 +359,7 @@ def test_an_answer_of_another_shape_is_never_an_empty_page(
         pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
 
 
-def test_what_is_recorded_lands_in_both_tables_and_a_second_sync_changes_nothing(
+def test_recorded_data_fills_both_tables_and_a_second_sync_changes_nothing(
     ana: Person, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
@@ -404,7 +402,7 @@ def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:
         (500, None, Retryable),
     ],
 )
-def test_refusals_are_told_apart(
+def test_errors_of_the_provider_are_distinguished(
     books: IntuitServer, settings: Any, status: int, code: str | None, outcome: type[Exception]
 ) -> None:
     books.inject_fault("GET *", http_error(status, code=code))
@@ -413,7 +411,7 @@ def test_refusals_are_told_apart(
         pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
 
 
-def test_one_entity_that_cannot_be_read_does_not_take_its_page_along(books: IntuitServer, settings: Any) -> None:
+def test_an_unreadable_entity_does_not_fail_its_page(books: IntuitServer, settings: Any) -> None:
     rows = [{"Id": "1"}, {"DisplayName": "x"}, "?", {"Id": "2", "MetaData": {"LastUpdatedTime": "soon"}}]
     answer = json_response({"QueryResponse": {"Customer": rows}})
     books.inject_fault("GET *", replace(FAULTS["json-null"], change=lambda *_: answer))

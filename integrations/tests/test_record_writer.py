@@ -1,4 +1,4 @@
-"""What is written of a record: its text embedded once, its client in any order, never an older version."""
+"""The writer of records: texts embedded once, clients in any order, never an older version."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +79,7 @@ def test_text_is_embedded_only_when_it_changes(account: Account, source: Connect
     assert row(source, "company:1").raw_payload["more"] == "of another kind"
 
 
-def test_another_model_embeds_anew(account: Account, source: ConnectedSource, settings: Any) -> None:
+def test_another_model_reembeds(account: Account, source: ConnectedSource, settings: Any) -> None:
     account.list("companies", item("company:1", name="Acme"))
     run_sync(source)
 
@@ -91,7 +91,7 @@ def test_another_model_embeds_anew(account: Account, source: ConnectedSource, se
     assert job.items_embedded == 1
 
 
-def test_the_same_text_is_bought_once_for_a_tenant_and_never_shared_between_tenants(
+def test_equal_texts_are_bought_once_for_each_tenant(
     account: Account, source: ConnectedSource, ben: Person, model: SpyEmbedder
 ) -> None:
     account.list("deals", item("deal:1", text="same"), item("deal:2", text="same "))
@@ -108,7 +108,7 @@ def test_the_same_text_is_bought_once_for_a_tenant_and_never_shared_between_tena
     assert model.texts == ["same", "same"]
 
 
-def test_texts_go_in_batches_and_are_cut_to_what_a_model_takes(
+def test_texts_are_truncated_and_embedded_in_batches(
     account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDING_BATCH_SIZE = 3
@@ -221,7 +221,7 @@ def test_a_tenants_own_rows_are_never_touched(account: Account, source: Connecte
     assert left.updated_at == before
 
 
-def test_a_record_that_cannot_be_read_or_stored_costs_only_itself(account: Account, source: ConnectedSource) -> None:
+def test_an_unreadable_or_unstorable_record_fails_alone(account: Account, source: ConnectedSource) -> None:
     bad = RawItem("company:2", "invented.company", {"no": "name"}, BEGAN, BEGAN)
     odd = item("company:3", amount=Decimal("NaN"))
     account.list("companies", item("company:1"), bad, odd, item("company:\x00"), item("company:4"))
@@ -235,7 +235,7 @@ def test_a_record_that_cannot_be_read_or_stored_costs_only_itself(account: Accou
     }  # fmt: skip
 
 
-def test_a_number_that_the_database_refuses_costs_only_its_record(account: Account, source: ConnectedSource) -> None:
+def test_a_number_refused_by_the_database_fails_its_record_alone(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", weight=load_json("1.5E+200000")), item("company:2"))
 
     job = run_sync(source)
@@ -244,7 +244,7 @@ def test_a_number_that_the_database_refuses_costs_only_its_record(account: Accou
     assert [each["code"] for each in job.error_details] == ["ITEM_NOT_STORED"]
 
 
-def test_of_records_that_are_written_together_each_has_the_vector_of_its_own_text(
+def test_each_record_of_a_batch_has_the_vector_of_its_text(
     account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.list("companies", *[item(f"company:{n}", text=f"{n}" if n % 3 else "") for n in range(40)])
@@ -259,9 +259,7 @@ def test_of_records_that_are_written_together_each_has_the_vector_of_its_own_tex
 
 
 @pytest.mark.parametrize("at", [0, 7, 18, 39])
-def test_of_records_that_are_written_together_a_bad_one_costs_only_itself(
-    account: Account, source: ConnectedSource, at: int
-) -> None:
+def test_a_bad_record_of_a_batch_fails_alone(account: Account, source: ConnectedSource, at: int) -> None:
     """Whoever refuses it: the database, or the provider's own module when it is told of its children."""
     items = [item(f"company:{n}") for n in range(40)]
     items[at] = item(f"company:{at}", weight=load_json("1.5E+200000"))
@@ -292,7 +290,7 @@ def test_few_large_records_are_written_together(account: Account, source: Connec
     assert groups == [["deal:0", "deal:1", "deal:2"], ["deal:3"], ["deal:4", "deal:5"]]
 
 
-def test_a_text_that_the_model_refuses_costs_only_its_vector(
+def test_a_text_refused_by_the_model_lacks_only_its_vector(
     account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     model.poison = "poison"
@@ -306,7 +304,7 @@ def test_a_text_that_the_model_refuses_costs_only_its_vector(
     assert [(each["external_id"], each["code"]) for each in job.error_details] == [("deal:3", "TEXT_REFUSED")]
 
 
-def test_what_was_embedded_before_the_budget_ended_is_kept(
+def test_vectors_bought_before_the_budget_ended_are_kept(
     account: Account, source: ConnectedSource, model: SpyEmbedder, settings: Any
 ) -> None:
     settings.EMBEDDING_BATCH_SIZE = 2
@@ -343,7 +341,7 @@ def test_a_record_and_its_client_are_written_together_or_not_at_all(account: Acc
     assert pgmq.has_messages()
 
 
-def test_who_was_overtaken_writes_nothing(account: Account, source: ConnectedSource) -> None:
+def test_a_lost_message_lease_writes_nothing(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     start_sync(source)
     message = pgmq.read_message()
@@ -373,9 +371,7 @@ def test_a_sync_that_was_given_up_writes_nothing_more(account: Account, source: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_ends_a_sync_waits_for_the_records_that_are_being_written(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_ending_a_sync_waits_for_its_writes(account: Account, source: ConnectedSource) -> None:
     """Forgetting begins with ending the sync: it never deletes rows that a worker is about to write, or has locked."""
     account.list("companies", item("company:1"), item("company:2"))
     run_sync(source)
@@ -393,9 +389,7 @@ def test_whoever_ends_a_sync_waits_for_the_records_that_are_being_written(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_disconnects_waits_for_the_records_that_are_being_written(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_a_disconnect_waits_for_writes_in_progress(account: Account, source: ConnectedSource) -> None:
     """A new record's foreign key asks for the source at the commit: by then it must not be somebody else's."""
     account.list("companies", item("company:1"), item("company:2"))
     run_sync(source)
@@ -481,7 +475,7 @@ def _round_trips(message: Message) -> int:
     [("deals", None, 3), ("deals", "company:9", 5), ("companies", None, 5)],
     ids=["of no client", "of a client", "clients"],
 )
-def test_thirty_two_records_take_a_few_trips_to_the_database_together(
+def test_thirty_two_records_are_written_in_a_few_queries(
     account: Account, source: ConnectedSource, stream: str, company: str | None, each: int
 ) -> None:
     """Begin, write and commit; and of clients their records and their rows."""
@@ -526,7 +520,7 @@ def test_a_client_is_locked_while_it_is_recomputed(account: Account, source: Con
         assert cursor.fetchone() == (1,)
 
 
-def test_what_is_stored_of_another_source_is_left_alone(account: Account, source: ConnectedSource) -> None:
+def test_records_of_another_source_are_not_changed(account: Account, source: ConnectedSource) -> None:
     other = ConnectedSource.objects.create(user_id=source.user_id, provider="hubspot", account="second")
     account.list("companies", item("company:1", name="Mine"))
     run_sync(other)

@@ -1,4 +1,4 @@
-"""A provider's REST API: what its answers mean, and what they may cost."""
+"""A provider's REST API: requests, errors, limits of time and size."""
 
 import logging
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ def test_money_keeps_its_digits(provider: Provider, rest: RestTransport) -> None
     "body",
     [b"", b"<html>", b"[1]", b"null", b'{"a": NaN}', b'{"a": 1e999999}', b'{"a": ' + b"[" * 99_999, b"\xff\xfe"],
 )
-def test_an_answer_that_is_no_object_is_the_providers_fault(
+def test_a_response_that_is_no_object_counts_as_the_providers_fault(
     provider: Provider, rest: RestTransport, body: bytes
 ) -> None:
     provider.body = body
@@ -110,7 +110,7 @@ def test_an_answer_that_is_no_object_is_the_providers_fault(
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: RestTransport) -> None:
+def test_a_refused_token_pauses_no_other_account(provider: Provider, rest: RestTransport) -> None:
     provider.inject_fault("*", "status-401")
 
     assert isinstance(outcome(rest), TokenRefused)
@@ -118,7 +118,7 @@ def test_a_token_that_is_refused_pauses_nobody(provider: Provider, rest: RestTra
 
 
 @pytest.mark.parametrize("reason", ["rateLimitExceeded", "userRateLimitExceeded"])
-def test_googles_403_for_haste_is_a_wait(provider: Provider, rest: RestTransport, reason: str) -> None:
+def test_googles_rate_limit_403_is_a_wait(provider: Provider, rest: RestTransport, reason: str) -> None:
     provider.failing = replace(google(403, reason), headers={"Retry-After": "9"})
 
     error = outcome(rest)
@@ -171,9 +171,7 @@ def test_two_accounts_do_not_wait_for_each_other(provider: Provider, rest: RestT
         json_response({"status": "error", "category": "MISSING_SCOPES", "message": PROSE}, 403),
     ],
 )
-def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
-    provider: Provider, rest: RestTransport, answer: Response
-) -> None:
+def test_missing_scopes_end_the_sync_with_their_code(provider: Provider, rest: RestTransport, answer: Response) -> None:
     provider.failing = answer
 
     error = outcome(rest)
@@ -193,7 +191,7 @@ def test_a_consent_that_is_too_narrow_ends_the_sync_with_its_code(
         (Response(418, b"\x00not json"), None),
     ],
 )
-def test_a_refusal_tells_the_providers_code_and_never_its_prose(
+def test_an_error_has_the_providers_code_and_never_its_prose(
     provider: Provider, rest: RestTransport, answer: Response, code: str | None
 ) -> None:
     provider.failing = answer
@@ -205,7 +203,7 @@ def test_a_refusal_tells_the_providers_code_and_never_its_prose(
     assert PROSE not in f"{error!r} {error.__cause__!r} {vars(error.__cause__)}"
 
 
-def test_faults_of_the_provider_open_the_breaker_of_the_account(
+def test_provider_faults_open_the_accounts_circuit_breaker(
     provider: Provider, rest: RestTransport, settings: LazySettings
 ) -> None:
     settings.VENDOR_BREAKER_FAULTS = 2
@@ -226,13 +224,13 @@ def test_redirections_are_not_followed(provider: Provider, rest: RestTransport) 
 
 
 @pytest.mark.parametrize("kind", ["reset", "reset-mid-body", "truncated-body", "truncated-json"])
-def test_a_broken_wire_is_tried_again(provider: Provider, rest: RestTransport, kind: str) -> None:
+def test_a_broken_connection_is_retried(provider: Provider, rest: RestTransport, kind: str) -> None:
     provider.inject_fault("*", FAULTS[kind])
 
     assert isinstance(outcome(rest), Retryable)
 
 
-def test_an_answer_that_drips_ends_with_the_calls_time(
+def test_a_slow_response_is_cut_off_at_the_calls_time_limit(
     provider: Provider, rest: RestTransport, settings: LazySettings
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 0.3
@@ -263,14 +261,14 @@ def test_a_file_is_read_up_to_a_size(provider: Provider, rest: RestTransport) ->
 
 
 @pytest.mark.parametrize("id", ["../secrets", "a?b=c", "a#b", "a\\b", "a\nb", "..", "./x"])
-def test_an_id_that_would_lead_elsewhere_is_asked_of_nobody(provider: Provider, rest: RestTransport, id: str) -> None:
+def test_an_id_that_changes_the_path_is_not_requested(provider: Provider, rest: RestTransport, id: str) -> None:
     with pytest.raises(Retryable):
         rest.json("GET", f"/files/{id}", operation="get")
 
     assert not provider.asked
 
 
-def test_connections_are_used_again_and_cookies_are_not(provider: Provider, rest: RestTransport) -> None:
+def test_connections_are_reused_and_cookies_are_dropped(provider: Provider, rest: RestTransport) -> None:
     provider.failing = json_response({}, 404, {"Set-Cookie": "session=of-ana; Path=/"})
     outcome(rest)
     outcome(rest)

@@ -1,4 +1,4 @@
-"""What changed, fetched every night: off by default, once a night, made up for once, and never all at once."""
+"""Nightly syncs: off by default, once a night, one for all missed nights, in bounded batches."""
 
 import io
 from datetime import timedelta
@@ -56,7 +56,7 @@ def test_the_newest_sync_and_its_code_are_listed() -> None:
     assert lines[str(new.pk)].split()[-1] == "active"
 
 
-def test_nothing_is_fetched_by_night_unless_that_was_asked_for() -> None:
+def test_nightly_syncs_are_off_by_default() -> None:
     sources(1)
 
     schedule.run_nightly()
@@ -93,7 +93,7 @@ def test_a_source_that_syncs_or_has_synced_since_is_left_alone() -> None:
     assert [job.source_id for job in IngestionJob.objects.filter(kind="delta_sync")] == [due.pk]
 
 
-def test_nights_that_were_missed_are_made_up_for_by_one() -> None:
+def test_missed_nights_are_made_up_by_one_sync() -> None:
     (source,) = sources(1)
     IngestionJob.objects.create(user_id=source.user_id, source=source, kind="full_sync", status="completed")
     IngestionJob.objects.update(created_at=timezone.now() - timedelta(days=2))
@@ -108,7 +108,7 @@ def test_nights_that_were_missed_are_made_up_for_by_one() -> None:
     assert next_run > timezone.now()
 
 
-def test_a_night_goes_on_where_a_sweep_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_night_continues_where_the_last_run_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "BATCH", 2)
     monkeypatch.setattr(schedule, "MOST_WAITING", 3)
     sources(5)
@@ -134,7 +134,7 @@ def test_two_clusters_run_a_night_once() -> None:
     assert begun() == 4
 
 
-def test_a_night_is_planned_moved_and_taken_back() -> None:
+def test_a_nightly_schedule_can_be_created_moved_and_deleted() -> None:
     assert "02:30 UTC" in command_output("nightly", "--at", "02:30")
     assert "03:45 UTC" in command_output("nightly", "--at", "03:45")
     assert Schedule.objects.count() == 1
@@ -144,7 +144,7 @@ def test_a_night_is_planned_moved_and_taken_back() -> None:
         command_output("nightly", "--at", "25:00")
 
 
-def test_the_command_lists_and_syncs_and_writes_down_why() -> None:
+def test_the_command_lists_sources_and_audits_syncs() -> None:
     (source,) = sources(1, account="ana@corp.example", status_message=None)
 
     listed, synced = command_output("list"), command_output("sync", str(source.pk), "--full", "--reason", "ticket 7")

@@ -1,4 +1,4 @@
-"""Searching connected systems: by meaning and by word, the tenant's own, connected and not gone, and nothing else."""
+"""Search of records by meaning and by word: the tenant's own, connected and not deleted."""
 
 import io
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def test_a_company_is_found_by_meaning_without_any_of_its_words(ana: Person) -> 
     assert shown["parts"]["vector"]["rank"] == 1
 
 
-def test_a_company_is_found_by_a_word_and_shown_with_all_that_a_list_needs(ana: Person) -> None:
+def test_a_company_is_found_by_a_word_with_all_fields(ana: Person) -> None:
     companies(ana.id)
     row = SourceDocument.objects.get(external_id="company:1")
 
@@ -81,7 +81,7 @@ def test_a_company_is_found_by_a_word_and_shown_with_all_that_a_list_needs(ana: 
     }
 
 
-def test_a_rare_word_counts_more_than_a_common_one_and_a_title_more_than_a_text(ana: Person) -> None:
+def test_rare_words_and_titles_rank_higher(ana: Person) -> None:
     source = create_source(ana.id)
     for number in range(20):
         create_record(source, f"company:{number}", f"A company that sells goods {number}")
@@ -111,7 +111,7 @@ def test_a_word_with_quotes_and_backslashes_is_a_word(ana: Person) -> None:
     assert found_ids(ana, r"\ ' '' C:\reports\o'neil's.txt", mode="text") == ["file:1"]
 
 
-def test_words_that_every_record_has_find_those_that_have_all_of_them(ana: Person) -> None:
+def test_common_words_find_records_that_have_all_of_them(ana: Person) -> None:
     """Beyond what one search looks at: the function does not go through all of them."""
     source = create_source(ana.id)
     with connection.cursor() as cursor:
@@ -151,7 +151,7 @@ def test_each_source_is_searched_by_its_name(ana: Person) -> None:
     assert found_ids(ana, "apples", ["quickbooks", "clients"]) == []
 
 
-def test_clients_are_found_those_that_the_tenant_wrote_down_too(ana: Person) -> None:
+def test_clients_are_found_including_the_tenants_own(ana: Person) -> None:
     source = create_source(ana.id)
     create_client(ana.id, "Northwind", "Northwind grows apples", source=source, external_id="company:1")
     create_client(ana.id, "Tailspin", "Tailspin buys apples")
@@ -174,7 +174,7 @@ def test_an_unknown_source_is_refused_by_name(ana: Person) -> None:
 
 
 @pytest.mark.parametrize("mode", ["text", "vector"])
-def test_what_is_gone_and_what_was_disconnected_is_not_found(mode: str, ana: Person) -> None:
+def test_deleted_and_disconnected_records_are_not_found(mode: str, ana: Person) -> None:
     source, left = create_source(ana.id), create_source(ana.id, "gmail")
     create_record(source, "company:1", "apples", deleted_at=timezone.now())
     create_record(left, "thread:1", "apples")
@@ -217,7 +217,7 @@ def printed(*arguments: str, **options: Any) -> str:
     return out.getvalue()
 
 
-def test_the_command_searches_what_it_is_told_to(ana: Person) -> None:
+def test_the_command_searches_the_given_sources(ana: Person) -> None:
     companies(ana.id)
     create_searchable_document(ana.id, ["apples in the plan"], filename="plan.pdf")
 
@@ -249,7 +249,7 @@ def watched(settings: Any) -> type[Watched]:
     return Watched
 
 
-def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them(ana: Person) -> None:
+def test_records_of_another_model_are_found_by_words_only(ana: Person) -> None:
     companies(ana.id)
     chosen = embedders.get_embedder("local")
     ActiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
@@ -259,7 +259,7 @@ def test_vectors_of_another_model_are_not_compared_and_the_words_still_find_them
     assert set(found_ids(ana, "apples")) == {"company:1", "company:3"}
 
 
-def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watched: type[Watched]) -> None:
+def test_passages_and_records_share_one_query_vector(ana: Person, watched: type[Watched]) -> None:
     create_searchable_document(ana.id, ["apples in the plan"])
     create_record(create_source(ana.id), "company:1", "apples")
     watched.sizes.clear()
@@ -271,7 +271,7 @@ def test_passages_and_records_share_one_vector_of_the_question(ana: Person, watc
     assert both["records"]
 
 
-def test_where_nothing_is_embedded_no_question_is_bought(ana: Person, watched: type[Watched]) -> None:
+def test_without_vectors_the_query_is_not_embedded(ana: Person, watched: type[Watched]) -> None:
     create_record(create_source(ana.id), "company:1", "apples", embed=False)
 
     assert found_ids(ana, "apples") == ["company:1"]
@@ -281,7 +281,7 @@ def test_where_nothing_is_embedded_no_question_is_bought(ana: Person, watched: t
 # Tenancy
 
 
-def test_the_functions_answer_whoever_asks_with_their_own_rows_only(ana: Person, ben: Person) -> None:
+def test_the_search_functions_return_the_callers_rows_only(ana: Person, ben: Person) -> None:
     source = create_source(ana.id)
     create_record(source, "company:1", "apples")
     create_client(ana.id, "Northwind", "apples")
@@ -301,7 +301,7 @@ def test_the_functions_answer_whoever_asks_with_their_own_rows_only(ana: Person,
     assert rows() == 0, "nobody asks"
 
 
-def test_nobody_but_the_tenants_role_may_ask_them() -> None:
+def test_only_the_tenant_role_can_call_the_search_functions() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT p.proname, r.grantee::regrole::text FROM pg_proc p, aclexplode(p.proacl) r

@@ -1,4 +1,4 @@
-"""How PostgreSQL goes about a search of records: by the tenant's own entries, whatever it believes of the tables."""
+"""Query plans of the search of records: by index, with stale statistics too."""
 
 import re
 from collections.abc import Iterator
@@ -106,7 +106,7 @@ def test_words_are_looked_up_in_the_tenants_own_entries(believed: ConnectedSourc
     assert passes == 0, "nothing is read from end to end"
 
 
-def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSource, ben: Person) -> None:
+def test_tenants_with_unembedded_records_are_found_by_index(believed: ConnectedSource, ben: Person) -> None:
     with plans("may_wait") as seen:
         waiting = list(embedding_backfill.TenantCursor().read_next())
 
@@ -115,7 +115,7 @@ def test_who_waits_is_found_without_reading_the_records(believed: ConnectedSourc
     assert "Seq Scan on client_intelligence" not in seen[0]
 
 
-def test_what_waits_is_not_looked_for_among_what_is_done(believed: ConnectedSource) -> None:
+def test_unembedded_records_are_found_without_reading_embedded_ones(believed: ConnectedSource) -> None:
     model = record_embedding.tenant_vectors(believed.user_id).model
     many(believed, 2_000, model=model)  # with fewer, an index of all records is as short as the one of those that wait
     with connection.cursor() as cursor:

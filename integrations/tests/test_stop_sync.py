@@ -1,4 +1,4 @@
-"""A sync that is ended by hand: its source is free again, and what a tenant has let go of still goes."""
+"""Stopping a sync frees its source; a stopped purge starts again."""
 
 from io import StringIO
 
@@ -30,7 +30,7 @@ def stop(source_id: object, *more: str) -> str:
     return output.getvalue()
 
 
-def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person) -> None:
+def test_a_sync_whose_message_was_lost_can_be_stopped(ana: Person) -> None:
     source = create_source(ana.id)
     stranded = lifecycle.start_sync(source, Kind.FULL, by="test")
     lost()
@@ -45,7 +45,7 @@ def test_a_sync_whose_message_is_lost_is_ended_and_another_may_begin(ana: Person
     assert (entry.object_id, entry.tenant_id, entry.details) == (str(source.pk), ana.id, {"kind": Kind.FULL})
 
 
-def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
+def test_a_page_of_a_stopped_sync_is_not_run() -> None:
     body = paged.create_sync()
     pgmq.enqueue_page(body)
 
@@ -56,7 +56,7 @@ def test_the_page_of_a_stopped_sync_is_not_worked_on() -> None:
     assert IngestionJob.objects.get(pk=body.job_id).error_message == "SYNC_STOPPED"
 
 
-def test_forgetting_is_begun_anew(ana: Person) -> None:
+def test_stopping_a_purge_starts_it_again(ana: Person) -> None:
     source = create_source(ana.id)
     ConnectedSource.objects.filter(pk=source.pk).update(status=ConnectedSource.Status.DISCONNECTED)
     lifecycle.start_sync(source, Kind.FORGET, by="test")

@@ -1,4 +1,4 @@
-"""The life of a sync, what it takes for deleted, and what is left of a source that was disconnected."""
+"""Lifecycle of a sync, records that it deletes, and the purge of a disconnected source."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_a_source_that_is_gone_is_not_found(source: ConnectedSource) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_that_begin_at_once_one_is_refused(source: ConnectedSource) -> None:
+def test_of_two_concurrent_starts_one_is_refused(source: ConnectedSource) -> None:
     def attempt() -> str:
         try:
             return start_sync(source).kind
@@ -94,7 +94,7 @@ def test_a_failed_sync_stays_failed(account: Account, source: ConnectedSource) -
     assert start_sync(source).status == "queued"
 
 
-def test_a_full_sync_buries_what_it_has_not_seen(account: Account, source: ConnectedSource) -> None:
+def test_a_full_sync_deletes_unseen_records(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1", company="company:1", amount=3), item("deal:2", company="company:1", amount=4))
     run_sync(source)
@@ -111,7 +111,7 @@ def test_a_full_sync_buries_what_it_has_not_seen(account: Account, source: Conne
     assert job.items_deleted == 2
 
 
-def test_a_large_source_is_swept_slice_by_slice(
+def test_a_large_source_is_checked_in_slices(
     account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tombstones, "SLICE", 3)
@@ -125,7 +125,7 @@ def test_a_large_source_is_swept_slice_by_slice(
     assert job.items_deleted == 9
 
 
-def test_a_listing_that_was_capped_buries_nothing_of_its_kind(account: Account, source: ConnectedSource) -> None:
+def test_a_capped_listing_deletes_nothing_of_its_type(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1"), item("deal:2"))
     run_sync(source)
@@ -139,9 +139,7 @@ def test_a_listing_that_was_capped_buries_nothing_of_its_kind(account: Account, 
     assert source.cursor == {"companies": 1, "deals": 1}
 
 
-def test_a_delta_buries_what_the_provider_says_is_deleted_and_nothing_else(
-    account: Account, source: ConnectedSource
-) -> None:
+def test_a_delta_deletes_reported_deletions_only(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"), item("company:2"))
     account.list("deals", item("deal:1", company="company:1", amount=3))
     run_sync(source)
@@ -154,7 +152,7 @@ def test_a_delta_buries_what_the_provider_says_is_deleted_and_nothing_else(
     assert job.items_deleted == 1
 
 
-def test_a_deletion_that_is_older_than_the_record_is_of_no_account(account: Account, source: ConnectedSource) -> None:
+def test_a_deletion_older_than_the_record_is_ignored(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1", 5))
     run_sync(source)
 
@@ -164,7 +162,7 @@ def test_a_deletion_that_is_older_than_the_record_is_of_no_account(account: Acco
     assert row(source, "company:1").deleted_at is None
 
 
-def test_an_older_page_does_not_revive_a_tombstone_but_a_newer_version_does(
+def test_only_a_newer_version_revives_a_tombstone(
     account: Account, source: ConnectedSource, model: SpyEmbedder
 ) -> None:
     account.list("companies", item("company:1", 1, name="Acme"))
@@ -201,7 +199,7 @@ def test_a_record_that_was_restored_unchanged_comes_back_with_the_next_sync(
     assert row(source, "company:1").deleted_at is None
 
 
-def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: ConnectedSource) -> None:
+def test_an_interrupted_deletion_of_unseen_records_continues(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     run_sync(source)
     account.list("companies")
@@ -223,7 +221,7 @@ def test_a_sweep_that_must_stop_goes_on_later(account: Account, source: Connecte
     assert IngestionJob.objects.order_by("created_at").last().status == "completed"  # type: ignore[union-attr]
 
 
-def test_forgetting_removes_everything_of_a_source_and_nothing_else(
+def test_a_purge_deletes_everything_of_its_source_and_nothing_else(
     account: Account, source: ConnectedSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disconnect, "PURGED_AT_ONCE", 2)
@@ -249,7 +247,7 @@ def test_forgetting_removes_everything_of_a_source_and_nothing_else(
     assert not pgmq.has_messages()
 
 
-def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: ConnectedSource) -> None:
+def test_a_purge_ends_the_active_sync(account: Account, source: ConnectedSource) -> None:
     account.list("companies", item("company:1"))
     running = start_sync(source)
     ConnectedSource.objects.update(status="disconnected")
@@ -267,7 +265,7 @@ def test_forgetting_ends_the_sync_that_is_under_way(account: Account, source: Co
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_that_comes_after_its_source_was_forgotten_is_refused(source: ConnectedSource) -> None:
+def test_a_row_of_a_purged_source_is_refused(source: ConnectedSource) -> None:
     ConnectedSource.objects.all().delete()
 
     with pytest.raises(IntegrityError), transaction.atomic():
@@ -285,7 +283,7 @@ PLANS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("sql", "params"), PLANS, ids=["unseen", "slice", "named", "forget"])
-def test_a_source_is_gone_through_by_its_index(
+def test_a_source_is_read_by_its_index(
     source: ConnectedSource, never_vacuumed: None, sql: str, params: dict[str, Any]
 ) -> None:
     job = start_sync(source)

@@ -1,4 +1,4 @@
-"""Archived pages put back: their sync goes on, once, and only where it stopped."""
+"""Replay of archived messages: their sync continues once, and only where it stopped."""
 
 from io import StringIO
 from typing import Any
@@ -42,7 +42,7 @@ def refusal(msg_id: int) -> str:
 
 
 @pytest.mark.parametrize(("page", "status"), [(0, "queued"), (4, "running")])
-def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, status: str) -> None:
+def test_a_replayed_page_is_read_again_and_its_sync_continues(page: int, status: str) -> None:
     began = {"started_at": "2026-01-01T00:00Z"} if page else {}
     msg_id, body = given_up(page, finished_at="2026-01-02T00:00Z", **began)
 
@@ -57,7 +57,7 @@ def test_a_page_that_is_put_back_is_read_anew_and_its_sync_goes_on(page: int, st
     assert lifecycle.replay_messages([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
 
 
-def test_who_put_it_back_and_why_is_kept(sam: Person) -> None:
+def test_a_replay_is_audited_with_actor_and_reason(sam: Person) -> None:
     msg_id, body = given_up()
 
     sent = lifecycle.replay_messages([msg_id], by=sam.user, reason="the provider is well again")[msg_id]
@@ -68,7 +68,7 @@ def test_who_put_it_back_and_why_is_kept(sam: Person) -> None:
     assert entry.details == {"archived": msg_id, "message": sent}
 
 
-def test_nothing_is_put_back_beside_another_sync_of_the_source() -> None:
+def test_a_message_is_not_replayed_beside_another_active_sync() -> None:
     msg_id, body = given_up()
     syncs.create_sync(ConnectedSource.objects.get(pk=body.source_id))
 
@@ -81,14 +81,14 @@ def test_nothing_is_put_back_beside_another_sync_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("status", ["error", "disconnected"])
-def test_nothing_is_put_back_for_a_source_that_is_not_active(status: str) -> None:
+def test_a_message_of_an_inactive_source_is_not_replayed(status: str) -> None:
     msg_id, body = given_up()
     ConnectedSource.objects.filter(pk=body.source_id).update(status=status)
 
     assert refusal(msg_id) == "SOURCE_NOT_ACTIVE"
 
 
-def test_what_a_disconnected_source_has_left_can_still_be_removed() -> None:
+def test_a_purge_of_a_disconnected_source_can_be_replayed() -> None:
     msg_id, body = given_up(kind="forget")
     ConnectedSource.objects.filter(pk=body.source_id).update(status="disconnected")
 
@@ -96,14 +96,14 @@ def test_what_a_disconnected_source_has_left_can_still_be_removed() -> None:
 
 
 @pytest.mark.parametrize("now", [{"page": 3}, {"status": "completed"}, {"status": "running"}])
-def test_a_page_that_its_sync_has_left_behind_is_not_put_back(now: dict[str, Any]) -> None:
+def test_a_page_that_its_sync_has_passed_is_not_replayed(now: dict[str, Any]) -> None:
     msg_id, body = given_up(2)
     IngestionJob.objects.filter(pk=body.job_id).update(**now)
 
     assert refusal(msg_id) == "SYNC_WENT_ON"
 
 
-def test_a_page_of_a_sync_that_another_has_followed_is_not_put_back() -> None:
+def test_a_page_is_not_replayed_after_a_newer_sync() -> None:
     """Its end would take for gone whatever only the newer sync has seen."""
     msg_id, body = given_up()
     newer = IngestionJob.objects.create(
@@ -113,14 +113,14 @@ def test_a_page_of_a_sync_that_another_has_followed_is_not_put_back() -> None:
     assert (refusal(msg_id), newer.page) == ("SYNC_WENT_ON", 0)
 
 
-def test_a_page_whose_source_is_gone_is_not_put_back() -> None:
+def test_a_page_of_a_deleted_source_is_not_replayed() -> None:
     msg_id, _ = given_up()
     ConnectedSource.objects.all().delete()
 
     assert refusal(msg_id) == "SYNC_GONE"
 
 
-def test_what_is_no_page_of_ours_is_not_put_back() -> None:
+def test_a_malformed_message_is_not_replayed() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT ingestion_enqueue(%s, '{}'::jsonb)", [QUEUE])
         msg_id = cursor.fetchone()[0]
@@ -135,7 +135,7 @@ def run(*arguments: str) -> str:
     return output.getvalue()
 
 
-def test_the_command_puts_back_what_it_is_told_and_says_what_it_could_not() -> None:
+def test_the_command_replays_messages_and_reports_refused_ones() -> None:
     first, _ = given_up()
     second, body = given_up()
     third, _ = given_up()
@@ -153,6 +153,6 @@ def test_the_command_puts_back_what_it_is_told_and_says_what_it_could_not() -> N
     }  # fmt: skip
 
 
-def test_the_command_asks_which() -> None:
+def test_the_command_needs_messages_or_all() -> None:
     with pytest.raises(CommandError, match="--all"):
         run()

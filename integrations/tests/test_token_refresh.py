@@ -1,4 +1,4 @@
-"""Access tokens: refreshed in time, by the database's clock, and told to nobody (issue 6, point 3; spec 002 §2)."""
+"""Access tokens: refreshed in time by the database's clock, and never logged (issue 6, point 3; spec 002 §2)."""
 
 import logging
 from datetime import timedelta
@@ -60,7 +60,7 @@ def test_a_token_without_an_end_is_refreshed(ana: Person, oauth: OAuthServer) ->
 
 
 @transactional
-def test_the_databases_clock_says_what_is_soon(
+def test_expiry_is_judged_by_the_databases_clock(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker whose own clock is hours off refreshes neither too early nor too late."""
@@ -77,7 +77,7 @@ def test_the_databases_clock_says_what_is_soon(
         assert oauth.asked["hubspot:refresh_token"] == calls
 
 
-def test_an_expired_token_is_refreshed_unless_somebody_did(ana: Person, oauth: OAuthServer) -> None:
+def test_an_expired_token_is_refreshed_unless_it_was_already(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth, seconds=900)
     new_source, first = token_refresh.fresh_token(source.pk)
 

@@ -1,4 +1,4 @@
-"""What a token endpoint may answer, and what becomes of the source (spec 002 §2; VENDORS §7)."""
+"""Faults of a token endpoint and their effect on the source (spec 002 §2; VENDORS §7)."""
 
 import logging
 from typing import Any
@@ -25,7 +25,7 @@ from testing.personas import Person
 
 
 @pytest.mark.parametrize("provider", ["hubspot", "google_drive", "quickbooks"])
-def test_a_dead_grant_is_an_error_that_says_a_code_and_no_prose(
+def test_a_refused_grant_sets_an_error_code_without_prose(
     ana: Person, oauth: OAuthServer, provider: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -53,7 +53,7 @@ STANDARD = {"category": "VALIDATION_ERROR", "message": PROSE, "errors": [{"in": 
     ],
     ids=fault_name,
 )
-def test_a_dead_grant_that_is_told_otherwise_is_one_too(
+def test_other_forms_of_a_refused_grant_are_recognized(
     ana: Person, oauth: OAuthServer, provider: str, kind: Fault, code: str
 ) -> None:
     source = connect_source(ana, provider, oauth)
@@ -82,7 +82,7 @@ def test_a_dead_grant_that_is_told_otherwise_is_one_too(
     ],
     ids=fault_name,
 )
-def test_a_fault_of_others_leaves_the_source_and_the_vault_as_they_were(
+def test_a_transient_fault_changes_neither_source_nor_vault(
     ana: Person, oauth: OAuthServer, kind: Any, outcome: str
 ) -> None:
     source = connect_source(ana, "google_drive", oauth)
@@ -94,7 +94,7 @@ def test_a_fault_of_others_leaves_the_source_and_the_vault_as_they_were(
     assert (ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())) == before
 
 
-def test_an_answer_that_is_slow_is_waited_for_and_one_that_never_comes_is_not(
+def test_a_slow_response_is_awaited_up_to_the_timeout(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_endpoint, "TIMEOUT_SECONDS", 1.0)
@@ -105,7 +105,7 @@ def test_an_answer_that_is_slow_is_waited_for_and_one_that_never_comes_is_not(
     assert [refresh_outcome(source.pk), refresh_outcome(source.pk)] == ["Retryable", "fresh"]
 
 
-def test_a_wrong_client_secret_of_ours_breaks_no_tenants_source(
+def test_a_wrong_client_secret_does_not_break_sources(
     ana: Person, ben: Person, oauth: OAuthServer, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     sources = [connect_source(person, provider, oauth) for person in (ana, ben) for provider in PROVIDERS]
@@ -119,7 +119,7 @@ def test_a_wrong_client_secret_of_ours_breaks_no_tenants_source(
     assert "OAuth client: invalid_client" in caplog.text
 
 
-def test_a_provider_that_is_not_set_up_any_more_is_waited_for(ana: Person, oauth: OAuthServer, settings: Any) -> None:
+def test_an_unconfigured_provider_is_waited_for(ana: Person, oauth: OAuthServer, settings: Any) -> None:
     source = connect_source(ana, "hubspot", oauth)
     settings.CONNECTORS = {"hubspot": {**settings.CONNECTORS["hubspot"], "client_secret": ""}}
 
@@ -127,7 +127,7 @@ def test_a_provider_that_is_not_set_up_any_more_is_waited_for(ana: Person, oauth
         access_token(source.pk)
 
 
-def test_a_refresh_token_that_is_left_out_stays(ana: Person, oauth: OAuthServer) -> None:
+def test_an_omitted_refresh_token_stays_in_use(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "gmail", oauth)
     before = refresh_token(source)
 
@@ -137,7 +137,7 @@ def test_a_refresh_token_that_is_left_out_stays(ana: Person, oauth: OAuthServer)
     assert VaultToken.objects.filter(kind="refresh").count() == 1
 
 
-def test_a_rotated_refresh_token_is_the_one_that_is_used_next(ana: Person, oauth: OAuthServer) -> None:
+def test_a_rotated_refresh_token_is_used_next(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "quickbooks", oauth)
     before = refresh_token(source)
 
@@ -150,7 +150,7 @@ def test_a_rotated_refresh_token_is_the_one_that_is_used_next(ana: Person, oauth
     assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
 
 
-def test_after_a_lost_answer_the_old_token_is_tried_again(ana: Person, oauth: OAuthServer) -> None:
+def test_after_a_lost_response_the_old_token_is_retried(ana: Person, oauth: OAuthServer) -> None:
     oauth.grace = 1
     source = connect_source(ana, "quickbooks", oauth)
     oauth.inject_fault("POST /intuit/token", "reset-after-sale")

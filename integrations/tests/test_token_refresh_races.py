@@ -1,4 +1,4 @@
-"""Refreshing by many at once, and by those who die or come too late: one call, and no connection lost."""
+"""Concurrent and interrupted refreshes: one call, and no connection lost."""
 
 import multiprocessing
 import signal
@@ -35,7 +35,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 60.0)
 
 
-def test_fifty_at_once_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
+def test_fifty_concurrent_workers_make_one_refresh(ana: Person, oauth: OAuthServer, patient: None) -> None:
     source = connect_source(ana, "quickbooks", oauth)
 
     tokens = run_concurrently(*[lambda: access_token(source.pk)] * 50)
@@ -45,7 +45,7 @@ def test_fifty_at_once_are_one_call_and_one_token(ana: Person, oauth: OAuthServe
     assert oauth.requests == 1
 
 
-def test_two_processes_are_one_call_and_one_token(ana: Person, oauth: OAuthServer, patient: None) -> None:
+def test_two_processes_make_one_refresh(ana: Person, oauth: OAuthServer, patient: None) -> None:
     """The specification's token-refresh-serializes."""
     source = connect_source(ana, "quickbooks", oauth)
     oauth.delay = 0.3
@@ -68,7 +68,7 @@ def test_a_crowd_does_not_call_a_failing_provider_one_after_the_other(ana: Perso
     assert oauth.requests <= 2  # and not as many as it takes until the breaker opens
 
 
-def test_who_waits_too_long_goes_away_and_loses_no_delivery(
+def test_a_worker_that_waits_too_long_uses_up_no_delivery(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
@@ -129,7 +129,7 @@ def test_a_crash_between_any_two_steps_loses_no_connection(
     assert VaultToken.objects.filter(orphaned_at__isnull=True).count() == 2
 
 
-def test_who_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) -> None:
+def test_a_worker_that_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "hubspot", oauth)
     slow = token_refresh._take_lease(source.pk)
     assert slow
@@ -148,7 +148,7 @@ def test_who_lost_the_lease_overwrites_nothing(ana: Person, oauth: OAuthServer) 
     ids=["lease", "end"],
 )
 @pytest.mark.parametrize("is_refused", [True, False])
-def test_what_comes_after_a_new_consent_changes_nothing(
+def test_a_refresh_that_ends_after_a_new_consent_changes_nothing(
     ana: Person, oauth: OAuthServer, changed: dict[str, Any], is_refused: bool
 ) -> None:
     source = connect_source(ana, "hubspot", oauth)
@@ -164,7 +164,7 @@ def test_what_comes_after_a_new_consent_changes_nothing(
     assert ConnectedSource.objects.values().get() == before
 
 
-def test_who_holds_the_specifications_lock_refreshes_alone(
+def test_the_advisory_lock_of_the_spec_allows_one_refresh(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_refresh, "PATIENCE_SECONDS", 0.1)
@@ -177,7 +177,7 @@ def test_who_holds_the_specifications_lock_refreshes_alone(
     assert (held, refresh_outcome(source.pk)) == ("Wait", "fresh")
 
 
-def test_a_refusal_of_the_old_token_costs_a_refresh_under_way_nothing(ana: Person, oauth: OAuthServer) -> None:
+def test_expiring_the_old_token_does_not_disturb_a_refresh(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "quickbooks", oauth)
     under_way = token_refresh._take_lease(source.pk)
     assert under_way
@@ -189,7 +189,7 @@ def test_a_refusal_of_the_old_token_costs_a_refresh_under_way_nothing(ana: Perso
     assert access_token(source.pk) == token
 
 
-def test_what_a_refresh_brings_after_a_disconnect_is_not_kept(ana: Person, oauth: OAuthServer) -> None:
+def test_tokens_refreshed_after_a_disconnect_are_not_stored(ana: Person, oauth: OAuthServer) -> None:
     source = connect_source(ana, "quickbooks", oauth)
     slow = token_refresh._take_lease(source.pk)
     assert slow

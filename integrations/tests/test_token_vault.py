@@ -1,4 +1,4 @@
-"""The token vault: what is in it is opened by its keys, in its place, and by nobody else."""
+"""The token vault: encryption, rotation of keys, rows bound to their source."""
 
 import threading
 from datetime import timedelta
@@ -36,7 +36,7 @@ def filled(source: ConnectedSource, count: int) -> dict[Any, str]:
 
 
 @pytest.mark.parametrize("token", ["t", "€" * 100, "x" * 4096], ids=["short", "not-ascii", "Intuit's-longest"])
-def test_a_token_comes_back_as_it_was_and_is_nowhere_to_be_read(source: ConnectedSource, token: str) -> None:
+def test_a_token_round_trips_and_is_never_in_plain_text(source: ConnectedSource, token: str) -> None:
     id = token_vault.store_token(source, "refresh", token)
 
     assert token_vault.read_token(id, source) == token
@@ -123,7 +123,7 @@ def test_a_rotation_that_was_stopped_goes_on(source: ConnectedSource, settings: 
     assert (first.older, again.newest, again.older) == (2, 2, 3)
 
 
-def test_a_token_that_no_key_opens_is_told_and_left_alone(source: ConnectedSource, settings: Any) -> None:
+def test_a_token_that_no_key_opens_is_reported_and_kept(source: ConnectedSource, settings: Any) -> None:
     id = token_vault.store_token(source, "access", "secret")
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
 
@@ -135,7 +135,7 @@ def test_a_token_that_no_key_opens_is_told_and_left_alone(source: ConnectedSourc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_keys_change_under_traffic_and_no_token_is_lost(source: ConnectedSource, settings: Any) -> None:
+def test_keys_rotate_under_traffic_without_losing_tokens(source: ConnectedSource, settings: Any) -> None:
     tokens, stop = filled(source, 40), threading.Event()
 
     def use() -> int:
@@ -170,7 +170,7 @@ class Silent:
         """Nothing."""
 
 
-def test_replaced_tokens_go_after_seven_days_and_those_in_use_never(source: ConnectedSource) -> None:
+def test_replaced_tokens_are_deleted_after_seven_days_and_used_ones_never(source: ConnectedSource) -> None:
     old, used, unused = filled(source, 3)
     ConnectedSource.objects.update(access_token_vault_id=used)
     token_vault.orphan_replaced_tokens(source.pk)
@@ -185,7 +185,7 @@ def test_replaced_tokens_go_after_seven_days_and_those_in_use_never(source: Conn
     assert "integrations.oauth.token_vault.delete_orphaned_tokens" in configured.JOBS_PERIODIC_TASKS
 
 
-def test_a_sweep_finds_its_rows_by_their_index(db: None) -> None:
+def test_orphaned_tokens_are_found_by_index(db: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")  # few rows are read at once, whatever indexes there are
         cursor.execute(f"EXPLAIN {token_vault.DELETE_ORPHANED}")

@@ -44,7 +44,7 @@ def request_json(recorded: FixtureTransport, method: str, path: str, **more: Any
     return recorded.json(method, path, operation="list", **more)
 
 
-def test_the_route_that_names_the_most_params_answers(recorded: FixtureTransport) -> None:
+def test_the_route_with_the_most_params_responds(recorded: FixtureTransport) -> None:
     assert request_json(recorded, "GET", "/things")["number"] == 1
     assert request_json(recorded, "GET", "/things", params={"after": "2", "limit": 100})["number"] == 2
     assert request_json(recorded, "GET", "/things", params={"after": 3, "deep": "true"})["number"] == 3
@@ -58,7 +58,7 @@ def test_files_are_read_up_to_their_size(recorded: FixtureTransport) -> None:
         list(recorded.stream("/file", operation="download", most=5))
 
 
-def test_what_was_not_recorded_is_named(recorded: FixtureTransport) -> None:
+def test_a_request_that_was_not_recorded_is_named(recorded: FixtureTransport) -> None:
     with pytest.raises(Permanent, match="hubspot has no recorded answer for GET /others"):
         request_json(recorded, "GET", "/others")
     with pytest.raises(Permanent, match="no recorded answer"):
@@ -68,7 +68,7 @@ def test_what_was_not_recorded_is_named(recorded: FixtureTransport) -> None:
 @pytest.mark.parametrize(
     ("path", "error"), [("/401", TokenRefused), ("/403", Permanent), ("/404", VendorRefused), ("/503", Retryable)]
 )
-def test_recorded_errors_are_what_the_provider_would_have_raised(
+def test_recorded_errors_raise_what_the_provider_would(
     recorded: FixtureTransport, path: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -91,7 +91,7 @@ def test_each_provider_has_a_client_of_either_transport(settings: LazySettings, 
 
 
 @pytest.mark.parametrize("name", Provider.values)
-def test_recorded_answers_need_no_provider(settings: LazySettings, name: str) -> None:
+def test_fixtures_need_no_provider(settings: LazySettings, name: str) -> None:
     settings.INTEGRATIONS_USE_FIXTURES = True
     source = ConnectedSource(id=uuid4(), provider=name, transport="mcp", account="1")
 
@@ -101,7 +101,7 @@ def test_recorded_answers_need_no_provider(settings: LazySettings, name: str) ->
     assert provider_module(name).STREAMS
 
 
-def test_a_provider_without_a_server_says_so() -> None:
+def test_a_provider_without_a_server_raises_capability_missing() -> None:
     source = ConnectedSource(id=uuid4(), provider="quickbooks", transport="mcp")
 
     with pytest.raises(CapabilityMissing, match="server"):

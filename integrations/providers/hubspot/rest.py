@@ -129,7 +129,7 @@ class Client(McpClient):
         body = self.transport.json("POST", path, operation="read-associations", body={"inputs": inputs})
         companies = dict(_associations(required_list(body, "results")))
         if any(payload_fields.text_at(each, "category") != NONE_FOUND for each in body.get("errors") or []):
-            raise UnreadableResponse  # a 207 with some deals only: the others would seem to belong to nobody
+            raise UnreadableResponse  # a 207 with some deals only: the others would seem to have no company
         associated = []
         for row in rows:
             id = row.get("id") if isinstance(row, Mapping) else None

@@ -1,4 +1,4 @@
-"""QuickBooks Online over its REST API, whose paging and change capture need care."""
+"""QuickBooks Online over its REST API: paging by position, and change data capture."""
 
 import json
 from collections.abc import Mapping, Sequence

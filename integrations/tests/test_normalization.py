@@ -1,4 +1,4 @@
-"""Texts in one form, and payloads as they were told."""
+"""Normalization of records' text and JSON."""
 
 import json
 from decimal import Decimal
@@ -44,11 +44,11 @@ def test_runs_of_spaces_and_blank_lines_are_one(raw: str, text: str) -> None:
     assert normalize_text(raw) == text
 
 
-def test_what_looks_the_same_has_the_same_sha() -> None:
+def test_texts_that_look_the_same_have_the_same_sha() -> None:
     assert RecordText.normalize("a  b\r\n").sha == RecordText.normalize(" a b").sha != RecordText.normalize("a c").sha
 
 
-def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
+def test_a_long_text_is_truncated_for_every_model() -> None:
     assert truncate_for_embedding("x" * 100_000) == "x" * len(truncate_for_embedding("x" * 100_000))
     assert tokenizer.count_tokens(truncate_for_embedding("0 1 2 " * 20_000)) <= MOST_TOKENS
 
@@ -63,12 +63,12 @@ def test_a_long_text_is_cut_to_what_every_model_takes() -> None:
         ({"a": [None, True, {"b": "é"}]}, '{"a":[null,true,{"b":"é"}]}'),
     ],
 )
-def test_payloads_are_stored_as_they_were_told(payload: dict[str, Any], stored: str) -> None:
+def test_payloads_survive_a_round_trip(payload: dict[str, Any], stored: str) -> None:
     assert dump_json(payload) == stored
 
 
 @pytest.mark.parametrize("payload", [{"a": object()}, {"a": Decimal("NaN")}, {"a": {1, 2}}])
-def test_what_is_no_json_is_refused(payload: dict[str, Any]) -> None:
+def test_a_payload_that_is_not_json_is_refused(payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not JSON"):
         dump_json(payload)
 
