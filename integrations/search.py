@@ -231,9 +231,8 @@ def keyword_matches(scope: SearchScope, lexemes: Sequence[str], n: int) -> list[
 
 
 def _params(scope: SearchScope, part: TableScope) -> dict[str, Any]:
-    return {
-        "user": scope.user_id, "model": scope.model, "required": scope.required, "sources": list(part.source_ids),
-    }  # fmt: skip
+    sources = list(part.source_ids)
+    return {"user": scope.user_id, "model": scope.model, "required": scope.required, "sources": sources}
 
 
 def _fetch(sql: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:

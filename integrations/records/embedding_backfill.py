@@ -27,7 +27,6 @@ TENANTS = 1_000  # checked by a round, which continues where the last one stoppe
 BATCHES = 8  # of a tenant, before the next tenant's turn
 MOST_REFUSED = 10_000  # remembered, so that texts that no model accepts are not sent again every half minute
 NO_TENANT = UUID(int=0)
-
 LOCK_KEY = "records-catching-up"
 # With a LIMIT a sequential scan looks cheap, and reads all finished rows again with each batch; a bitmap reads all
 # unfinished ones.

@@ -26,10 +26,8 @@ _DECODER = json.JSONDecoder(parse_float=Decimal)  # once: ``json.loads`` creates
 
 @dataclass(frozen=True, slots=True)
 class RecordText:
-    """A normalized text and its sha256."""
-
     text: str
-    sha: bytes
+    sha: bytes  # sha256 of the text
 
     @classmethod
     def normalize(cls, raw: str) -> Self:

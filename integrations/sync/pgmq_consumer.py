@@ -82,7 +82,6 @@ def count_claimable(cursor: Any, *, most: int) -> int:
 
 
 def is_idle() -> bool:
-    """Return whether no page is left, due now or later."""
     return not pgmq.has_messages()
 
 

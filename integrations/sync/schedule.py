@@ -29,7 +29,6 @@ FUNC = "integrations.sync.schedule.run_nightly"
 BATCH = 50
 MOST_WAITING = 500  # messages: a tenant's own sync waits behind no more of the night's
 SECONDS = 10.0  # of a run; the next one continues
-FIRST = UUID(int=0)
 NEXT_SOURCES = """
 SELECT s.id FROM connected_sources s
 WHERE s.status = 'active' AND s.id > %(after)s AND NOT EXISTS (
@@ -91,7 +90,7 @@ def _start_batch() -> bool:
     tonight, tomorrow = plan.next_run, plan.calculate_next_run(plan.next_run)
     while tomorrow <= timezone.now():
         tonight, tomorrow = tomorrow, plan.calculate_next_run(tomorrow)
-    after = UUID(ast.literal_eval(plan.kwargs)["after"]) if plan.kwargs else FIRST
+    after = UUID(ast.literal_eval(plan.kwargs)["after"]) if plan.kwargs else UUID(int=0)
     with connection.cursor() as cursor:
         cursor.execute(NEXT_SOURCES, {"after": after, "night": tonight, "most": BATCH})
         ids = [pk for (pk,) in cursor.fetchall()]

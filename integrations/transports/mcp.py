@@ -213,8 +213,7 @@ async def _list_tools(client: Client) -> dict[str, Mapping[str, Any]]:
     for _ in range(TOOL_PAGES):
         page = await client.list_tools(cursor=cursor)
         schemas.update({tool.name: tool.input_schema for tool in page.tools})
-        cursor = page.next_cursor
-        if cursor is None:
+        if (cursor := page.next_cursor) is None:
             break
     return schemas
 

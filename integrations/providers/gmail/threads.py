@@ -126,7 +126,6 @@ def message_text(payload: Mapping[str, Any], budget: ReadBudget | None = None) -
 
 
 def attachment_names(payload: Mapping[str, Any]) -> list[str]:
-    """Return the file names of a message's attachments."""
     names = (part.get("filename") for part in _parts(payload, ReadBudget(), 0))
     return [name[:MOST_NAME_CHARS] for name in names if isinstance(name, str) and name][:MOST_NAMES]
 

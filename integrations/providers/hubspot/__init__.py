@@ -31,7 +31,6 @@ class ObjectType:
 
     @property
     def requested_properties(self) -> list[str]:
-        """The properties to request: those of spec 002 §5, and those needed to follow a record."""
         return [*self.properties, "createdate", self.modified, MERGED]
 
 

@@ -1,26 +1,26 @@
 """Generated records of the instant connector, page by page; nothing is kept in memory."""
 
 import os
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 
 from integrations.models import ConnectedSource
-from integrations.providers import Page, RawItem, Stream
+from integrations.providers import McpClient, Page, RawItem, Stream
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 INDUSTRIES = ("INSURANCE", "CONSTRUCTION", "HOSPITAL_HEALTH_CARE", "LOGISTICS_AND_SUPPLY_CHAIN", "FARMING")
 SHARES = {"contacts": 0.5, "companies": 0.25, "deals": 0.25}
 
 
-class Client:
+class Client(McpClient):
     """``INSTANT_RECORDS`` of them, half contacts, a quarter companies, a quarter deals of these."""
 
     provider = "hubspot"
 
-    def __init__(self, source: ConnectedSource, rest: object) -> None:
+    def __init__(self, source: ConnectedSource, transport: Any) -> None:
+        super().__init__(source, transport)
         self.records = int(os.environ.get("INSTANT_RECORDS", "2000"))
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -42,17 +42,8 @@ class Client:
             f"{stream.document_type.partition('.')[2]}:{number}", stream.document_type, payload, BEGAN, changed
         )
 
-    def list(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[RawItem]:
-        raise NotImplementedError
-
     def get(self, method: str, id: str) -> RawItem:
         raise NotImplementedError
-
-    def download(self, item: RawItem) -> Iterator[bytes]:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _contact(number: int) -> dict[str, str]:
