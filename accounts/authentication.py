@@ -39,15 +39,11 @@ NO_TENANT_ID = UUID(int=0)  # of the service, which owns no rows
 class Caller:
     """The tenant of a request. ``service`` marks the agent platform, which may advance jobs."""
 
-    user_id: UUID
+    pk: UUID  # the tenant's id
     service: bool = False
     staff: bool = False
     is_authenticated: bool = True
     is_active: bool = True
-
-    @property
-    def pk(self) -> UUID:
-        return self.user_id
 
 
 class BearerAuthentication(BaseAuthentication):
@@ -200,12 +196,11 @@ class IsService(BasePermission):
 
 def caller_id(request: Request) -> UUID:
     """Return the id of the tenant of a request, authenticated by a bearer token or a session."""
-    user = request.user
-    return user.user_id if isinstance(user, Caller) else UUID(str(user.pk))
+    return UUID(str(request.user.pk))
 
 
 def has_staff_permission(request: Request, permission: str) -> bool:
     user: object = request.user
     if isinstance(user, Caller):
-        user = User.objects.filter(pk=user.user_id).first() if user.staff else None
+        user = User.objects.filter(pk=user.pk).first() if user.staff else None
     return isinstance(user, User) and user.is_staff and user.has_perm(permission)

@@ -83,7 +83,7 @@ def test_another_tenant_reads_no_rows(full: Person) -> None:
 
 
 @pytest.mark.parametrize("claims", NOBODY)
-def test_claims_that_name_nobody_read_nothing(claims: str, full: Person) -> None:
+def test_claims_without_a_user_read_nothing(claims: str, full: Person) -> None:
     with transaction.atomic():
         query_with_claims(claims.replace("%s", str(full.id)))
         assert {table: count(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
@@ -210,7 +210,7 @@ def test_another_thread_is_not_inside_the_block(full: Person) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_outside_any_transaction_the_block_makes_its_own(full: Person) -> None:
+def test_the_block_opens_a_transaction_where_there_is_none(full: Person) -> None:
     with as_tenant(full.id):
         assert count("documents") == 1
 

@@ -138,7 +138,7 @@ def test_the_list_shows_no_tenant_text(sue: Client) -> None:
         assert hidden not in page
 
 
-def test_a_job_has_a_page_of_its_own_and_no_form(sue: Client) -> None:
+def test_a_jobs_change_page_redirects_to_the_console(sue: Client) -> None:
     job = JobFactory.create()
 
     for path in ("change", "delete"):

@@ -263,7 +263,7 @@ def test_jobs_that_a_campaign_cancelled_are_not_requeued(ana: UUID, code: str) -
     assert reload(dead).state == "deadletter"
 
 
-def test_a_document_is_deleted_whatever_its_campaign_is_at(ana: UUID) -> None:
+def test_deleting_a_document_invalidates_the_claim_of_its_campaign(ana: UUID) -> None:
     document = DocumentFactory.create(user_id=ana)
     JobFactory.create(user_id=ana, document=document, state="done")
     create_campaign_job(ana, document=document)

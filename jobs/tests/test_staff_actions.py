@@ -201,7 +201,7 @@ def test_a_campaigns_cancelled_job_is_not_retried_but_a_tenants_is(sue: User) ->
 
 
 @pytest.mark.django_db
-def test_the_command_line_leaves_an_entry_of_its_own(db: None) -> None:
+def test_requeue_writes_an_audit_entry_of_the_command_line(db: None) -> None:
     job = JobFactory.create(state="deadletter")
 
     call_command("requeue", str(job.document_id), reason=WHY)

@@ -67,7 +67,7 @@ def test_a_configured_user_takes_its_turn_in_the_rotation(ana: UUID, ben: UUID) 
     assert order == [ana, ben, SYSTEM_TENANT_ID] * 2
 
 
-def test_after_its_job_a_worker_continues_with_a_tenants(ana: UUID) -> None:
+def test_ending_a_statute_job_claims_a_tenants_job_next(ana: UUID) -> None:
     create_jobs(SYSTEM_TENANT_ID)
     claim = claim_all()
     create_jobs(ana, 1)
@@ -108,7 +108,7 @@ def test_a_job_in_an_extra_slot_yields_only_to_runnable_jobs_of_others(ana: UUID
     assert UploadJob.objects.get(pk=claim.job.pk).state == "done"
 
 
-def test_jobs_in_the_first_two_slots_do_not_yield(ana: UUID) -> None:
+def test_jobs_in_the_default_slots_do_not_yield(ana: UUID) -> None:
     create_jobs(SYSTEM_TENANT_ID, 2, pipeline="stages", stage="chunked")
     claim = claim_all()
     create_jobs(ana)

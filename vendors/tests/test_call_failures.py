@@ -172,12 +172,12 @@ def test_a_vendor_code_that_is_a_sentence_is_dropped(vendor: Vendor, server: Ser
     ],
     ids=repr,
 )
-def test_errors_of_ours_come_back_unchanged(error: Exception, vendor: Vendor) -> None:
+def test_our_own_errors_are_returned_unchanged(error: Exception, vendor: Vendor) -> None:
     assert calls.record_failure(vendor, error) is error
     assert not Breaker.objects.exists()
 
 
-def test_a_wrong_call_of_a_client_is_a_bug_of_ours(vendor: Vendor, server: Server) -> None:
+def test_a_wrong_argument_to_a_client_is_no_vendor_failure(vendor: Vendor, server: Server) -> None:
     def wrong(client: Any) -> Exception:
         return error_of(lambda _: client.embeddings.create(input=[object()], model="m"), "")
 

@@ -51,7 +51,7 @@ def breaker_state() -> str:
     return Breaker.objects.get().state
 
 
-def test_failures_in_a_row_open_it_and_the_last_costs_no_attempt(vendor: Vendor) -> None:
+def test_consecutive_failures_open_the_breaker_and_the_last_costs_no_attempt(vendor: Vendor) -> None:
     first, second, third = (record_failures(vendor) for _ in range(3))
 
     assert isinstance(first, Retryable)
@@ -79,7 +79,7 @@ def test_a_429_is_no_failure(vendor: Vendor, server: Server) -> None:
     assert not calls.is_circuit_open(vendor)
 
 
-def test_while_it_is_open_calls_wait_for_the_probe(vendor: Vendor, settings: Any) -> None:
+def test_calls_wait_for_the_probe_while_the_breaker_is_open(vendor: Vendor, settings: Any) -> None:
     record_failures(vendor, 3)
 
     with pytest.raises(Wait) as caught:
@@ -152,7 +152,7 @@ def test_a_successful_probe_closes_it(vendor: Vendor, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("status", [400, 401, 429])
-def test_a_refused_probe_closes_it_too(status: int, vendor: Vendor, server: Server) -> None:
+def test_a_refused_probe_closes_the_breaker(status: int, vendor: Vendor, server: Server) -> None:
     record_failures(vendor, 3)
     expire_pause()
     calls.acquire(vendor)
@@ -163,7 +163,7 @@ def test_a_refused_probe_closes_it_too(status: int, vendor: Vendor, server: Serv
     assert breaker_state() == "closed"
 
 
-def test_a_failed_probe_opens_it_again_and_costs_no_attempt(vendor: Vendor) -> None:
+def test_a_failed_probe_reopens_the_breaker_and_costs_no_attempt(vendor: Vendor) -> None:
     record_failures(vendor, 3)
     expire_pause()
     calls.acquire(vendor)

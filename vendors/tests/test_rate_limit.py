@@ -91,7 +91,7 @@ def test_requests_that_are_used_up_cost_no_tokens() -> None:
     assert RateLimit.objects.get(key__endswith=":tokens").theoretical_arrival == before
 
 
-def test_a_call_over_the_burst_goes_and_is_owed() -> None:
+def test_a_call_larger_than_the_burst_passes_and_delays_the_next() -> None:
     vendor = vendor_with(tokens_per_minute=6_000)
     calls.acquire(vendor, tokens=12_000)
 

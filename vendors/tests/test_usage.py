@@ -110,7 +110,7 @@ def test_purchases_are_paged_the_newest_first(ana: Person) -> None:
     assert [row["cents"] for row in [*first["results"], *rest["results"]]] == [4, 3, 2, 1, 0]
 
 
-def test_nobody_sees_anything_without_a_token(ana: Person, client: Any) -> None:
+def test_usage_requires_a_token(ana: Person, client: Any) -> None:
     assert client.get("/usage").status_code == 401
     assert client.get(f"/documents/{DOCUMENT}/purchases").status_code == 401
 

@@ -69,7 +69,7 @@ def test_nothing_is_written_without_a_reason(reason: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_test_has_committed_is_taken_out_after_it() -> None:
+def test_committed_rows_are_deleted_after_a_test() -> None:
     entry()
 
 

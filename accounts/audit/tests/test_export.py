@@ -99,7 +99,7 @@ def test_a_log_of_many_pages_is_exported_completely(monkeypatch: pytest.MonkeyPa
     assert (len(rows), count) == (8, 8)
 
 
-def test_the_command_prints_it_and_leaves_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_log_and_writes_an_entry(capsys: pytest.CaptureFixture[str]) -> None:
     write_entry(object_id="one")
 
     call_command("audit_log", "--since", "1d", "--format", "csv")
