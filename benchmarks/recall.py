@@ -112,7 +112,7 @@ def _store_tenant(user_id: UUID, rows: Vectors) -> StoredVectors:
     written = []
     for part in parts:
         written.append(vectors.store_vectors(user_id, part))
-        hnsw_indexes.build_index(user_id, LIVE_MODEL.model, LIVE_MODEL.version)
+        hnsw_indexes.build_index(user_id, LIVE_MODEL)
     chunk_ids = [chunk_id for part in written for chunk_id in part.chunk_ids]
     return StoredVectors(user_id, chunk_ids, [], rows[:0])
 

@@ -129,7 +129,7 @@ class Corpus:
         database.analyze_tables("document_chunks", "document_terms", "documents")
         print_progress("Sealing what has outgrown the exact scan")
         for user_id in self.tenants.values():
-            hnsw_indexes.build_index(user_id, LIVE.model, LIVE.version)
+            hnsw_indexes.build_index(user_id, LIVE)
 
     def _add(self, user_id: UUID, size: int) -> None:
         """Passages as an ingested document leaves them: text, its words counted, vector."""

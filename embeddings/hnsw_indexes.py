@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
+from embeddings.embedders import EmbeddingModel
 from embeddings.models import VectorIndex
 from embeddings.search.vector_search import BEGINNING, LIVE, SHADOW
 from jobs.advisory_locks import try_lock_session, unlock_session
@@ -132,20 +133,25 @@ FIRST = UUID(int=0)
 THREAD_NAME = "vector-indexes"
 
 
-def build_index(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
+def build_index(user_id: UUID, model: EmbeddingModel, table: str = LIVE) -> None:
     """Build the index that this tenant needs, if any; returns when it is in use.
 
-    Call outside any transaction. Waits while another process builds.
+    Call outside any transaction. Waits while another process builds, unless the tenant is small.
     """
-    with index_build_lock():
-        drop_leftovers()
-        _build_if_needed(user_id, model, version, table)
+    scope = (user_id, model.model, model.version, table)
+    most = settings.SEARCH_EXACT_PASSAGES
+    if _count_vectors(*scope, since=BEGINNING, most=most + 1) > most:
+        with index_build_lock():
+            drop_leftovers()
+            _build_if_needed(*scope)
 
 
-def drop_indexes(user_id: UUID, model: str, version: str, table: str = LIVE) -> None:
+def drop_indexes(user_id: UUID, model: EmbeddingModel, table: str = LIVE) -> None:
     """Drop a tenant's indexes over vectors of a model. Call outside any transaction."""
-    with index_build_lock():
-        _drop(_indexes(user_id, model, version, table))
+    rows = _indexes(user_id, model.model, model.version, table)
+    if rows.exists():
+        with index_build_lock():
+            _drop(rows)
 
 
 def _indexes(user_id: UUID, model: str, version: str, table: str) -> QuerySet[VectorIndex]:

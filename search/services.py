@@ -47,19 +47,10 @@ def search(
         raise ApiError(UNKNOWN_SOURCE, f"The sources are {', '.join(SOURCES)}.", field="sources")
     embedding = query_embedding or QueryEmbedding(user_id)
     systems = [name for name in sources if name in RECORDS]
-    passages: list[Passage] = []
-    records: list[RecordResult] = []
-    laws: list[StatutePassage] = []
-    if UPLOADS in sources:
-        passages = search_passages(
-            user_id=user_id, query=query, k=k, mode=mode, document_ids=document_ids, filters=filters, merge=merge,
-            query_embedding=embedding,
-        )  # fmt: skip
-    if systems:
-        records = search_records(user_id=user_id, query=query, sources=systems, k=k, mode=mode, bought=embedding)
-    if STATUTES in sources:
-        laws = search_statutes(
-            user_id=user_id, query=query, k=k, mode=mode, law_ids=law_ids, filters=filters, merge=merge,
-            query_embedding=embedding,
-        )  # fmt: skip
-    return SearchResults(passages, records, laws)
+    common: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode}
+    options: dict[str, Any] = {"filters": filters, "merge": merge, "query_embedding": embedding}
+    return SearchResults(
+        search_passages(**common, **options, document_ids=document_ids) if UPLOADS in sources else [],
+        search_records(**common, sources=systems, bought=embedding) if systems else [],
+        search_statutes(**common, **options, law_ids=law_ids) if STATUTES in sources else [],
+    )

@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -43,9 +42,6 @@ NOT_RECHUNKED = """
         WHERE d.user_id = %s AND d.chunks_version IS DISTINCT FROM %s AND d.parsed_path IS NOT NULL
           AND EXISTS (
               SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL))"""
-HAS_MANY_VECTORS = """
-    SELECT count(*) > %s FROM (
-        SELECT FROM {table} WHERE user_id = %s AND embed_model = %s AND embed_version = %s LIMIT %s + 1) v"""
 
 
 def due_tenants(campaign: Campaign) -> QuerySet[CampaignTenant]:
@@ -87,7 +83,7 @@ def _prepare_cut_over(tenant: CampaignTenant) -> None:
     elif campaign.chunker:
         _update(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
     elif _passes_canaries(tenant):
-        _build_index(tenant, VectorIndex.Table.SHADOW)
+        hnsw_indexes.build_index(tenant.user_id, campaign.model, VectorIndex.Table.SHADOW)
         if not cut_over(tenant):
             _update(tenant, State.WORKING, **scheduler.NEW_PASS)
 
@@ -159,27 +155,15 @@ def _measure_recall(tenant: CampaignTenant, canaries: list[canary_queries.Canary
     return recall
 
 
-def _build_index(tenant: CampaignTenant, table: VectorIndex.Table) -> None:
-    """Build a large tenant's index before search needs it. A small tenant does not wait for the build lock."""
-    most = settings.SEARCH_EXACT_PASSAGES
-    model = scheduler.target_model(tenant.campaign, tenant)
-    with connection.cursor() as cursor:
-        params = [most, tenant.user_id, model.model, model.version, most]
-        cursor.execute(HAS_MANY_VECTORS.format(table=table), params)
-        (has_many,) = cursor.fetchone()
-    if has_many:
-        hnsw_indexes.build_index(tenant.user_id, model.model, model.version, table=table)
-
-
 def _settle(tenant: CampaignTenant) -> None:
     """Move live -> settled, which cannot be rolled back: the new vectors replace the old in the chunks."""
     if tenant.state == State.LIVE and not _update(tenant, State.LIVE, state=State.SETTLED):
         return  # rolled back just now
     model = scheduler.target_model(tenant.campaign, tenant)
     if _settle_vectors(tenant.user_id, model):
-        _build_index(tenant, VectorIndex.Table.LIVE)
-        _drop_indexes(tenant.user_id, model, VectorIndex.Table.SHADOW)
-        _drop_indexes(tenant.user_id, tenant.former_model, VectorIndex.Table.LIVE)
+        hnsw_indexes.build_index(tenant.user_id, model)
+        hnsw_indexes.drop_indexes(tenant.user_id, model, VectorIndex.Table.SHADOW)
+        hnsw_indexes.drop_indexes(tenant.user_id, tenant.former_model)
         _update(tenant, State.SETTLED, ended_at=Now())
 
 
@@ -220,7 +204,7 @@ def _clean_up(tenant: CampaignTenant) -> None:
         while vector_store.drop_shadow_vectors(user_id, campaign.model):
             pass
         for model in (campaign.model, tenant.former_model):
-            _drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
+            hnsw_indexes.drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
     _update(tenant, tenant.state, ended_at=Now())
 
 
@@ -236,12 +220,6 @@ def abandon_rechunk(document_id: UUID) -> bool:
             chunk_store.replace_other_chunks(document_id, chunks_version=document.chunks_version)
             vector_store.empty_buffers(document_id)
         return True
-
-
-def _drop_indexes(user_id: UUID, model: EmbeddingModel, table: VectorIndex.Table) -> None:
-    own = {"user_id": user_id, "embed_model": model.model, "embed_version": model.version, "table_name": table}
-    if VectorIndex.objects.filter(**own).exists():
-        hnsw_indexes.drop_indexes(user_id, model.model, model.version, table=table)
 
 
 def lock_active_model(user_id: UUID) -> ActiveModel | None:

@@ -128,11 +128,22 @@ def search_bm25(scope: Scope, lexemes: list[str], n: int) -> list[TextHit]:
             WordPostings(chunks, np.frombuffer(ids, "S16"), np.frombuffer(counts, ">i4"), np.frombuffer(rows, POSTING))
             for chunks, ids, counts, rows in cursor.fetchall()
         ]
+    sql = SELECT_CHUNKS.format(
+        conditions="".join(f" AND ({condition})" for condition, _ in scope.conditions),
+        searchable=HAS_ANY_VECTOR if scope.live.shadowed else HAS_LIVE_VECTOR,
+    )
+    params = scope.params
+    for _, more in scope.conditions:
+        params |= more
     hits: list[TextHit] = []
-    for batch in _ranked_batches(words, n + SPARE):
-        hits += _searchable_hits(scope, batch, n - len(hits))
-        if len(hits) == n:
-            break
+    with connection.cursor() as cursor:
+        for batch in _ranked_batches(words, n + SPARE):
+            # Array literals are written here: psycopg would look up how to write each element of a list.
+            arrays = {name: "{" + ",".join(map(str, column)) + "}" for name, column in batch.items()}
+            cursor.execute(sql, params | arrays | {"n": n - len(hits)})
+            hits += [TextHit(*row) for row in cursor.fetchall()]
+            if len(hits) == n:
+                break
     return hits
 
 
@@ -175,18 +186,3 @@ def _best(scores: NDArray[Any], size: int) -> NDArray[Any]:
     best: NDArray[Any] = scores > least
     best[np.flatnonzero(scores == least)[: size - best.sum()]] = True
     return best
-
-
-def _searchable_hits(scope: Scope, batch: dict[str, list[Any]], n: int) -> list[TextHit]:
-    sql = SELECT_CHUNKS.format(
-        conditions="".join(f" AND ({condition})" for condition, _ in scope.conditions),
-        searchable=HAS_ANY_VECTOR if scope.live.shadowed else HAS_LIVE_VECTOR,
-    )
-    # Array literals are written here: psycopg would look up how to write each element of a list.
-    arrays = {name: "{" + ",".join(map(str, column)) + "}" for name, column in batch.items()}
-    params = scope.params | arrays | {"n": n}
-    for _, more in scope.conditions:
-        params |= more
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return [TextHit(*row) for row in cursor.fetchall()]

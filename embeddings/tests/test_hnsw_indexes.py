@@ -37,7 +37,7 @@ def large() -> StoredVectors:
 
 
 def seal(user_id: UUID) -> None:
-    hnsw_indexes.build_index(user_id, *MODEL)
+    hnsw_indexes.build_index(user_id, LIVE_MODEL)
 
 
 def names() -> list[str]:
@@ -209,7 +209,7 @@ def test_dropping_is_limited_to_one_model_of_one_tenant(large: StoredVectors) ->
     seal(large.user_id)
     seal(other.user_id)
 
-    hnsw_indexes.drop_indexes(large.user_id, *MODEL)
+    hnsw_indexes.drop_indexes(large.user_id, LIVE_MODEL)
 
     assert [other.user_id.hex in name for name in names()] == [True]
     assert finds_everything(large.user_id)

@@ -47,7 +47,7 @@ class BrainAuthentication(BaseAuthentication):
 
 
 class BrainScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "embeddings.internal_embed.BrainAuthentication"
+    target_class = "embeddings.internal_embed_api.BrainAuthentication"
     name = "brain"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
