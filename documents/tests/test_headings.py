@@ -39,7 +39,7 @@ def test_headers_and_footers_stay_on_the_first_page_only() -> None:
     assert pages == ["Harbor Mutual | PPO 1500\n\nOne.\n\nPage 3", "Two.", "Three.", "Four."]
 
 
-def test_a_title_that_is_also_the_header_stays_as_the_heading() -> None:
+def test_a_title_repeated_as_the_header_remains_a_heading() -> None:
     bodies = ("# Evidence of Coverage\n\nOne.", "Two.", "Three.", "Four.")
 
     assert (
@@ -151,7 +151,7 @@ def test_bold_lines_become_headings_under_their_numbers() -> None:
     ]
 
 
-def test_a_numbered_section_is_above_what_follows_however_large() -> None:
+def test_a_numbered_section_is_above_later_unnumbered_headings() -> None:
     page = "## 8.2 Speech\n\n# What is covered\n\nA.\n\n**Limits**\n\nB.\n\n###### Section 8.3 Feet"
 
     assert headings(page, "# Example") == [
@@ -178,7 +178,7 @@ def test_parts_chapters_and_letters_have_their_levels() -> None:
     ]
 
 
-def test_steps_within_a_section_do_not_start_the_book_again() -> None:
+def test_numbered_steps_in_a_section_do_not_restart_the_outline() -> None:
     assert headings("**8.2 Claims**\n\n**1. Call us**\n\nx\n\n**2. Wait**\n\nx\n\n**9. Fees**") == [
         "### 8.2 Claims",
         "#### 1. Call us",

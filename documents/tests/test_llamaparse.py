@@ -85,7 +85,7 @@ def test_the_price_is_known_before_the_first_paid_call(ana: Person, vendor: Llam
     assert (shown["stage"], shown["predicted_cents"]) == ("job_validated", float(THREE_PAGES_CENTS))
 
 
-def test_the_tenants_file_name_stays_here(ana: Person, vendor: LlamaParseServer) -> None:
+def test_the_file_name_is_not_sent_to_the_vendor(ana: Person, vendor: LlamaParseServer) -> None:
     ingest(ana, filename="Jane Doe 078-05-1120.pdf")
 
     request = ParseRequest.objects.get()
@@ -117,9 +117,7 @@ def test_pages_that_failed_in_a_completed_job_are_shown(ana: Person, vendor: Lla
 # Bought once
 
 
-def test_a_retry_after_a_broken_store_fetches_the_parse_again_and_buys_none(
-    ana: Person, vendor: LlamaParseServer
-) -> None:
+def test_a_retry_after_a_storage_failure_fetches_the_parse_and_buys_none(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = ana.upload(PDF)
     claim_at_stage("parsed")
     parsed = document(uploaded)
@@ -142,7 +140,7 @@ def _overwrite(path: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["job_validated:uploaded", "job_validated:submitted"])
-def test_a_crash_between_two_steps_of_the_submit_finds_the_job_again(
+def test_a_submit_interrupted_by_a_crash_finds_the_vendor_job_again(
     point: str, ana: Person, vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Died(BaseException):
@@ -192,7 +190,7 @@ def test_a_refused_submit_costs_nothing(ana: Person, vendor: LlamaParseServer) -
     assert not Purchase.objects.exists()
 
 
-def test_the_same_bytes_are_not_bought_again_by_a_second_declaration(ana: Person, vendor: LlamaParseServer) -> None:
+def test_declaring_the_same_bytes_twice_buys_one_parse(ana: Person, vendor: LlamaParseServer) -> None:
     ingest(ana)
 
     ana.request_upload(PDF)
@@ -201,7 +199,7 @@ def test_the_same_bytes_are_not_bought_again_by_a_second_declaration(ana: Person
     assert sold_parses(vendor) == 1
 
 
-def test_a_failed_parse_is_a_dead_letter_and_a_retry_buys_the_next(ana: Person, vendor: LlamaParseServer) -> None:
+def test_a_failed_parse_is_dead_lettered_and_a_retry_buys_another(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.fails = True
     uploaded = ingest(ana)
     assert uploaded.failure == "PARSE_FAILED"

@@ -110,12 +110,12 @@ def test_hostile_text_becomes_inert_html(markdown: str) -> None:
         parse_safe_html(render_html(markdown, highlight=highlight))
 
 
-def test_what_looked_like_markup_is_shown_as_text() -> None:
+def test_markup_in_the_text_is_escaped() -> None:
     assert "<script>alert(1)</script>" in parse_safe_html(render_html("see <script>alert(1)</script>")).text
     assert "[x](javascript:alert(1))" in parse_safe_html(render_html("[x](javascript:alert(1))")).text
 
 
-def test_tables_lists_and_headings_are_what_they_say() -> None:
+def test_tables_lists_and_headings_are_rendered() -> None:
     html = render_html("# Plan\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n4. four\n5. five")
 
     assert "<h3>Plan</h3>" in html
@@ -170,11 +170,11 @@ def test_a_mark_never_holds_another_tag() -> None:
 
 
 @pytest.mark.parametrize("highlight", [(0, 0), (5, 2), (-10, 5), (10**9, 10**9 + 5), (0, 10**9)])
-def test_slices_beyond_the_text_are_harmless(highlight: tuple[int, int]) -> None:
+def test_highlights_beyond_the_text_are_ignored(highlight: tuple[int, int]) -> None:
     assert parse_safe_html(render_html(TEXT, highlight=highlight)).text == parse_safe_html(render_html(TEXT)).text
 
 
-def test_what_is_too_long_says_so() -> None:
+def test_truncated_text_is_marked() -> None:
     html = render_html("word " * MAX_CHARS)
 
     assert html.endswith(TRUNCATED)
@@ -236,7 +236,7 @@ LETTERS = st.text(alphabet=st.sampled_from("ab1 \n\t*_`[]()<>|-:#>!&;.\\$~+=/\"'
 
 @settings(max_examples=150, deadline=None)
 @given(markdown=st.one_of(LETTERS, st.text(max_size=80)), start=st.integers(-3, 120), end=st.integers(-3, 130))
-def test_whatever_is_written_only_allowed_tags_come_out(markdown: str, start: int, end: int) -> None:
+def test_only_allowed_tags_are_rendered(markdown: str, start: int, end: int) -> None:
     plain, marked = render_html(markdown), render_html(markdown, highlight=(start, end))
 
     parse_safe_html(plain)

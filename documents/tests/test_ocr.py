@@ -86,7 +86,7 @@ def test_a_typed_letter_is_read_in_order_and_in_paragraphs() -> None:
 
 
 @pytest.mark.parametrize("turned", [0, 90, 180, 270])
-def test_content_that_lies_turned_on_an_upright_page_is_read(scan: Scan, turned: int) -> None:
+def test_rotated_content_on_an_upright_page_is_read(scan: Scan, turned: int) -> None:
     assert recognize_page(scan(draw_page(PARAGRAPH, turned=turned))) == ONE_PARAGRAPH
 
 
@@ -143,7 +143,7 @@ def prose(left: float, right: float, names: Sequence[str], top: float = 100) -> 
     return [(left, right, top + 25 * row, name) for row, name in enumerate(names)]
 
 
-def test_columns_are_read_one_after_the_other_and_titles_across_them_part_them() -> None:
+def test_columns_are_read_in_order_and_split_at_titles_across_them() -> None:
     title, foot = (100, 900, 40, "Title"), (100, 900, 400, "Foot")
     left, right = prose(100, 480, ["a", "b", "c", "d", "e"]), prose(520, 900, ["v", "w", "x", "y", "z"], top=103)
 
@@ -163,13 +163,13 @@ def test_the_rows_of_a_crooked_page_are_levelled() -> None:
     assert layout_lines(title, *cells, slope=0.05) == "\n".join(["Title", *(f"{y}0 {y}1 {y}2" for y in range(6))])
 
 
-def test_words_broken_at_the_lines_end_are_mended_and_list_items_stay_apart() -> None:
+def test_hyphenated_words_are_joined_and_list_items_are_not() -> None:
     lines = ["respon-", "sibility and", "1. first thing", "2. second"]
 
     assert layout_lines(*prose(100, 900, lines)) == "responsibility and\n1. first thing\n2. second"
 
 
-def test_a_wide_step_begins_a_paragraph_and_a_short_line_ends_a_line() -> None:
+def test_wide_gaps_start_paragraphs_and_short_rows_end_lines() -> None:
     body = [(100, 900, 100, "one"), (100, 400, 125, "two"), (100, 900, 150, "three"), (100, 900, 210, "four")]
 
     assert layout_lines(*body) == "one two\nthree\n\nfour"

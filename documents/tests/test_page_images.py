@@ -148,7 +148,7 @@ def covers(box: Box, x: float, y: float) -> bool:
 
 @pytest.mark.parametrize("cropped", [False, True], ids=["whole", "cropped"])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_boxes_lie_on_the_words_however_the_page_is_turned_and_cropped(
+def test_boxes_cover_the_words_of_rotated_and_cropped_pages(
     store_document: StoreDocument, rotation: int, cropped: bool
 ) -> None:
     def change(page: Any) -> None:
@@ -299,7 +299,7 @@ def test_a_page_that_cannot_be_rendered_has_a_code_and_kills_nothing(
     assert render_page(store_document(text_pdf("another")), 1)
 
 
-def test_a_picture_is_drawn_though_one_of_its_images_is_a_flood(store_document: StoreDocument) -> None:
+def test_a_page_is_rendered_although_one_of_its_images_is_a_bomb(store_document: StoreDocument) -> None:
     assert render_page(store_document(pdf_bombs.pixel_flood()), 1)
 
 
@@ -494,7 +494,7 @@ def cached_files(settings: Any) -> list[Path]:
     return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
 
 
-def test_a_deleted_document_is_not_shown_though_it_was_fetched(
+def test_a_cached_file_of_a_deleted_document_is_not_shown(
     ana: Person, remote_document: StoreDocument, settings: Any
 ) -> None:
     document = remote_document(text_pdf("words"))

@@ -65,7 +65,7 @@ def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
         pytest.param(b"/Kids [", b"/K### [", id="PDFium does not find the page"),
     ],
 )
-def test_what_one_engine_cannot_read_the_other_does(save_pdf: SavePdf, whole: bytes, wound: bytes) -> None:
+def test_the_second_engine_reads_pages_that_the_first_cannot(save_pdf: SavePdf, whole: bytes, wound: bytes) -> None:
     assert whole in WHOLE
 
     assert parsers.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
@@ -82,13 +82,13 @@ def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
     assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
 
 
-def test_text_is_storable_whatever_the_font_claims() -> None:
+def test_text_from_any_font_map_can_be_stored() -> None:
     dirty = "a\x00b\ud800c\ufffed\r\ne\rf \x7f\n\n"
 
     assert pdf_engines.clean_text(dirty) == "abcd\ne\nf"
 
 
-def test_a_font_that_maps_to_nul_and_surrogates_does_no_harm(save_pdf: SavePdf) -> None:
+def test_nul_and_surrogates_from_a_font_map_are_removed(save_pdf: SavePdf) -> None:
     cmap = (
         b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 2 beginbfchar <41> <0000> <42> <d800> endbfchar"
     )

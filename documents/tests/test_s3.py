@@ -84,7 +84,7 @@ def wait_state() -> tuple[str, str, str | None, int]:
 # The whole way
 
 
-def test_a_document_goes_its_whole_way_through_the_bucket(s3: S3Server, ana: Person) -> None:
+def test_a_document_is_ingested_through_an_s3_bucket(s3: S3Server, ana: Person) -> None:
     upload, url = declare_upload(ana)
     assert url.startswith(f"{s3.url}/raw/{ana.id}/{upload.document_id}.pdf?")
     worker.drain()

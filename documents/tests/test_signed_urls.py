@@ -169,7 +169,7 @@ def test_twenty_five_megabytes_are_never_in_memory_at_once(ana: Person, settings
         (PDF[:-1] + b"x", (422, "HASH_MISMATCH")),
     ],
 )
-def test_other_bytes_are_refused_and_nothing_of_them_is_kept(
+def test_bytes_other_than_declared_are_refused_and_not_stored(
     body: bytes, expected: tuple[int, str], url: str, settings: Any
 ) -> None:
     assert code(requests.put(url, body, headers=TYPE, timeout=10)) == expected
@@ -202,7 +202,7 @@ def test_a_connection_that_breaks_off_leaves_no_file(url: str, settings: Any) ->
     assert (stored_names(), incoming_files(settings)) == ([], [])
 
 
-def test_what_follows_the_declared_length_is_not_read_as_file(url: str) -> None:
+def test_bytes_beyond_the_declared_length_are_not_read(url: str) -> None:
     by_socket(url, f"Content-Length: {len(PDF)}\r\nConnection: close\r\n", PDF + b"more of it")
 
     bucket, name = storage.locate(Document.objects.get().raw_path)
@@ -260,7 +260,7 @@ def test_other_methods_are_refused_in_the_one_shape(method: str, url: str) -> No
     assert "PUT" in answer.headers["Allow"]
 
 
-def test_after_the_document_is_deleted_its_url_is_of_no_use(url: str, ana: Person, settings: Any) -> None:
+def test_the_upload_url_of_a_deleted_document_is_refused(url: str, ana: Person, settings: Any) -> None:
     requests.put(url, PDF, headers=TYPE, timeout=10)
     ana.delete(f"/documents/{Document.objects.get().pk}")
 
@@ -268,7 +268,7 @@ def test_after_the_document_is_deleted_its_url_is_of_no_use(url: str, ana: Perso
     assert (stored_names(), incoming_files(settings)) == ([], [])
 
 
-def test_bytes_that_arrive_while_the_document_is_deleted_are_no_orphan(url: str, ana: Person, settings: Any) -> None:
+def test_an_upload_during_deletion_leaves_no_orphan(url: str, ana: Person, settings: Any) -> None:
     document = Document.objects.get()
     answers: list[bytes] = []
     half = len(PDF) // 2

@@ -44,7 +44,7 @@ def error_of(answer: Any) -> tuple[int, str, str | None]:
 # The contract
 
 
-def test_both_bodies_are_what_the_published_schemas_say(ana: Person) -> None:
+def test_both_payloads_match_the_published_schemas(ana: Person) -> None:
     request = upload_request(PDF) | {"ocr": False}
     answer = ana.post("/upload", request)
 
@@ -93,7 +93,7 @@ def test_the_upload_expires_when_its_url_does(ana: Person) -> None:
 # Dedupe
 
 
-def test_declaring_the_same_bytes_again_answers_the_same_ids_and_a_new_url(ana: Person) -> None:
+def test_declaring_the_same_bytes_again_returns_the_same_ids_and_a_new_url(ana: Person) -> None:
     first = ana.request_upload(PDF).json()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE documents SET upload_expires_at = now() - interval '1 hour'")
@@ -108,7 +108,7 @@ def test_declaring_the_same_bytes_again_answers_the_same_ids_and_a_new_url(ana: 
     assert Document.objects.count() == UploadJob.objects.count() == 1
 
 
-def test_a_finished_document_is_not_worked_on_again(ana: Person) -> None:
+def test_a_finished_document_is_not_processed_again(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     before = uploaded.job.updated_at
 
@@ -119,7 +119,7 @@ def test_a_finished_document_is_not_worked_on_again(ana: Person) -> None:
     assert (uploaded.job.state, uploaded.job.updated_at) == ("done", before)
 
 
-def test_declaring_a_failed_file_again_revives_its_job(ana: Person) -> None:
+def test_declaring_a_failed_file_again_retries_its_job(ana: Person) -> None:
     uploaded = ana.ingest(NOT_PDF)
     assert uploaded.failure == "NOT_A_PDF"
 
@@ -142,7 +142,7 @@ def test_a_file_that_was_never_uploaded_can_be_declared_again(ana: Person) -> No
     assert uploaded.job.state == "done"
 
 
-def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Person, ben: Person) -> None:
+def test_uploads_do_not_reveal_that_another_tenant_has_the_same_bytes(ana: Person, ben: Person) -> None:
     uploaded = ana.ingest(PDF)
 
     known, new = ben.request_upload(PDF), ben.request_upload(plan_pdf("dental"))
@@ -160,7 +160,7 @@ def test_another_tenant_who_has_the_same_bytes_cannot_be_told_from_none(ana: Per
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failed_file_that_is_declared_four_times_at_once_is_revived_once(ana: Person) -> None:
+def test_concurrent_declarations_of_a_failed_file_retry_its_job_once(ana: Person) -> None:
     failed = ana.ingest(b"no PDF")
     assert failed.failure == "NOT_A_PDF"
 
@@ -245,14 +245,14 @@ def test_a_limit_is_refused_with_its_own_code_and_nothing_is_stored(
         ("\x07" * 500 + "x" * 116 + ".pdf", "x" * 116 + ".pdf"),
     ],
 )
-def test_a_name_is_kept_without_what_could_mislead(filename: str, expected: str, ana: Person) -> None:
+def test_misleading_characters_are_removed_from_file_names(filename: str, expected: str, ana: Person) -> None:
     answer = ana.request_upload(PDF, filename=filename)
 
     assert answer.status_code == 200
     assert Document.objects.get().filename == expected
 
 
-def test_a_name_is_shown_and_sent_back_as_it_was_kept(ana: Person) -> None:
+def test_the_stored_file_name_is_shown_and_used_for_downloads(ana: Person) -> None:
     uploaded = ana.ingest(PDF, filename='ü"; x=\u202e😀.pdf')
     link = ana.get(f"/documents/{uploaded.document_id}/original").json()["signed_url"]
 
@@ -264,7 +264,7 @@ def test_a_name_is_shown_and_sent_back_as_it_was_kept(ana: Person) -> None:
     assert "\u202e" not in header
 
 
-def test_the_thirty_first_upload_of_a_day_waits_for_the_first_to_be_a_day_old(ana: Person, ben: Person) -> None:
+def test_uploads_beyond_the_daily_limit_wait_for_the_window(ana: Person, ben: Person) -> None:
     for number in range(settings.UPLOADS_PER_DAY):
         assert ana.request_upload(b"%d" % number).status_code == 200
 

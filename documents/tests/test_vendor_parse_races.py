@@ -186,7 +186,7 @@ def test_a_new_upload_keeps_its_parse_when_old_copies_are_deleted(ana: Person, v
 
 
 @pytest.mark.parametrize(("lost", "bought"), [(UPLOAD, ["settled"]), (SUBMIT, ["reserved", "settled"])])
-def test_copies_of_a_lost_response_are_deleted_without_those_of_a_new_upload(
+def test_copies_of_a_lost_submit_are_deleted_but_not_a_new_uploads(
     lost: str, bought: list[str], ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 1.0
@@ -376,7 +376,7 @@ def test_a_dripping_response_ends_in_time_and_buys_nothing_again(
 # Deleting at the vendor's
 
 
-def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person, vendor: LlamaParseServer) -> None:
+def test_deleting_a_document_cancels_and_deletes_its_running_parse(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = submit_pending(ana, vendor)
     ana.delete(f"/documents/{uploaded.document_id}")
 
@@ -386,9 +386,7 @@ def test_a_parse_that_is_deleted_while_it_runs_is_cancelled_and_goes(ana: Person
     assert not ObjectDeletion.objects.filter(path__startswith="llamaparse").exists()
 
 
-def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
-    ana: Person, vendor: LlamaParseServer
-) -> None:
+def test_a_vendor_job_still_being_cancelled_is_deleted_later(ana: Person, vendor: LlamaParseServer) -> None:
     uploaded = submit_pending(ana, vendor)
     ana.delete(f"/documents/{uploaded.document_id}")
     vendor.inject_fault(DROP, http_error(409), times=1)
@@ -400,7 +398,7 @@ def test_a_job_that_is_still_being_cancelled_is_no_fault_and_is_deleted_later(
     assert (len(vendor.jobs), len(vendor.files)) == (0, 0)
 
 
-def test_a_copy_that_cannot_be_deleted_keeps_no_other_from_it(ana: Person, vendor: LlamaParseServer) -> None:
+def test_a_failed_vendor_deletion_does_not_block_the_others(ana: Person, vendor: LlamaParseServer) -> None:
     stuck, other = ingest(ana), ingest(ana, plan_pdf("vision care", "foot care", "eye care"))
     left = parse_request(stuck).vendor_job_id
     vendor.inject_fault(f"DELETE /api/v2/parse/{left}", http_error(503), times=1000)
@@ -450,7 +448,7 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     assert ObjectDeletion.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
 
 
-def test_copies_of_a_failed_round_are_deleted_and_the_next_rounds_stay(ana: Person, vendor: LlamaParseServer) -> None:
+def test_only_the_vendor_copies_of_the_failed_round_are_deleted(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.fails = True
     uploaded = ingest(ana)
     vendor.fails = False
@@ -483,7 +481,7 @@ def test_a_submit_that_timed_out_is_not_counted_against_itself(
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
 
 
-def test_a_parse_that_was_paid_is_fetched_again_with_a_spent_budget(
+def test_a_paid_parse_is_fetched_even_when_the_budget_is_spent(
     ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:
     settings.TENANT_DAILY_CENTS = float(THREE_PAGES_CENTS)
@@ -566,9 +564,7 @@ def _somebody_waits() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def test_a_document_that_was_parsed_is_parsed_again_when_it_is_declared_with_ocr(
-    ana: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_declaring_a_parsed_document_with_ocr_parses_it_again(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ocr, "recognize_pages", lambda path, pages: {page: f"Scanned words of page {page + 1}." for page in pages}
     )

@@ -66,7 +66,7 @@ def untouched(parse: Parse) -> bool:
 
 @senders
 @pytest.mark.parametrize("event_type", ENDINGS)
-def test_an_ending_wakes_the_job_that_waits_for_it(sender: Signer, event_type: str, parse: Parse) -> None:
+def test_a_final_event_wakes_the_waiting_job(sender: Signer, event_type: str, parse: Parse) -> None:
     answer = post(sender.send(event_payload(VENDOR_JOB, event_type)))
 
     assert status_and_code(answer) == (200, "JOB_WOKEN")
@@ -75,7 +75,7 @@ def test_an_ending_wakes_the_job_that_waits_for_it(sender: Signer, event_type: s
 
 
 @pytest.mark.parametrize("event_type", OTHERS)
-def test_what_is_no_ending_changes_nothing(event_type: str, parse: Parse) -> None:
+def test_events_that_are_not_final_change_nothing(event_type: str, parse: Parse) -> None:
     answer = post(LlamaCloudSigner().send(event_payload(VENDOR_JOB, event_type)))
 
     assert status_and_code(answer) == (200, "EVENT_IGNORED")
@@ -94,14 +94,14 @@ def test_a_beginning_that_comes_after_the_end_changes_nothing(parse: Parse) -> N
 
 
 @pytest.mark.parametrize("state", ["collected", "failed"])
-def test_an_ending_that_comes_late_does_not_disturb_what_the_job_does_by_then(state: str, parse: Parse) -> None:
+def test_a_late_final_event_changes_nothing(state: str, parse: Parse) -> None:
     parse.ended(state)
 
     assert status_and_code(post(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))) == (200, "ALREADY_ENDED")
     assert parse.waits
 
 
-def test_an_ending_that_overtakes_our_own_record_is_welcome_when_it_is_sent_again(parse: Parse) -> None:
+def test_a_final_event_before_the_request_is_recorded_succeeds_when_repeated(parse: Parse) -> None:
     requests = ParseRequest.objects.filter(document_id=parse.document_id)
     requests.update(vendor_job_id=None, state="planned")
     sent = LlamaCloudSigner().send(event_payload(VENDOR_JOB))
@@ -113,7 +113,7 @@ def test_an_ending_that_overtakes_our_own_record_is_welcome_when_it_is_sent_agai
     assert status_and_code(post(sent)) == (200, "JOB_WOKEN")
 
 
-def test_an_ending_wakes_nobody_elses_job(parse: Parse) -> None:
+def test_a_final_event_wakes_no_other_job(parse: Parse) -> None:
     other = submitted_parse("pjb-other")
 
     post(LlamaCloudSigner().send(event_payload("pjb-other")))
@@ -147,14 +147,14 @@ def test_the_content_is_stored_and_the_job_goes_on(sender: Signer, parse: Parse)
     assert parse.job.parsed_sha256 == Document.objects.get(pk=parse.document_id).parsed_sha256 is not None
 
 
-def test_the_content_again_under_another_id_changes_nothing(parse: Parse) -> None:
+def test_repeated_content_under_another_id_changes_nothing(parse: Parse) -> None:
     post(StandardSigner().send(contract(parse)))
 
     assert status_and_code(post(StandardSigner().send(contract(parse)))) == (200, "ALREADY_PARSED")
     assert parse.codes == ["PARSE_STORED"]
 
 
-def test_another_content_than_was_stored_is_refused_and_the_first_stays(parse: Parse) -> None:
+def test_content_that_differs_from_the_stored_parse_is_refused(parse: Parse) -> None:
     post(StandardSigner().send(contract(parse)))
     first = parse.job.parsed_sha256
 
@@ -173,7 +173,7 @@ def test_content_for_a_job_that_waits_for_none_is_refused(parse: Parse) -> None:
     assert Delivery.objects.count() == 0
 
 
-def test_a_parse_that_has_not_gone_well_makes_the_job_look(parse: Parse) -> None:
+def test_an_unsuccessful_parse_wakes_the_job(parse: Parse) -> None:
     assert status_and_code(post(StandardSigner().send(contract(parse, status="failed", artifacts=[])))) == (
         200,
         "JOB_WOKEN",
@@ -203,7 +203,7 @@ def test_an_unknown_job_and_another_documents_are_answered_alike(parse: Parse) -
     [artifact(MARKDOWN, bytes=str(len(MARKDOWN.encode())))], [artifact(MARKDOWN, content=None)],
     [artifact(MARKDOWN, content=MARKDOWN + " ")], [artifact("")], [{"type": "markdown"}],
 ], ids=lambda artifacts: ascii(artifacts)[:60])  # fmt: skip
-def test_content_that_is_not_what_it_says_is_refused(artifacts: list[Any], parse: Parse) -> None:
+def test_content_that_does_not_match_its_hash_is_refused(artifacts: list[Any], parse: Parse) -> None:
     assert status_and_code(post(StandardSigner().send(contract(parse, artifacts=artifacts)))) == (
         422,
         "ARTIFACT_MISMATCH",
@@ -270,7 +270,7 @@ def table_locked(settings: Any) -> Callable[[], object]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("break_it", [store_away, table_locked])
 @senders
-def test_our_own_fault_is_503_and_the_same_callback_goes_well_afterwards(
+def test_a_storage_failure_is_503_and_the_repeated_callback_succeeds(
     sender: Signer, break_it: Callable[[Any], Callable[[], object]], parse: Parse, settings: Any
 ) -> None:
     sent = sender.send(contract(parse))
@@ -304,7 +304,7 @@ def test_only_post_is_answered(method: str) -> None:
     assert (answer.status_code, answer["Allow"]) == (405, "POST")
 
 
-def test_the_whole_product_answers_a_callback(parse: Parse) -> None:
+def test_a_callback_is_answered_by_the_deployed_stack(parse: Parse) -> None:
     answer = through_the_product(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))
 
     assert (answer.status_code, answer.json()) == (200, {"code": "JOB_WOKEN"})
@@ -320,7 +320,7 @@ def test_a_session_or_a_token_is_no_signature(parse: Parse) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("output", ["json", "string"])
-def test_the_vendors_letter_is_accepted_over_http_and_a_forged_one_is_not(
+def test_a_vendor_callback_is_accepted_over_http_and_a_forged_one_refused(
     output: str, parse: Parse, live_server: Any
 ) -> None:
     to = {

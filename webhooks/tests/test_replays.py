@@ -105,7 +105,7 @@ def test_a_repetition_with_a_new_signature_is_still_a_repetition(parse: Parse) -
 
 @pytest.mark.django_db(transaction=True)
 @senders
-def test_a_restarted_process_knows_what_was_delivered(sender: Signer, parse: Parse, effects: JobUpdates) -> None:
+def test_a_restarted_process_recognizes_repeated_deliveries(sender: Signer, parse: Parse, effects: JobUpdates) -> None:
     sent = sender.send(event_payload(VENDOR_JOB))
     first, before = status_and_code(post(sent)), effects.touches
 

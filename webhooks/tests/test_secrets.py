@@ -37,7 +37,7 @@ def test_without_any_one_is_derived_that_fits_both_schemes(settings: Any) -> Non
     assert webhook_secrets() == [secret]
 
 
-def test_a_new_secret_key_derives_another_and_its_fallbacks_stay_good(settings: Any) -> None:
+def test_derived_webhook_secrets_follow_the_secret_key_and_its_fallbacks(settings: Any) -> None:
     settings.LLAMAPARSE_WEBHOOK_SECRETS = []
     (old,) = webhook_secrets()
 
@@ -64,7 +64,7 @@ def test_a_short_secret_is_named_by_its_place_and_never_used(secret: str, settin
 
 
 @pytest.mark.parametrize("secret", [SECRET, FOREIGN, "x" * 24, SECRET.rstrip("="), "whsec_no base64, but long enough"])
-def test_a_long_secret_is_good(secret: str, settings: Any) -> None:
+def test_a_long_secret_is_accepted(secret: str, settings: Any) -> None:
     settings.LLAMAPARSE_WEBHOOK_SECRETS = [secret]
 
     assert check_secret_lengths(app_configs=None) == []

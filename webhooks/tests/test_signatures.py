@@ -68,10 +68,10 @@ class SignatureTests:
     sender: Signer
 
     @pytest.mark.django_db
-    def test_a_good_signature_is_accepted(self) -> None:
+    def test_a_valid_signature_is_accepted(self) -> None:
         assert status_and_code(post(self.sender.send(RUNNING_EVENT))) == ACCEPTED
 
-    def test_the_refusal_says_nothing_of_what_was_wrong(self) -> None:
+    def test_the_error_does_not_reveal_the_reason(self) -> None:
         wrong, stale = self.sender.send(RUNNING_EVENT, secret=FOREIGN), self.sender.send(RUNNING_EVENT, at=1)
 
         answers = [post(sent) for sent in (wrong, stale, SignedRequest({}, wrong.body))]
@@ -91,7 +91,7 @@ class SignatureTests:
             left = {other: value for other, value in sent.headers.items() if other != name}
             assert status_and_code(post(SignedRequest(left, sent.body))) == REFUSED
 
-    def test_another_schemes_header_beside_a_good_signature_is_refused(self) -> None:
+    def test_headers_of_two_signature_schemes_are_refused(self) -> None:
         sent = self.sender.send(RUNNING_EVENT)
 
         for other in SIGNERS:
@@ -119,7 +119,7 @@ class SignatureTests:
         assert status_and_code(post(self.sender.send(RUNNING_EVENT, at=at))) == REFUSED
 
     @pytest.mark.django_db
-    def test_a_retired_secret_is_good_while_it_is_configured(self, settings: Any) -> None:
+    def test_an_older_secret_is_accepted_while_it_is_configured(self, settings: Any) -> None:
         settings.LLAMAPARSE_WEBHOOK_SECRETS = [SECRET, RETIRED]
         both = [
             status_and_code(post(self.sender.send(RUNNING_EVENT, secret=secret)))
@@ -133,7 +133,7 @@ class SignatureTests:
         assert one == [ACCEPTED, REFUSED]
 
     @pytest.mark.parametrize("body", NO_PAYLOADS.values(), ids=NO_PAYLOADS.keys())
-    def test_an_invalid_payload_is_named_only_with_a_good_signature(self, body: bytes) -> None:
+    def test_payload_errors_are_reported_only_with_a_valid_signature(self, body: bytes) -> None:
         assert status_and_code(post(self.sender.sign(body, secret=FOREIGN))) == REFUSED
         # Standard Webhooks signs text: what is no UTF-8 cannot have been signed.
         assert status_and_code(post(self.sender.sign(body))) in (
@@ -181,7 +181,7 @@ class SignatureTests:
         assert accepted == []
 
     @pytest.mark.django_db
-    def test_forgeries_leave_nothing_and_do_not_harm_the_good_one(self) -> None:
+    def test_forged_callbacks_leave_no_rows_and_the_genuine_one_succeeds(self) -> None:
         sent = self.sender.send(RUNNING_EVENT)
 
         for forgery in [sent.with_body(body) for body in flipped(sent.body)]:
@@ -210,13 +210,13 @@ class TestStandardWebhooks(SignatureTests):
             {"test": 2432232314},
         )
 
-    def test_what_is_accepted_here_is_what_the_library_accepts(self) -> None:
+    def test_accepted_signatures_equal_the_librarys(self) -> None:
         sent = self.sender.send(RUNNING_EVENT)
 
         assert Webhook(SECRET).verify(sent.body, sent.headers) == RUNNING_EVENT
 
     @pytest.mark.django_db
-    def test_one_good_signature_among_several_is_enough(self) -> None:
+    def test_one_valid_signature_among_several_is_accepted(self) -> None:
         sent = self.sender.send(RUNNING_EVENT)
         others = [
             self.sender.send(RUNNING_EVENT, secret=secret).headers["webhook-signature"] for secret in (RETIRED, FOREIGN)
@@ -230,7 +230,7 @@ class TestStandardWebhooks(SignatureTests):
     @pytest.mark.parametrize(
         "message_id", ["msg.1", "", " ", "msg 1", "é", "m" * 257, "\x00", "1.1614265330"], ids=ascii
     )
-    def test_an_id_that_could_be_read_in_two_ways_is_refused(self, message_id: str) -> None:
+    def test_an_ambiguous_message_id_is_refused(self, message_id: str) -> None:
         sent = self.sender.sign(b"{}", message_id=message_id or "\n")
 
         assert status_and_code(post(sent)) == REFUSED
