@@ -1,19 +1,20 @@
-"""System checks of the settings: URLs, storage, vendors, keys, numbers, times."""
+"""System checks of the settings: URLs, storage, vendors, Supabase, keys, numbers, times."""
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import jwt
 from django.apps import AppConfig
+from django.conf import settings
 from django.core.checks import CheckMessage
 
 from accessa import env
 from accessa.checks import Rule, check_rules, configuration_error, is_allowed, is_local, is_public, is_url, number
 from accessa.checks.connectors import CONNECTOR_RULES
 from accessa.checks.statutes import STATUTE_RULES
-from accessa.checks.supabase import SUPABASE_RULES
 from documents.parsers import registry
 from embeddings import chunking, embedders
 from vendors.webhook_secrets import PREFIX, standard_key
@@ -51,16 +52,54 @@ KEYS = (
 FOREIGN_PREFIXES = {"OPENAI_API_KEY": ("llx-", "sb_", "eyJ"), "LLAMAPARSE_API_KEY": ("sk-", "sb_", "eyJ")}
 # Blanks or a quote around the key, or a placeholder.
 BADLY_PASTED = re.compile(r"(?s:\s.*|.*\s|['\"].*|.*\n.*)|<.*>|change-?me|xxx+|\.{3}|…")
+SHORTEST_SECRET = 32  # bytes of a key for HS256: RFC 7518 §3.2
+SUPABASE_ROLES = {"SUPABASE_ANON_KEY": "anon", "SUPABASE_SERVICE_ROLE": "service_role"}
+SUPABASE_PROJECT_URL = re.compile(r"https://([a-z0-9]{20})\.(?:storage\.)?supabase\.co")
 
 
 def check_settings(*, app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    return list(check_rules((*SETTINGS_RULES, *SUPABASE_RULES, *CONNECTOR_RULES, *STATUTE_RULES)))
+    return list(check_rules((*SETTINGS_RULES, *CONNECTOR_RULES, *STATUTE_RULES)))
 
 
 def _cents_per_page(s: Any) -> float:
     parse = s.LLAMAPARSE_CREDITS_PER_PAGE * s.LLAMAPARSE_CENTS_PER_CREDIT if s.PARSER == "llamaparse" else 0.0
     embedding = s.TOKENS_PER_PAGE * s.OPENAI_CENTS_PER_MILLION_TOKENS / 1_000_000 if s.EMBEDDER == "openai" else 0.0
     return float(parse + embedding)
+
+
+def jwt_claims(key: str) -> dict[str, Any]:
+    """Return the unverified claims of a JWT; an empty dict for another kind of key."""
+    try:
+        return dict(jwt.decode(key, options={"verify_signature": False}))
+    except jwt.PyJWTError:
+        return {}
+
+
+def _several_projects(s: Any) -> list[str]:
+    urls = {name: SUPABASE_PROJECT_URL.match(getattr(s, name) or "")
+            for name in ("SUPABASE_URL", "SUPABASE_JWKS_URL", "S3_ENDPOINT_URL")}  # fmt: skip
+    refs = {name: match[1] for name, match in urls.items() if match}
+    refs |= {name: str(ref) for name in SUPABASE_ROLES if (ref := jwt_claims(getattr(s, name)).get("ref"))}
+    return [", ".join(f"{name} is of {ref}" for name, ref in refs.items())] if len(set(refs.values())) > 1 else []
+
+
+def _wrong_roles() -> Iterator[tuple[str, str]]:
+    for name, role in SUPABASE_ROLES.items():
+        key = getattr(settings, name)
+        claims = jwt_claims(key)
+        is_opposite = key.startswith("sb_secret_" if role == "anon" else "sb_publishable_")
+        if is_opposite or (claims and claims.get("role") != role):
+            yield name, role
+
+
+def _is_signed(key: str) -> bool:
+    try:
+        if jwt.get_unverified_header(key).get("alg") != "HS256":
+            return True
+        jwt.decode(key, settings.SUPABASE_JWT_SECRET, ["HS256"], options={"verify_aud": False, "verify_exp": False})
+    except jwt.PyJWTError:
+        return False
+    return True
 
 
 # fmt: off
@@ -152,6 +191,23 @@ SETTINGS_RULES = (
          "Raise JOBS_LEASE_SECONDS to 3 or more."),
     Rule("accessa.W231", lambda s: s.VENDOR_BREAKER_FAULTS > s.JOBS_MAX_RETRIES + 1,
          "A vendor's outage discards jobs before its circuit breaker opens.", "Lower VENDOR_BREAKER_FAULTS."),
+    # --- Supabase: URL and keys belong to one project, each key to its role
+    Rule("accessa.W221", lambda s: [s.SUPABASE_URL] * bool(
+            s.SUPABASE_URL and not s.SUPABASE_JWT_SECRET and not s.SUPABASE_JWKS_URL),
+         "SUPABASE_URL is set, and nothing verifies its tokens: tenants can sign in by API token only.",
+         "Set SUPABASE_JWKS_URL={0}/auth/v1/.well-known/jwks.json, or SUPABASE_JWT_SECRET."),
+    Rule("accessa.E234", lambda s: 0 < len(s.SUPABASE_JWT_SECRET.encode()) < SHORTEST_SECRET,
+         f"SUPABASE_JWT_SECRET has fewer than {SHORTEST_SECRET} bytes: tokens that it signs can be forged by guessing.",
+         "Copy the JWT secret from the project's API settings; or make your own: openssl rand -hex 32"),
+    Rule("accessa.E222", _several_projects, "Supabase's address and keys are of different projects: {0}.",
+         "Copy the URL and the keys from the API settings of the same project."),
+    Rule("accessa.E223", lambda s: _wrong_roles(), "{0} is not a key of the role {1}.",
+         "Copy the {1} key from the project's API settings."),
+    Rule("accessa.E224", lambda s: [name for name, role in SUPABASE_ROLES.items() if s.SUPABASE_JWT_SECRET
+                                    and jwt_claims(getattr(s, name)).get("role") == role
+                                    and not _is_signed(getattr(s, name))],
+         "SUPABASE_JWT_SECRET did not sign {0}: it is another project's.",
+         "Copy both from the API settings of the same project."),
     # --- variables that nothing reads
     Rule("accessa.W233", lambda s: env.find_unread_variables(os.environ),
          "Nothing reads {0}.", "Did you mean {1}?"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from uuid import uuid4
 
 from django.conf import settings
@@ -20,7 +20,7 @@ from accessa.demo.api_client import upload_headers
 from accessa.doctor.http_probe import NoResponse, Response, send_request
 from accessa.doctor.runner import Finding, error, note, warning
 from documents.storage import MIME, Bucket, LocalSignedStorage
-from documents.storage.s3 import map_s3_errors
+from documents.storage.s3 import S3Bucket, map_s3_errors
 
 STALE_AFTER = timedelta(minutes=10)
 CONTENT = b"%PDF-1.4 written by manage.py doctor"
@@ -135,11 +135,18 @@ def forge_signature(url: str) -> str:
     )
 
 
-def _delete_stale_probes(bucket: Any) -> Iterator[Finding]:
+def _delete_stale_probes(bucket: Bucket) -> Iterator[Finding]:
+    """Delete what a killed doctor has left."""
     try:
         with map_s3_errors():
-            for name in [f"{PROBE_FOLDER}/{name}" for name in bucket.listdir(PROBE_FOLDER)[1] if name]:
-                if bucket.get_modified_time(name) < datetime.now(UTC) - STALE_AFTER:
+            if isinstance(bucket, S3Bucket):
+                page = bucket.client.list_objects_v2(Bucket=bucket.bucket_name, Prefix=f"{PROBE_FOLDER}/")
+                modified = {row["Key"]: row["LastModified"] for row in page.get("Contents", [])}
+            elif isinstance(bucket, LocalSignedStorage):
+                names = [f"{PROBE_FOLDER}/{name}" for name in bucket.listdir(PROBE_FOLDER)[1]]
+                modified = {name: bucket.get_modified_time(name) for name in names}
+            for name, modified_at in modified.items():
+                if modified_at < datetime.now(UTC) - STALE_AFTER:
                     bucket.delete(name)
                     yield note("Removed what an earlier doctor had left.")
         if isinstance(bucket, LocalSignedStorage):

@@ -45,7 +45,7 @@ def redact(text: str) -> str:
 
 
 def redact_secrets(text: str) -> str:
-    secrets = _secrets_pattern() if settings.configured else None
+    secrets = secrets_pattern() if settings.configured else None
     return text if secrets is None else secrets.sub(MASK, text)
 
 
@@ -67,7 +67,7 @@ def redact_argument(argument: object) -> object:
 
 
 @cache
-def _secrets_pattern() -> re.Pattern[str] | None:
+def secrets_pattern() -> re.Pattern[str] | None:
     """Match every secret of the settings, also as JSON or repr escape it; the longest first."""
     plain = {secret for secret in _secrets() if len(secret) >= SHORTEST_SECRET}
     escaped = plain | {json.dumps(secret)[1:-1] for secret in plain} | {repr(secret)[1:-1] for secret in plain}
@@ -85,8 +85,3 @@ def _secrets() -> Iterator[str]:
     yield from (str(database.get("PASSWORD") or "") for database in settings.DATABASES.values())
     if isinstance(url := settings.Q_CLUSTER.get("redis"), str):
         yield from (url, urlsplit(url).password or "")
-
-
-def clear_secret_cache() -> None:
-    """Read the secrets again, after a test has changed the settings."""
-    _secrets_pattern.cache_clear()

@@ -58,7 +58,7 @@ def before_send(event: dict[str, Any], hint: Mapping[str, Any]) -> dict[str, Any
     """Return a new event with the allowed fields; None for a log line of an error that was itself reported."""
     record = hint.get("log_record")
     line = _format_line(record)
-    if line is not None and is_reported(record):
+    if record is not None and (record.msg if isinstance(record.msg, dict) else vars(record)).get("reported"):
         return None
     context = line or get_contextvars()
     safe: dict[str, Any] = {name: event[name] for name in EVENT_FIELDS if name in event}
@@ -80,11 +80,6 @@ def before_breadcrumb(breadcrumb: dict[str, Any], hint: Mapping[str, Any]) -> di
     message = " ".join([str(line["event"]), *(f"{name}={line[name]}" for name in ("stage", "outcome") if name in line)])
     safe: dict[str, Any] = {name: breadcrumb[name] for name in ("level", "timestamp") if name in breadcrumb}
     return {"type": "default", "category": line["logger"], "message": message, **safe}
-
-
-def is_reported(record: Any) -> bool:
-    fields = record.msg if isinstance(record.msg, dict) else vars(record)
-    return bool(fields.get("reported"))
 
 
 def _format_line(record: logging.LogRecord | None) -> dict[str, Any] | None:

@@ -125,9 +125,9 @@ def test_provider_variables_are_known_and_typos_reported() -> None:
 def test_client_secrets_and_vault_keys_are_redacted(settings: Any, connector: Callable[..., None]) -> None:
     connector("hubspot", client_id="id", client_secret="a-clients-own-secret")
     settings.INTEGRATIONS_VAULT_KEYS = ["a-vaults-own-key-0123456789"]
-    redaction.clear_secret_cache()
+    redaction.secrets_pattern.cache_clear()
 
     redacted = redaction.redact_secrets("a-clients-own-secret and a-vaults-own-key-0123456789")
 
-    redaction.clear_secret_cache()
+    redaction.secrets_pattern.cache_clear()
     assert "own" not in redacted

@@ -21,7 +21,7 @@ from accessa import config_digest
 from accessa.checks.database import check_embedding_models
 from accessa.doctor.runner import Check, Finding, Level, note, run_checks
 from accessa.management.commands.doctor import CHECKS, NAMES
-from accessa.observability.redaction import clear_secret_cache
+from accessa.observability.redaction import secrets_pattern
 from accessa.tests.doctor_fixtures import OtherDeployment, has_finding, reports, run_findings, spoil_json, temporary_sql
 from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import ActiveModel
@@ -171,9 +171,9 @@ def secrets(settings: Any) -> Iterator[list[str]]:
     password = f"secret-{uuid4()}"
     broker = f"redis://us:{password}@redis.example:6379/1"
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "redis": broker}
-    clear_secret_cache()
+    secrets_pattern.cache_clear()
     yield [*named.values(), *lists, password, broker]
-    clear_secret_cache()
+    secrets_pattern.cache_clear()
 
 
 def test_no_secret_is_ever_printed(secrets: list[str]) -> None:
