@@ -185,7 +185,7 @@ JOBS_PERIODIC_TASKS = [
     "accounts.periodic.delete_expired_sessions",
     "webhooks.services.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
-    "integrations.sync.schedule.start_due_nightly",
+    "integrations.sync.nightly_schedule.start_due_nightly",
     "statutes.periodic.record_failures",
     "statutes.periodic.delete_expired_failures",
     "metrics.periodic.start_collection",

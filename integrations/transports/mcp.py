@@ -304,7 +304,7 @@ def tool_error(text: str) -> Exception:
     status = _STATUSES.get(code or "") or next((int(status) for status in _STATUS.findall(head)), None)
     status = 404 if status is None and GONE in head else status
     if status is None:
-        return Retryable(TOOL_FAILED, "A tool of the provider's server failed.")
+        return Retryable(TOOL_FAILED)
     return responses.ProviderError(status, {}, code)
 
 

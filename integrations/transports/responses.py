@@ -39,7 +39,7 @@ class TooLarge(Permanent):
     """A response larger than its caller accepts."""
 
     def __init__(self) -> None:
-        super().__init__(ITEM_TOO_LARGE, "The provider's answer is larger than is taken.")
+        super().__init__(ITEM_TOO_LARGE)
 
 
 class ResponseMeta(NamedTuple):

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from embeddings.reindexing import command_arguments
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import lifecycle, schedule
+from integrations.sync import lifecycle, nightly_schedule
 
 LATEST = 50
 MOMENT = "%Y-%m-%d %H:%M"
@@ -76,11 +76,13 @@ class Command(BaseCommand):
 
     def _nightly(self, options: dict[str, Any]) -> None:
         if options["off"]:
-            self.stdout.write("No more nights are planned." if schedule.cancel_nightly() else "None were planned.")
+            self.stdout.write(
+                "No more nights are planned." if nightly_schedule.cancel_nightly() else "None were planned."
+            )
             return
         if options["at"]:
-            schedule.schedule_nightly(options["at"].hour, options["at"].minute)
-        next_run = schedule.next_nightly_run()
+            nightly_schedule.schedule_nightly(options["at"].hour, options["at"].minute)
+        next_run = nightly_schedule.next_nightly_run()
         line = f"The next night begins at {next_run:{MOMENT}} UTC." if next_run else "No nights are planned."
         self.stdout.write(line)
 

@@ -25,7 +25,7 @@ from jobs.cluster import maintenance
 log = logging.getLogger("accessa.integrations")
 
 NAME = "connectors nightly"
-FUNC = "integrations.sync.schedule.run_nightly"
+FUNC = "integrations.sync.nightly_schedule.run_nightly"
 BATCH = 50
 MOST_WAITING = 500  # messages: a tenant's own sync waits behind no more of the night's
 SECONDS = 10.0  # of a run; the next one continues

@@ -12,7 +12,7 @@ from django_q.models import Schedule
 
 from accounts.audit.models import AuditEntry
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.sync import schedule
+from integrations.sync import nightly_schedule
 from testing.concurrency import run_concurrently
 
 pytestmark = pytest.mark.django_db
@@ -25,7 +25,7 @@ def sources(number: int, **output: Any) -> list[ConnectedSource]:
 
 def planned(*, ago: timedelta = timedelta(minutes=5)) -> Schedule:
     """Plan the nights so that one is due."""
-    night = schedule.schedule_nightly(2, 30)
+    night = nightly_schedule.schedule_nightly(2, 30)
     Schedule.objects.update(next_run=timezone.now() - ago)
     return night
 
@@ -59,7 +59,7 @@ def test_the_newest_sync_and_its_code_are_listed() -> None:
 def test_nightly_syncs_are_off_by_default() -> None:
     sources(1)
 
-    schedule.run_nightly()
+    nightly_schedule.run_nightly()
 
     assert begun() == 0
     assert command_output("nightly") == "No nights are planned.\n"
@@ -71,11 +71,11 @@ def test_each_active_source_is_synced_once_a_night() -> None:
     sources(1, status="disconnected")
     planned()
 
-    schedule.run_nightly()
-    schedule.run_nightly()
+    nightly_schedule.run_nightly()
+    nightly_schedule.run_nightly()
 
     assert begun() == 3
-    next_run = schedule.next_nightly_run()
+    next_run = nightly_schedule.next_nightly_run()
     assert next_run is not None
     assert timedelta(hours=23) < next_run - timezone.now() <= timedelta(hours=24)
 
@@ -88,7 +88,7 @@ def test_a_source_that_syncs_or_has_synced_since_is_left_alone() -> None:
         IngestionJob.objects.filter(source=source).update(created_at=at)
     planned()
 
-    schedule.run_nightly()
+    nightly_schedule.run_nightly()
 
     assert [job.source_id for job in IngestionJob.objects.filter(kind="delta_sync")] == [due.pk]
 
@@ -99,28 +99,28 @@ def test_missed_nights_are_made_up_by_one_sync() -> None:
     IngestionJob.objects.update(created_at=timezone.now() - timedelta(days=2))
     planned(ago=timedelta(days=3, minutes=5))
 
-    schedule.run_nightly()
-    schedule.run_nightly()
+    nightly_schedule.run_nightly()
+    nightly_schedule.run_nightly()
 
     assert begun() == 1
-    next_run = schedule.next_nightly_run()
+    next_run = nightly_schedule.next_nightly_run()
     assert next_run is not None
     assert next_run > timezone.now()
 
 
 def test_a_night_continues_where_the_last_run_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "BATCH", 2)
-    monkeypatch.setattr(schedule, "MOST_WAITING", 3)
+    monkeypatch.setattr(nightly_schedule, "BATCH", 2)
+    monkeypatch.setattr(nightly_schedule, "MOST_WAITING", 3)
     sources(5)
     planned()
 
-    schedule.run_nightly()
+    nightly_schedule.run_nightly()
     assert begun() == 4  # the queue was long enough then
-    schedule.run_nightly()
+    nightly_schedule.run_nightly()
     assert begun() == 4
 
-    monkeypatch.setattr(schedule, "MOST_WAITING", 100)
-    schedule.run_nightly()
+    monkeypatch.setattr(nightly_schedule, "MOST_WAITING", 100)
+    nightly_schedule.run_nightly()
     assert begun() == 5
 
 
@@ -129,7 +129,7 @@ def test_two_clusters_run_a_night_once() -> None:
     sources(4)
     planned()
 
-    run_concurrently(schedule.run_nightly, schedule.run_nightly)
+    run_concurrently(nightly_schedule.run_nightly, nightly_schedule.run_nightly)
 
     assert begun() == 4
 
