@@ -111,7 +111,7 @@ def read_manifest(source: Source, law_id: str) -> tuple[Manifest, str]:
     content = source.read(keys.manifest(law_id), MAX_BYTES)
     manifest = parse_manifest(content)
     if manifest.law_id != law_id:
-        raise ManifestRefused(MANIFEST_INVALID, "The manifest is another law's.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest belongs to another statute.")
     return manifest, hashlib.sha256(content).hexdigest()
 
 
@@ -166,7 +166,7 @@ def import_artifacts(source: Source, law_id: str) -> tuple[int, int]:
         verified_file(source, manifest.embeddings) as vectors,
     ):
         if not is_ours:
-            raise ManifestRefused(LAW_BUSY, "Another process is publishing this law.")
+            raise ManifestRefused(LAW_BUSY, "Another process is publishing this statute.")
         _check_version(manifest)  # before the passages are downloaded in vain
         with _spooled_rows(source, manifest, vectors) as rows, transaction.atomic():
             old = _prepare_document(manifest, document_id)
@@ -190,10 +190,10 @@ def _document_id(manifest: Manifest) -> UUID:
 
 def _check_version(manifest: Manifest) -> None:
     if versions.is_outdated(manifest.law_id, manifest.version, _ingest_timestamp(manifest)):
-        raise ManifestRefused(OUTDATED, "A newer version of the law is found here.")
+        raise ManifestRefused(OUTDATED, "A newer version of the statute is searched here.")
     both = versions.document_ids(manifest.law_id, manifest.version)
     if UploadJob.objects.filter(document_id__in=both, state__in=ACTIVE).exists():
-        raise ManifestRefused(LAW_BUSY, "This version of the law is being worked on.")
+        raise ManifestRefused(LAW_BUSY, "This version of the statute is being processed.")
 
 
 def _ingest_timestamp(manifest: Manifest) -> datetime | None:
@@ -203,7 +203,7 @@ def _ingest_timestamp(manifest: Manifest) -> datetime | None:
     except ValueError:
         timestamp = datetime.min
     if timestamp is not None and timestamp.tzinfo is None:
-        raise ManifestRefused(MANIFEST_INVALID, "The manifest does not say when the law came.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest has no valid ingest_timestamp.")
     return timestamp
 
 
@@ -239,7 +239,7 @@ def _passages(source: Source, manifest: Manifest) -> Iterator[Passage]:
             for entry, content in zip(batch, contents, strict=True):
                 # Any other id could belong to another document, whose passage would be overwritten.
                 if entry.chunk_id != chunk_id(document_id, chunker, version, ord_):
-                    raise _unsound("A passage does not have the id of its place in the law.")
+                    raise _unsound("A passage does not have the id of its place in the statute.")
                 try:
                     body = json.loads(content)
                     identity = (UUID(body["chunk_id"]), body["law_id"], body["ord"])
@@ -283,7 +283,9 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
     header, source = manifest.header, _source_fields(manifest)
     model = EmbeddingModel(header["model"]["name"], header["model"]["version"])
     if not active_model.confirm_active_model(SYSTEM_TENANT_ID, model):
-        raise ManifestRefused(OTHER_MODEL, "The laws here are found with another model than these vectors are of.")
+        raise ManifestRefused(
+            OTHER_MODEL, "The statutes here are searched with another model than that of these vectors."
+        )
     reader, _, reader_version = header["reader"].partition("@")
     defaults = {"chunks_version": header["chunker"], "filename": header["title"] or manifest.law_id}
     Document.objects.update_or_create(

@@ -60,7 +60,7 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
         live_id = reprocessing.live_document_id(message.law_id, message.version)
         document_id = live_id or versions.document_id(message.law_id, message.version)
         job = _newest_job(document_id)
-        # A partially embedded version is not done: whoever sends it again asks for its missing passages.
+        # A partially embedded version is not done: a repeated message requests its missing passages.
         is_whole = LawVersion.objects.filter(pk=document_id).exclude(status=Law.Status.PARTIAL_FAILED).exists()
         if job is not None and job.state == State.DONE and is_whole and not message.force_reprocess:
             return IntakeResult(IntakeStatus.DUPLICATE, job.pk)

@@ -24,7 +24,7 @@ _DEAD = """
     WHERE v.status IN ('processing', 'normalized') AND v.updated_at < clock_timestamp() - interval '1 minute'
       AND j.state = 'deadletter' AND j.finished_at < clock_timestamp() - interval '1 minute'"""
 _IS_FATAL = """(coalesce(j.last_error -> 'permanent' = 'true', false)
-                AND coalesce(j.last_error ->> 'code', '') <> ALL(%(let_go)s))"""
+                AND coalesce(j.last_error ->> 'code', '') <> ALL(%(cancelled)s))"""
 FATAL_FAILURES = f"SELECT v.document_id {_DEAD} AND {_IS_FATAL} ORDER BY v.updated_at LIMIT %(most)s"
 MARK_FAILED = f"""
 WITH dead AS (
@@ -49,7 +49,7 @@ IS_EXPIRED = f"SELECT EXISTS (SELECT FROM law_versions v WHERE v.document_id = %
 
 def record_failures() -> None:
     """Mark versions whose job ended while no consumer held its message; archive fatal failures first."""
-    params: dict[str, Any] = {"let_go": list(CANCELLED_CODES), "most": BATCH_SIZE}
+    params: dict[str, Any] = {"cancelled": list(CANCELLED_CODES), "most": BATCH_SIZE}
     with connection.cursor() as cursor:
         cursor.execute(FATAL_FAILURES, params)
         document_ids = [document_id for (document_id,) in cursor.fetchall()]

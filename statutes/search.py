@@ -58,7 +58,7 @@ class StatutePassage:
     version: str
     status: str  # "partial_failed" while passages are missing
     language: str
-    article: str | None  # its label; None: in no article, or in several of which none stands out
+    article: str | None  # its label; None: in no article, or in several that match alike
     articles: list[ArticleSpan]
     citation: str
     headings: list[str]

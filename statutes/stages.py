@@ -178,7 +178,7 @@ def _store_parse(
     try:
         with transaction.atomic():
             if not files.lock_shared_parse(document, path):
-                raise Retryable(PARSE_TWIN_GONE, "The document that had the same text was deleted; it is stored anew.")
+                raise Retryable(PARSE_TWIN_GONE)
             with claim.transaction():
                 fields = files.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)

@@ -38,11 +38,11 @@ ALARM_SECONDS = 13  # from the end of the grace (15) to the kernel's alarm: at 3
 
 
 class Interrupted(BaseException):
-    """The process was told, for the second time, to stop during a long poll."""
+    """A second stop signal has arrived during a long poll."""
 
 
 class WorkerThread:
-    """Runs jobs until the process is told to stop. ``mortal``: a stage that exceeds its limit ends the process."""
+    """Runs jobs until the process stops. ``mortal``: a stage that exceeds its limit ends the process."""
 
     def __init__(self, *, mortal: bool) -> None:
         self._mortal = mortal
@@ -115,7 +115,7 @@ class Consumer:
         self._stop_requested_at: float | None = None
 
     def run(self) -> bool:
-        """Consume until told to stop; return whether all work ended in good order. Raises as ``max_receive_count``."""
+        """Consume until a stop is requested; return whether all work ended in good order."""
         self.status.transition(State.BOOT)
         while not shared_state.is_stopping() and not self._try(self._read_queue_attributes):
             continue
@@ -155,7 +155,7 @@ class Consumer:
         room = settings.SQS_MESSAGES_AT_ONCE - len(self.in_flight)
         if room > 0:
             batch = self._receive(room)
-            if shared_state.is_stopping():  # delivered to a process that was told to stop
+            if shared_state.is_stopping():  # received by a stopping process
                 self.in_flight.release_all(InFlightMessage(received, []) for received in batch)
                 return
             for received in batch:
@@ -179,11 +179,11 @@ class Consumer:
         *urgent, queue_url = client.queue_urls()
         wait = max(1, min(settings.SQS_WAIT_SECONDS, 1 if self.in_flight else client.MAX_WAIT))
         for url in urgent:
-            batch = client.receive_messages(url, most=room, wait=0, asking=self._interruptible())
+            batch = client.receive_messages(url, most=room, wait=0, call_context=self._interruptible())
             if batch or shared_state.is_stopping():
                 return batch
             wait = min(wait, URGENT_SECONDS)
-        return client.receive_messages(queue_url, most=room, wait=wait, asking=self._interruptible())
+        return client.receive_messages(queue_url, most=room, wait=wait, call_context=self._interruptible())
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

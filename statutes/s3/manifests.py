@@ -89,7 +89,7 @@ def parse_manifest(content: bytes) -> Manifest:
     try:
         body = json.loads(content)
         if body.pop("schema_version") != SCHEMA_VERSION:
-            raise ManifestRefused(MANIFEST_INVALID, "The manifest is of another version of its form.")
+            raise ManifestRefused(MANIFEST_INVALID, "The manifest has another schema version.")
         manifest = Manifest(
             law=Entry.from_json(body.pop("law")),
             embeddings=Entry.from_json(body.pop("embeddings")),
@@ -110,7 +110,7 @@ def parse_manifest(content: bytes) -> Manifest:
         and len(set(manifest.missing)) == len(manifest.missing)
     )
     if not is_valid:
-        raise ManifestRefused(MANIFEST_INVALID, "The manifest does not say what it must.")
+        raise ManifestRefused(MANIFEST_INVALID, "The manifest lacks a required field, or has an invalid one.")
     if isinstance(model, dict) and model.get("dimensions") != DIMENSIONS:
         raise ManifestRefused(VECTORS_TOO_WIDE, f"The vectors are not {DIMENSIONS} wide.")
     return manifest

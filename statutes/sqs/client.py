@@ -57,16 +57,16 @@ def receive_messages(
     *,
     most: int = 1,
     wait: int = MAX_WAIT,
-    asking: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (has no state)
+    call_context: AbstractContextManager[object] = nullcontext(),  # noqa: B008  (has no state)
 ) -> list[ReceivedMessage]:
     """Receive up to ``most`` messages for SQS_VISIBILITY_SECONDS, waiting for the first. Raises as ``vendors.calls``.
 
-    ``asking`` is entered for the call alone, while no database statement runs.
+    ``call_context`` is entered for the call alone, while no database statement runs.
     """
     messages: list[ReceivedMessage] = []
     try:
         # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html
-        with _guarded("receive"), asking:
+        with _guarded("receive"), call_context:
             response = _client(MAX_WAIT + CALL_SECONDS).receive_message(
                 QueueUrl=queue_url,
                 MaxNumberOfMessages=min(most, 10),

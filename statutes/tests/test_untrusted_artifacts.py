@@ -74,7 +74,7 @@ def test_a_version_with_an_active_job_is_not_imported(laws: S3Server) -> None:
     before = known()
     assert accept_message(statute_message(force_reprocess=True)).status == IntakeStatus.ACCEPTED
 
-    assert refusal_code() == ("LAW_BUSY", "This version of the law is being worked on.")
+    assert refusal_code() == ("LAW_BUSY", "This version of the statute is being processed.")
     assert known() == before
 
 
