@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 ENDED = ("done", "deadletter")
 
@@ -39,21 +39,17 @@ def follow_jobs(
         bars = {job_id: progress.add_task(name, total=100.0, stage="declared") for job_id, name in names.items()}
         while time.monotonic() < until:
             for status in poll():
-                if status.job_id in bars:
-                    before = last.get(status.job_id)
-                    _draw(progress, bars[status.job_id], names[status.job_id], status, before)
-                    last[status.job_id] = status
+                if status.job_id not in bars:
+                    continue
+                before, last[status.job_id] = last.get(status.job_id), status
+                stage = status.failure or ("searchable" if status.state == "done" else status.stage)
+                progress.update(bars[status.job_id], completed=status.total_pct, stage=stage)
+                if before is None or (before.stage, before.state) != (status.stage, status.state):
+                    failure = f" {status.failure}" if status.failure else ""
+                    progress.console.print(f"  {names[status.job_id]}: {status.stage} ({status.state}){failure}")
+                if status.state in ENDED:
+                    progress.stop_task(bars[status.job_id])
             if len(last) == len(names) and all(status.state in ENDED for status in last.values()):
                 break
             time.sleep(every)
     return last
-
-
-def _draw(progress: Progress, bar: TaskID, name: str, status: JobStatus, before: JobStatus | None) -> None:
-    stage = status.failure or ("searchable" if status.state == "done" else status.stage)
-    progress.update(bar, completed=status.total_pct, stage=stage)
-    if before is None or (before.stage, before.state) != (status.stage, status.state):
-        failure = f" {status.failure}" if status.failure else ""
-        progress.console.print(f"  {name}: {status.stage} ({status.state}){failure}")
-    if status.state in ENDED:
-        progress.stop_task(bar)

@@ -22,7 +22,7 @@ from reportlab.pdfgen.canvas import Canvas
 from accounts.error_codes import ApiError
 from documents import storage
 from documents.models import Document
-from documents.page_images import renderer, text_alignment
+from documents.page_images import passage_boxes, renderer
 from documents.page_images.renderer import Box, locate_passage, render_page
 from documents.parsers.errors import parse_failure
 from documents.parsers.sandbox.client import ROOT, SandboxClient
@@ -242,7 +242,7 @@ def test_repeated_words_are_located_near_the_rest_of_the_passage() -> None:
     page = "".join(block + str(number) * 400 for number, block in enumerate(blocks))
     text = "innetworkyoupayservicegammacostsgammagammagammapercent"
 
-    spans = text_alignment.find_spans(page, text)
+    spans = passage_boxes.find_spans(page, text)
 
     assert sorted(page[start:end] for start, end in spans) == ["innetworkyoupay", text.removeprefix("innetworkyoupay")]
     assert {page.index(blocks[2]) <= start < end <= page.index(blocks[2]) + len(blocks[2]) for start, end in spans} == {
@@ -254,7 +254,7 @@ def test_a_few_words_in_common_are_no_match() -> None:
     page = "yourplanpaysforotherservicescostwhateverthebookletsays"
     text = "thedentistsbillstatesthatotherservicescostflatfeesinanyyearunlesstheinsurerwaivesthem"
 
-    assert text_alignment.find_spans(page, text) == []
+    assert passage_boxes.find_spans(page, text) == []
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_few_words_in_common_are_no_match() -> None:
 )
 def test_time_to_align_grows_with_the_text_and_no_faster(page: str, text: str) -> None:
     before = time.process_time()
-    text_alignment.find_spans(page, text)
+    passage_boxes.find_spans(page, text)
 
     assert time.process_time() - before < 2
 
