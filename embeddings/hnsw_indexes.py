@@ -251,18 +251,12 @@ def maintain_indexes() -> None:
         with index_build_lock():
             _build_if_needed(*scope)
         time.sleep(2 * PAUSE)  # longer than another process pauses between two tries for the lock
-    for rows in _shrunk():
-        with index_build_lock():
-            _drop(rows)
-
-
-def _shrunk() -> Iterator[QuerySet[VectorIndex]]:
-    """Yield the indexes of some tenants with less than half of what an exact scan is for, so that none flaps."""
-    few = settings.SEARCH_EXACT_PASSAGES // 2
+    few = settings.SEARCH_EXACT_PASSAGES // 2  # half of what an exact scan is for, so that no index flaps
     scopes = VectorIndex.objects.values_list("user_id", "embed_model", "embed_version", "table_name")
     for scope in list(scopes.distinct().order_by("?")[:INDEXES]):
         if _count_vectors(*scope, since=BEGINNING, most=few + 1) <= few:
-            yield _indexes(*scope)
+            with index_build_lock():
+                _drop(_indexes(*scope))
 
 
 # Tenants with more vectors behind their indexes than an exact scan is for. Counting stops there.

@@ -21,7 +21,7 @@ chunker_planned = all_invariants(
 _WHOLE = """
     SELECT j.job_id, CASE
         WHEN coalesce((j.progress ->> 'chunks_total')::int, 0) < 1 THEN 'The number of chunks is not recorded.'
-        WHEN c.rows <> (j.progress ->> 'chunks_total')::int THEN 'There are more or fewer chunks than were cut.'
+        WHEN c.rows <> (j.progress ->> 'chunks_total')::int THEN 'There are more or fewer chunks than are recorded.'
         WHEN c.first <> 0 OR c.last <> c.rows - 1 THEN 'The chunks are not numbered without a gap.'
         ELSE 'A chunk''s text does not have its sha.' END
     FROM upload_jobs j
@@ -37,7 +37,7 @@ _WHOLE = """
 buffer_whole = sql_invariant(_WHOLE.format(table="document_chunk_buffer"))
 chunks_buffered = all_invariants(buffer_whole, invariants.parse_stored)
 _committed = sql_invariant("""
-    SELECT j.job_id, 'Chunks that were cut anew wait in the buffer.'
+    SELECT j.job_id, 'Chunks wait in the buffer for their commit.'
     FROM upload_jobs j
     WHERE j.job_id = ANY(%(jobs)s) AND EXISTS (
         SELECT 1 FROM document_chunk_buffer b LEFT JOIN document_chunks c USING (chunk_id)
@@ -85,7 +85,7 @@ def buffer_intact(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     return {job_id: reason for job_id, document_id in jobs if any(vector_store.corrupt_buffered_vectors(document_id))}
 
 
-_CHOSEN, _LIVE = "A chunk has no vector of the chosen model.", "A chunk has no vector of the live model."
+_CHOSEN, _LIVE = "A chunk has no vector of the planned model.", "A chunk has no vector of the active model."
 buffer_covers = all_invariants(
     _covered("document_vector_buffer", "shadow_vectors", model_of="j", reason=_CHOSEN), buffer_intact
 )
@@ -94,7 +94,7 @@ vectors_buffered = all_invariants(buffer_covers, vectors_planned)
 # What makes passages findable. The words are written with the vectors, and the empty word names every passage.
 _live = _covered("shadow_vectors", model_of="l", reason=_LIVE)
 _words = sql_invariant("""
-    SELECT j.job_id, 'The words of the document are not those of its findable passages.'
+    SELECT j.job_id, 'The BM25 postings are not those of the searchable chunks.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS NOT NULL
       AND (SELECT t.postings FROM document_terms t WHERE t.document_id = j.document_id AND t.term = '')
@@ -109,10 +109,10 @@ _wide = sql_invariant(f"""
         SELECT 1 FROM document_chunks c WHERE c.document_id = j.document_id AND c.embedding IS NOT NULL
           AND (vector_dims(c.embedding) <> {DIMENSIONS} OR NOT vector_norm(c.embedding) > 0))""")
 _cut = sql_invariant("""
-    SELECT j.job_id, 'The document is searched by the chunks of another cut.'
+    SELECT j.job_id, 'The document is searched by the chunks of another chunker.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS DISTINCT FROM j.chunks_version""")
-searchable = all_invariants(_cut, vectors_planned, _words, _wide)  # whatever is found, though it may not be all
+searchable = all_invariants(_cut, vectors_planned, _words, _wide)  # for statutes with refused chunks
 vectors_committed = all_invariants(_cut, _live, vectors_planned, _words, _wide)
 
 # A campaign's re-embedding.
@@ -122,7 +122,7 @@ target_chosen = all_invariants(
         SELECT job_id, 'No model is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
     sql_invariant("""
-        SELECT job_id, 'The document has been cut anew since.' FROM upload_jobs j JOIN documents d USING (document_id)
+        SELECT job_id, 'The document was split again since.' FROM upload_jobs j JOIN documents d USING (document_id)
         WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version <> j.chunks_version"""),
 )
 target_planned = all_invariants(

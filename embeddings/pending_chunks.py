@@ -76,8 +76,8 @@ INSERT = """
     INSERT INTO document_vector_buffer
         (user_id, document_id, chunk_id, embed_model, embed_version, vector_dim, vector_sha, embedding)"""
 # Written so that they fit no index but the one that begins with the text's sha: as plain equalities the tenant, the
-# model and the version fit the tenant's index as well, and a planner that takes the table for an empty one (autovacuum
-# saw it so, or nobody has looked yet) finds it as cheap to read all of a tenant's chunks once per chunk.
+# model and the version fit the tenant's index as well, and a planner that takes the table for an empty one (after an
+# old analysis, or without any) finds it as cheap to read all of a tenant's chunks once per chunk.
 SAME_TEXT_OF_TENANT = """s.chunk_sha = c.chunk_sha AND (s.chunk_sha, s.user_id, s.embed_model, s.embed_version)
             BETWEEN (c.chunk_sha, %(user)s, %(model)s, %(version)s)
             AND (c.chunk_sha, %(user)s, %(model)s, %(version)s)"""
@@ -182,7 +182,7 @@ def reuse_vectors(claim: Claim, embedder: Embedder) -> Reused:
         passages, tokens, texts, left = cursor.fetchone()
         without_vector = passages
         cursor.execute(COPY_FROM_ALL if settings.REUSE_ACROSS_TENANTS else COPY_FROM_TENANT, params)
-        if cursor.rowcount:  # a stored vector that was damaged since is made anew, not copied
+        if cursor.rowcount:  # a corrupt stored vector is bought again, not copied
             vector_store.delete_corrupt_vectors(claim.job.document_id)
             cursor.execute(COUNT_WITHOUT_VECTOR, params)
             without_vector, _, texts, left = cursor.fetchone()

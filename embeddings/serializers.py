@@ -88,7 +88,7 @@ class PassageResponse(serializers.Serializer[object]):
     start = serializers.IntegerField(help_text="offset into the parsed markdown, in characters")
     end = serializers.IntegerField()
     text = serializers.CharField()
-    snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
+    snippet = serializers.CharField(help_text="HTML: about 40 words, those of the query in <mark>")
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
     parts = PartsResponse(help_text="rank and score by each retriever; null where it did not return the passage")
 

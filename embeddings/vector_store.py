@@ -63,7 +63,7 @@ def corrupt_buffered_vectors(document_id: UUID) -> Iterator[UUID]:
 
 
 def delete_corrupt_vectors(document_id: UUID) -> None:
-    """Delete buffered vectors that no longer have their sha: a later try makes them anew."""
+    """Delete buffered vectors that no longer have their sha: a later attempt makes them again."""
     corrupt = list(corrupt_buffered_vectors(document_id))
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE buffer_id = ANY(%s)", [corrupt])

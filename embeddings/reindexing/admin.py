@@ -119,8 +119,6 @@ class CampaignAdmin(BoundedAdmin):
         view = self.admin_site.admin_view(self.move_view)
         return [path("<uuid:campaign_id>/move/", view, name="reindexing_campaign_move"), *super().get_urls()]
 
-    # Nobody edits a row by hand.
-
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 

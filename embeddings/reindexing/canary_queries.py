@@ -50,7 +50,7 @@ def validate_canaries(canaries: Sequence[Mapping[str, Any]] | None) -> list[dict
     if not canaries:
         return None
     if len(canaries) > MAX_CANARIES:
-        raise _invalid(f"There are {len(canaries)} canaries; at most {MAX_CANARIES} are asked.")
+        raise _invalid(f"There are {len(canaries)} canaries; the limit is {MAX_CANARIES}.")
     return [_validate(number, canary) for number, canary in enumerate(canaries, start=1)]
 
 

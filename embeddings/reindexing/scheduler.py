@@ -122,8 +122,12 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(NEXT_TO_RECHUNK if campaign.chunker else NEXT_TO_REEMBED, params)
         row = cursor.fetchone()
-        if row is None:
-            _pass_over(tenant, params)
+        if row is None:  # nothing left to do in this step
+            cursor.execute(LAST_OF_STEP, params)
+            if last := cursor.fetchone():
+                _move_cursor(tenant, last[1], last[0], tenant.reason)
+            else:
+                CampaignTenant.objects.filter(pk=tenant.pk).update(passed_at=Now(), updated_at=Now())
             return True
         document_id, created_at, tokens, _ = row
         if campaign.chunker is None:  # a rechunk's new chunks are not known: all their tokens may be bought
@@ -199,16 +203,6 @@ def _enqueue(document: Document, **fields: Any) -> UploadJob:
         parsed_sha256=document.parsed_sha256,
         **fields,
     )
-
-
-def _pass_over(tenant: CampaignTenant, params: dict[str, Any]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(LAST_OF_STEP, params)
-        row = cursor.fetchone()
-    if row:
-        _move_cursor(tenant, row[1], row[0], tenant.reason)
-    else:
-        CampaignTenant.objects.filter(pk=tenant.pk).update(passed_at=Now(), updated_at=Now())
 
 
 def _move_cursor(tenant: CampaignTenant, created: datetime, document_id: UUID, reason: str | None) -> None:

@@ -316,7 +316,7 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
         ("UPDATE document_chunks SET chunk_ord = 99 WHERE chunk_ord = 1", "without a gap"),
         ("UPDATE document_chunks SET text = text || '.' WHERE chunk_ord = 1", "does not have its sha"),
         ("UPDATE document_chunks SET chunk_sha = 'x' WHERE chunk_ord = 1", "does not have its sha"),
-        ("UPDATE document_chunk_buffer SET chunk_sha = 'x' WHERE chunk_ord = 1", "cut anew"),
+        ("UPDATE document_chunk_buffer SET chunk_sha = 'x' WHERE chunk_ord = 1", "wait in the buffer"),
     ],
     "embedding": [("UPDATE upload_jobs SET embed_model = NULL", "No model")],
     "embeddings_buffered": [
@@ -327,16 +327,16 @@ BREAKS: dict[str, list[tuple[str, str]]] = {
         ("UPDATE document_vector_buffer SET vector_sha = 'x'", "does not have its sha"),
     ],
     "embedded": [
-        ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the live model"),
-        ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the live model"),
-        ("UPDATE active_models SET embed_model = 'other'", "no vector of the live model"),
-        ("DELETE FROM active_models", "no vector of the live model"),
-        ("UPDATE documents SET chunks_version = 'other@1'", "another cut"),
-        ("DELETE FROM document_terms WHERE term = ''", "words of the document"),
-        ("UPDATE document_terms SET postings = substr(postings, 7) WHERE term = ''", "words of the document"),
+        ("UPDATE document_chunks SET embed_model = 'other' WHERE chunk_ord = 1", "no vector of the active model"),
+        ("UPDATE document_chunks SET embed_version = '2' WHERE chunk_ord = 1", "no vector of the active model"),
+        ("UPDATE active_models SET embed_model = 'other'", "no vector of the active model"),
+        ("DELETE FROM active_models", "no vector of the active model"),
+        ("UPDATE documents SET chunks_version = 'other@1'", "another chunker"),
+        ("DELETE FROM document_terms WHERE term = ''", "BM25 postings"),
+        ("UPDATE document_terms SET postings = substr(postings, 7) WHERE term = ''", "BM25 postings"),
         ("UPDATE document_chunks SET embedding = array_fill(0, ARRAY[1536])::vector WHERE chunk_ord = 1", "no length"),
         ("UPDATE document_chunks SET embed_model = NULL, embed_version = NULL, vector_dim = NULL, vector_sha = NULL,"
-         " embedding = NULL, embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the live model"),
+         " embedding = NULL, embed_updated_at = NULL WHERE chunk_ord = 1", "no vector of the active model"),
         ("DELETE FROM document_chunks WHERE chunk_ord = 1", "more or fewer"),
     ],
 }  # fmt: skip

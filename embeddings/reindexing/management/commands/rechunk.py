@@ -11,8 +11,8 @@ from embeddings.reindexing.models import Campaign
 
 class Command(BaseCommand):
     help = (
-        "Cuts documents anew from their stored parses; no parse is bought. Each document's passages are replaced in one"
-        " transaction. Returns at once: the workers do it. See `campaigns` for how far it is."
+        "Splits documents again from their stored parses; no parse is bought. Each document's passages are replaced in"
+        " one transaction. Returns at once: the workers do it. See `campaigns` for how far it is."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
