@@ -93,7 +93,7 @@ class OtherDeployment(Server):
 
 
 def spoil_json(spoil: Callable[[dict[str, Any]], None]) -> Any:
-    """Return a kind of misbehaviour that changes the JSON object of a response in place."""
+    """Return a fault that changes the JSON object of a response in place."""
 
     def change(_faults: object, answer: Response) -> Response:
         body = json.loads(answer.body)

@@ -25,9 +25,9 @@ QUICK, PATIENT = 0.3, 20.0  # seconds for a call: while something hangs, and whi
 
 
 class Outcome(NamedTuple):
-    """How one misbehaviour ends: the codes of the tries that were charged, of the waits that were not, and the end.
+    """How one fault ends: the codes of the tries that were charged, of the waits that were not, and the end.
 
-    ``dead`` is the code of the dead letter; without one the job ends as it would have without the misbehaviour.
+    ``dead`` is the code of the dead letter; without one the job ends as it would have without the fault.
     """
 
     charged: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ OUTCOMES = {
     "storage": Outcome(waits=("STORAGE_UNAVAILABLE",)),
     "hash": Outcome(dead="PARSE_HASH_MISMATCH"),
 }
-# What a wait is for when nobody misbehaves.
+# What a wait is for when no fault is injected.
 USUAL_WAITS = {"WAITING_FOR_PARSER", "WAITING_FOR_UPLOAD", "WOKEN"}
 
 

@@ -1,4 +1,4 @@
-"""Each misbehaviour of OpenAI, and of another deployment's /internal/embed, at each call: end state, attempts, sales.
+"""Each fault of OpenAI, and of another deployment's /internal/embed, at each call: end state, attempts, sales.
 
 The words are explained in ``fault_matrix.OUTCOMES``; for a search they name what the caller is told.
 """

@@ -1,4 +1,4 @@
-"""Each misbehaviour of LlamaParse at each call: how the document ends, what it was charged, and that it is sold once.
+"""Each fault of LlamaParse at each call: how the document ends, what it was charged, and that it is sold once.
 
 The words are explained in ``fault_matrix.OUTCOMES``. A cell's kind goes wrong once, exactly at its site.
 """

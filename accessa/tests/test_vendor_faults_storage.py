@@ -1,4 +1,4 @@
-"""Each misbehaviour of an S3 at each call of the pipeline: the document waits, nothing is charged, no file is lost.
+"""Each fault of an S3 at each call of the pipeline: the document waits, nothing is charged, no file is lost.
 
 Each goes wrong twice in a row: the SDK asks once more by itself. The words are explained in ``fault_matrix.OUTCOMES``.
 """
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 PDF = text_pdf(f"The plan pays 80 percent after the {CANARY} of 500 dollars.")
 
 # head-raw, get-raw: is the upload there, and is it the one declared. put-text: the parsed markdown. head-text,
-# get-text: its proof. delete: a deleted document's original; "done" is that nothing is left of it in the end.
+# get-text: its invariant. delete: a deleted document's original; "done" is that nothing is left of it in the end.
 # A file that is not there yet is waited for, as any upload is. Half an original that says it is whole is told by the
 # store's own length of it, half a text by its recorded sum. A file may take its time, so an answer that drips has no
 # end of its own: the time limit of the stage ends it, and that is the machine's (jobs/tests): "-".

@@ -282,7 +282,7 @@ def _raised(response: Any) -> None:
         raise ClientError(response, "PutObject")
 
 
-# Each misbehaviour at each call: the truth, or a store that is away; never a file that is none.
+# Each fault at each call: the truth, or a store that is away; never a file that is none.
 
 CALLS: dict[str, Any] = {
     "HEAD": lambda: raw().size(NAME),
