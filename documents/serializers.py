@@ -11,14 +11,14 @@ from documents.page_images import renderer
 
 
 class NameField(StrictCharField):
-    """Any text: ``services.validate_upload`` cleans the name; NUL is removed here."""
+    """Any text: ``validate_upload`` cleans the name; NUL is removed here."""
 
     def to_internal_value(self, data: Any) -> str:
         return super().to_internal_value(data).replace("\0", "")
 
 
 class UploadRequest(serializers.Serializer[object]):
-    """MVP context §6; ``services.validate_upload`` checks the limits, each with its error code."""
+    """MVP context §6; ``validate_upload`` checks the limits, each with its error code."""
 
     filename = NameField(trim_whitespace=False)
     bytes_len = StrictIntegerField(min_value=0)

@@ -1,8 +1,6 @@
 """Uploads and documents of a tenant: declare, store, delete, and sign download URLs."""
 
 import logging
-import re
-import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +16,7 @@ from documents import deterministic_ids, error_codes, files, storage, vendor_par
 from documents.files import lock_document
 from documents.models import Document, ParseRequest
 from documents.storage import file_cache
+from documents.upload_validation import validate_upload
 from jobs import pipeline, services, telemetry
 from jobs.choices import State
 from jobs.lifecycle import log_event
@@ -26,7 +25,6 @@ from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.documents")
 
-SHA256 = re.compile(r"[0-9a-f]{64}")
 # Uploads that began just before their URL expired may still be running.
 UPLOAD_GRACE_SECONDS = 60.0
 # The pipeline of an upload; the chunker's name is written with the job (002 §3).
@@ -101,29 +99,6 @@ def declare(
         if claim is not None:
             claim(document_id)
     return _sign_upload(document, job, expires, by_connector=by_connector)
-
-
-def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
-    """Return the cleaned file name; raise ``ApiError`` with the code of the limit (MVP context §9) that is exceeded."""
-    if mime.lower() != storage.MIME:
-        detail = "Only PDF files (application/pdf) can be uploaded."
-        raise ApiError(error_codes.UNSUPPORTED_TYPE, detail, field="mime")
-    if bytes_len <= 0:
-        raise ApiError(error_codes.EMPTY_FILE, field="bytes_len")
-    if bytes_len > settings.MAX_FILE_BYTES:
-        detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
-        raise ApiError(error_codes.FILE_TOO_LARGE, detail, field="bytes_len")
-    if not SHA256.fullmatch(sha256):
-        raise ApiError(error_codes.INVALID_SHA256, "sha256 must be 64 lowercase hexadecimal digits.", field="sha256")
-    # Control and formatting characters and folders could mislead a reader or a path.
-    visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
-    name = re.split(r"[\\/]", visible)[-1].strip()
-    if name in ("", ".", ".."):
-        raise ApiError(error_codes.INVALID_FILENAME, field="filename")
-    if len(name) > settings.MAX_FILENAME_CHARS:
-        detail = f"The file's name is longer than {settings.MAX_FILENAME_CHARS} characters."
-        raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")
-    return name
 
 
 def _enqueue(document: Document) -> UploadJob:

@@ -19,6 +19,7 @@ from jobs.error_codes import BUG
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
 from jobs.pipeline import Step, get_pipeline
+from jobs.retry_policy import retry_delay
 from jobs.safe_errors import safe_traceback
 
 MAX_SLOT_COLLISIONS = 8
@@ -119,8 +120,8 @@ class Claim:
                     error["permanent"] = True  # distinguishes it from a failure that has used up its attempts
                 traceback = safe_traceback(outcome.__cause__ or outcome) if code == BUG else None
                 columns: dict[str, Any] = {"event": {"code": code}, "error": error, "traceback": traceback}
-                if isinstance(outcome, Retryable) and job.attempts <= settings.JOBS_MAX_RETRIES:
-                    self.move("retry", pause=retry_delay(job.attempts, outcome.retry_after), **columns)
+                if isinstance(outcome, Retryable) and (pause := retry_delay(job.attempts, outcome.retry_after)):
+                    self.move("retry", pause=pause, **columns)
                 else:
                     self.move("discard", **columns)
         return False
@@ -149,11 +150,6 @@ class Claim:
         but = NIL_UUID if is_campaign else job.user_id
         params = {"job_id": job.pk, "last": NIL_UUID, "but": but, **concurrency_params()}
         return bool(lifecycle.execute(SHOULD_YIELD, params)[0]["wanted"])
-
-
-def retry_delay(attempts: int, floor: float = 0.0) -> timedelta:
-    """Return the pause after the given number of attempts: 3, 6 and 12 s (RFC001, 002 §14), or ``floor`` if longer."""
-    return timedelta(seconds=max(settings.JOBS_RETRY_BASE_SECONDS * 2 ** (attempts - 1), floor))
 
 
 # Due jobs, as the two partial indexes spell it. A campaign's job is claimed when no other can be, and never in a

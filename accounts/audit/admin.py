@@ -25,7 +25,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget as TextWidget
 from unfold.widgets import UnfoldAdminUUIDInputWidget as UUIDWidget
 
 from accounts import api_tokens
-from accounts.audit import admin_base, log
+from accounts.audit import admin_base, export, log
 from accounts.audit.admin_base import BoundedAdmin, ReadOnlyAdmin, ReasonForm, reason_field, reason_page
 from accounts.audit.models import AuditEntry
 from accounts.error_codes import ApiError
@@ -74,8 +74,10 @@ class ExportForm(forms.Form):
         return self.cleaned_data
 
     @property
-    def selection(self) -> log.EntrySelection:
-        return log.EntrySelection(**{name: self.cleaned_data[name] or None for name in log.EntrySelection.__slots__})
+    def selection(self) -> export.EntrySelection:
+        return export.EntrySelection(
+            **{name: self.cleaned_data[name] or None for name in export.EntrySelection.__slots__}
+        )
 
 
 @admin.register(AuditEntry)
@@ -109,8 +111,8 @@ class AuditEntryAdmin(ReadOnlyAdmin):
             object_type="audit_log", object_id=file_format, selection=selection.as_details,
         )  # fmt: skip
         headers = {"Content-Disposition": f'attachment; filename="audit.{file_format}"', "Cache-Control": "no-store"}
-        lines = log.export_lines(selection, file_format)
-        return StreamingHttpResponse(lines, content_type=log.CONTENT_TYPES[file_format], headers=headers)
+        lines = export.export_lines(selection, file_format)
+        return StreamingHttpResponse(lines, content_type=export.CONTENT_TYPES[file_format], headers=headers)
 
 
 TOKENS_PAGE = "admin:accounts_apitoken_changelist"

@@ -11,6 +11,7 @@ from pytest_django import Settings
 from jobs import claims, services, worker
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Retryable
+from jobs.retry_policy import retry_delay
 from testing.error_codes import error_code
 from testing.factories import JobFactory
 
@@ -66,8 +67,8 @@ def test_retries_after_3_6_and_12_seconds_then_a_dead_letter(ana: UUID) -> None:
 
 
 def test_retry_after_of_a_vendor_extends_the_delay() -> None:
-    assert claims.retry_delay(1, floor=40) == timedelta(seconds=40)
-    assert claims.retry_delay(3, floor=5) == timedelta(seconds=12)
+    assert retry_delay(1, floor=40) == timedelta(seconds=40)
+    assert retry_delay(3, floor=5) == timedelta(seconds=12)
 
 
 def test_a_permanent_failure_is_a_dead_letter_at_once(ana: UUID) -> None:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from django.core.management import CommandError, call_command
 
-from accounts.audit import log
+from accounts.audit import export, log
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import Staff, audit_entries
 from testing.personas import Person
@@ -36,8 +36,8 @@ def export_file(staff: Staff, **fields: str) -> str:
 def is_complete(text: str) -> tuple[list[dict[str, str]], int]:
     """Return a CSV's entries and what its last line says of their number."""
     *rows, last = csv.DictReader(io.StringIO(text))
-    assert set(last) == set(log.COLUMNS)
-    assert last["entry_id"] == log.END
+    assert set(last) == set(export.COLUMNS)
+    assert last["entry_id"] == export.END
     return rows, json.loads(last["details"])["entries"]
 
 
@@ -65,7 +65,7 @@ def test_no_cell_is_a_formula(begin: str) -> None:
 
     assert rows[0]["actor"] == rows[0]["object_id"] == f"'{hostile}"
     assert rows[0]["reason"] == f'say "{hostile}"'
-    assert not any(value.startswith(log.FORMULA) for row in rows for value in row.values())
+    assert not any(value.startswith(export.FORMULA) for row in rows for value in row.values())
 
 
 def test_an_export_filters_by_time_action_tenant_actor_and_object(ana: Person) -> None:
@@ -91,8 +91,8 @@ def test_a_log_of_many_pages_is_exported_completely(monkeypatch: pytest.MonkeyPa
     for number in range(8):  # all of one transaction, so of one moment
         write_entry(object_id=str(number))
 
-    *entries, last = [json.loads(line) for line in log.export_lines(log.EntrySelection(), "jsonl")]
-    rows, count = is_complete("".join(log.export_lines(log.EntrySelection(), "csv")))
+    *entries, last = [json.loads(line) for line in export.export_lines(export.EntrySelection(), "jsonl")]
+    rows, count = is_complete("".join(export.export_lines(export.EntrySelection(), "csv")))
 
     assert sorted(entry["object_id"] for entry in entries) == [str(number) for number in range(8)]
     assert last == {"end": True, "entries": 8}

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.audit import log
 from accounts.audit.admin_base import parse_utc_datetime
-from accounts.audit.log import CONTENT_TYPES, EntrySelection, export_lines
+from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
 from accounts.error_codes import ApiError
 
 

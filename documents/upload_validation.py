@@ -1,0 +1,34 @@
+"""Validation of an upload request: MIME type, size, sha256 and file name, each with its error code."""
+
+import re
+import unicodedata
+
+from django.conf import settings
+
+from accounts.error_codes import ApiError
+from documents import error_codes, storage
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
+    """Return the cleaned file name; raise ``ApiError`` with the code of the limit (MVP context §9) that is exceeded."""
+    if mime.lower() != storage.MIME:
+        detail = "Only PDF files (application/pdf) can be uploaded."
+        raise ApiError(error_codes.UNSUPPORTED_TYPE, detail, field="mime")
+    if bytes_len <= 0:
+        raise ApiError(error_codes.EMPTY_FILE, field="bytes_len")
+    if bytes_len > settings.MAX_FILE_BYTES:
+        detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
+        raise ApiError(error_codes.FILE_TOO_LARGE, detail, field="bytes_len")
+    if not SHA256.fullmatch(sha256):
+        raise ApiError(error_codes.INVALID_SHA256, "sha256 must be 64 lowercase hexadecimal digits.", field="sha256")
+    # Control and formatting characters and folders could mislead a reader or a path.
+    visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    name = re.split(r"[\\/]", visible)[-1].strip()
+    if name in ("", ".", ".."):
+        raise ApiError(error_codes.INVALID_FILENAME, field="filename")
+    if len(name) > settings.MAX_FILENAME_CHARS:
+        detail = f"The file's name is longer than {settings.MAX_FILENAME_CHARS} characters."
+        raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")
+    return name
