@@ -120,8 +120,8 @@ class Claim:
                     error["permanent"] = True  # distinguishes it from a failure that has used up its attempts
                 traceback = safe_traceback(outcome.__cause__ or outcome) if code == BUG else None
                 columns: dict[str, Any] = {"event": {"code": code}, "error": error, "traceback": traceback}
-                if isinstance(outcome, Retryable) and (pause := retry_delay(job.attempts, outcome.retry_after)):
-                    self.move("retry", pause=pause, **columns)
+                if isinstance(outcome, Retryable) and (delay := retry_delay(job.attempts, outcome.retry_after)):
+                    self.move("retry", pause=delay, **columns)
                 else:
                     self.move("discard", **columns)
         return False

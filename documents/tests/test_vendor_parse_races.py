@@ -367,7 +367,7 @@ def test_a_dripping_response_ends_in_time_and_buys_nothing_again(
 
     run_all_jobs(1)
 
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 8  # the whole response would take 15 and more
     assert (uploaded.job.last_error or {})["code"] == "VENDOR_UNREACHABLE"
     run_all_jobs(6)
     assert (uploaded.job.state, sold_parses(vendor)) == ("done", 1)

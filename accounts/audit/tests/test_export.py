@@ -87,7 +87,7 @@ def test_an_export_filters_by_time_action_tenant_actor_and_object(ana: Person) -
 
 
 def test_a_log_of_many_pages_is_exported_completely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "PAGE", 3)
+    monkeypatch.setattr(export, "PAGE", 3)
     for number in range(8):  # all of one transaction, so of one moment
         write_entry(object_id=str(number))
 
