@@ -283,9 +283,7 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
     header, source = manifest.header, _source_fields(manifest)
     model = EmbeddingModel(header["model"]["name"], header["model"]["version"])
     if not active_model.confirm_active_model(SYSTEM_TENANT_ID, model):
-        raise ManifestRefused(
-            OTHER_MODEL, "The statutes here are searched with another model than that of these vectors."
-        )
+        raise ManifestRefused(OTHER_MODEL, "Statutes are searched with another model here.")
     reader, _, reader_version = header["reader"].partition("@")
     defaults = {"chunks_version": header["chunker"], "filename": header["title"] or manifest.law_id}
     Document.objects.update_or_create(

@@ -20,9 +20,7 @@ class LawResponse(serializers.Serializer[object]):
     version = serializers.CharField(help_text="of the statute: 2024-01")
     status = serializers.ChoiceField([Law.Status.EMBEDDED.value, Law.Status.PARTIAL_FAILED.value])
     language = serializers.CharField(help_text="es or en")
-    article = serializers.CharField(
-        allow_null=True, help_text="label; null: in no article, or in several that match alike"
-    )
+    article = serializers.CharField(allow_null=True, help_text="label; null: no article, or several that match alike")
     articles = ArticleResponse(many=True, help_text="all of the passage, in reading order")
     citation = serializers.CharField(help_text="Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 3")
     headings = serializers.ListField(child=serializers.CharField(), help_text="heading path")

@@ -351,9 +351,7 @@ def _request_missing_passages(message: Message, version: LawVersion, job: Upload
         if is_due:
             UploadJob.objects.filter(pk=job.pk).update(payload={**job.payload, REST_REQUESTED: True})
     if not is_due:
-        log.warning(
-            "A statute stays incomplete.", code="LAW_INCOMPLETE", law=version.law_id, refused=len(version.refused)
-        )
+        log.warning("A statute is incomplete.", code="LAW_INCOMPLETE", law=version.law_id, refused=len(version.refused))
         return
     delay = min(MAX_DELAY, MIN_DELAY * 2**version.reprocessed)
     try:
