@@ -34,7 +34,7 @@ stop: $(INSTALLED)
 	@$(BIN)/python manage.py serve --stop
 
 # The tests start hundreds of programs, and each compiles the whole product where nothing may be cached.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The daily loop: no killed processes, no browser, no fuzzing, each kind of vendor fault at one call site.
 test: $(INSTALLED)

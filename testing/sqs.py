@@ -87,19 +87,21 @@ class Queue:
         return [message["Body"] for message in messages]
 
     def message_counts(self) -> tuple[int, int]:
-        """Return how many messages could be received, and how many are held by somebody."""
-        return self._count(self.url, ""), self._count(self.url, "NotVisible")
+        """Return how many messages could be received, and how many are held by somebody, at one moment."""
+        return self._counts(self.url)
 
     def dead_letter_count(self) -> int:
-        return self._count(self.dead_url, "")
+        return self._counts(self.dead_url)[0]
 
     @property
     def is_empty(self) -> bool:
         return self.message_counts() == (0, 0)
 
-    def _count(self, url: str, which: str) -> int:
-        name = f"ApproximateNumberOfMessages{which}"
-        return int(self._client.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+    def _counts(self, url: str) -> tuple[int, int]:
+        # One call: between two, a message that becomes visible would be counted by neither.
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        counts = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return int(counts[names[0]]), int(counts[names[1]])
 
 
 @contextmanager

@@ -90,6 +90,7 @@ def root(db: None) -> Staff:
     return Staff("root", superuser=True)
 
 
+@pytest.mark.slow
 def test_admin_lists_count_no_table_and_show_no_tenant_text(rows: Document, root: Staff) -> None:
     for model in LISTED:
         first = model._default_manager.first()
@@ -129,6 +130,7 @@ def test_users_without_staff_status_are_redirected_to_sign_in(ana: Person) -> No
     assert answer.headers["Location"].startswith("/admin/login/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["support", "operator"])
 def test_the_menu_shows_only_permitted_pages(group: str) -> None:
     member = Staff(group, group=group)
@@ -181,6 +183,7 @@ def test_no_admin_list_accepts_hidden_lookups(root: Staff) -> None:
     assert set(of_staff.values()) == {400}, of_staff
 
 
+@pytest.mark.slow
 def test_every_filter_takes_its_parameters_for_itself(root: Staff) -> None:
     """What a filter left would be looked up as a column, or be no column at all."""
     filtered = {model: admin.site._registry[model].list_filter for model in LISTED if model is not Group}

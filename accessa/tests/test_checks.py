@@ -142,6 +142,7 @@ def test_two_private_buckets_pass_and_keep_nothing(settings: Any) -> None:
         assert list(storages["raw"].names()) == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_missing_bucket_a_refused_key_and_an_absent_store_are_named(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server, S3_PARSED_BUCKET="nobody-made-it")
@@ -180,6 +181,7 @@ def test_each_s3_error_has_a_remedy(status: int, code: str, says: str, remedy: s
     assert remedy in what_to_do
 
 
+@pytest.mark.slow
 def test_a_public_bucket_is_reported(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server)

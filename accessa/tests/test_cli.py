@@ -131,6 +131,7 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
     assert settings.PUBLIC_URL == DEFAULT_URL
 
 
+@pytest.mark.slow
 def test_doctor_creates_no_database(tmp_path: Path) -> None:
     ended = run_manage("doctor", "--only", "embedder", "--skip", "database", ACCESSA_VAR=str(tmp_path))
 

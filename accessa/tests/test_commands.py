@@ -177,6 +177,7 @@ def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> No
         command_output("create_user", "zoe@example.org", id=uuid4())
 
 
+@pytest.mark.slow
 def test_create_user_makes_no_staff_and_writes_audit_entries(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # the second finds the user, and sets another's password
         monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
@@ -214,6 +215,7 @@ def kinds() -> list[str]:
     return sorted({finding.kind for finding in find_violations()})
 
 
+@pytest.mark.slow
 def test_consistent_data_has_no_violations(ana: Person, ben: Person) -> None:
     ana.ingest(PDF)
     ben.ingest(PDF)

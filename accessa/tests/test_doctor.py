@@ -81,6 +81,7 @@ def rows() -> dict[str, int]:
 # All is well
 
 
+@pytest.mark.slow
 def test_a_working_deployment_passes_and_keeps_no_probe(
     api: None, llamaparse: LlamaParseServer, openai: OpenAIServer, strict: S3Server, settings: Any
 ) -> None:
@@ -374,6 +375,7 @@ def test_a_missing_bucket_and_a_key_that_is_refused_are_found(strict: S3Server, 
     assert reports("storage-raw", "raw files cannot be written and read: the key may not do that", "s3:PutObject")
 
 
+@pytest.mark.slow
 def test_an_unreachable_store_is_not_reported_as_a_bad_key(settings: Any) -> None:
     with S3Server() as server:
         use_s3_storage(settings, server)

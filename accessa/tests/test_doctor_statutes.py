@@ -73,6 +73,7 @@ def test_a_queue_that_is_well_with_a_consumer_is_well(queue: Queue) -> None:
     assert queue.message_counts() == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_causes_of_unprocessed_messages_are_reported(queue: Queue, server: SqsServer, settings: Any) -> None:
     Consumer.objects.create(name="host:1", state="idle", seen_at=timezone.now() - timedelta(minutes=2))
@@ -92,6 +93,7 @@ def test_causes_of_unprocessed_messages_are_reported(queue: Queue, server: SqsSe
         assert any(each[0] is level and part in each[1] and remedy in each[2] for each in says), (part, everything)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_shared_dead_letters_are_reported_once(queue: Queue, server: SqsServer, settings: Any) -> None:
     Consumer.objects.create(name="host:1", state="idle")

@@ -73,6 +73,7 @@ def tell(server: EmbeddedServer, sql: str, *, user: str = "accessa_app", databas
         connection.execute(sql)
 
 
+@pytest.mark.slow
 def test_it_starts_once_stops_and_keeps_its_rows(folder: Path) -> None:
     server = EmbeddedServer(folder / "postgres")
     assert not server.is_running
@@ -88,6 +89,7 @@ def test_it_starts_once_stops_and_keeps_its_rows(folder: Path) -> None:
     assert ask(server, "SELECT it FROM kept") == 7
 
 
+@pytest.mark.slow
 def test_asking_whether_it_runs_costs_less_than_a_millisecond(server: EmbeddedServer) -> None:
     began = time.perf_counter()
     for _ in range(100):
@@ -96,6 +98,7 @@ def test_asking_whether_it_runs_costs_less_than_a_millisecond(server: EmbeddedSe
     assert time.perf_counter() - began < 0.1
 
 
+@pytest.mark.slow
 def test_processes_that_race_share_one_server(folder: Path) -> None:
     racers = [start_elsewhere(folder) for _ in range(3)]
 
@@ -106,6 +109,7 @@ def test_processes_that_race_share_one_server(folder: Path) -> None:
     assert EmbeddedServer(folder / "postgres").is_running
 
 
+@pytest.mark.slow
 def test_it_comes_back_after_the_server_was_killed(server: EmbeddedServer) -> None:
     tell(server, "CREATE TABLE kept AS SELECT 7 AS it")
     kill(server)
@@ -141,6 +145,7 @@ def test_a_pidfile_with_another_process_is_stale(server: EmbeddedServer) -> None
     assert server.ensure_running()
 
 
+@pytest.mark.slow
 def test_an_interrupted_initdb_is_done_again(folder: Path) -> None:
     server = EmbeddedServer(folder / "postgres")
     (folder / "postgres.init" / "base").mkdir(parents=True)
@@ -171,6 +176,7 @@ def test_a_folder_that_is_not_a_database_is_left_alone(folder: Path) -> None:
     assert (folder / "postgres" / "thesis.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_path_too_long_for_a_socket_still_serves(folder: Path) -> None:
     deep = folder / ("a" * 60) / ("b" * 60)
     deep.mkdir(parents=True, mode=0o700)
@@ -282,6 +288,7 @@ def test_tenants_text_does_not_reach_the_log(server: EmbeddedServer) -> None:
     assert "broken knee" not in server.log.read_text()
 
 
+@pytest.mark.slow
 def test_the_command_line_reports_the_server_state(folder: Path) -> None:
     def run(action: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "accessa.embedded_postgres", action]

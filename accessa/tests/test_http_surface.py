@@ -21,6 +21,7 @@ PATHS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_schema_is_valid_and_names_every_address() -> None:
     out = io.StringIO()
     call_command("spectacular", validate=True, fail_on_warn=True, stdout=out)

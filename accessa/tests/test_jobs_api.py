@@ -142,6 +142,7 @@ def test_bytes_declared_again_revive_the_tenants_job_whatever_a_campaign_does(an
 POSITIONS = ["garbage", "", "\0", "2025-13-45", "1e999", "9" * 400, "' OR 1=1", "😀", "-1", "1.5", "0"]
 
 
+@pytest.mark.slow
 def test_a_forged_cursor_is_a_client_error(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
     forms = ("p={}", "r=1&p={}", "o=99999999999999999999&p={}", "o=-1")

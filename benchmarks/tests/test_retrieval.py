@@ -86,6 +86,7 @@ def test_a_file_without_questions_is_refused_by_its_name(folder: Path, content: 
         questions.read_questions(str(file))
 
 
+@pytest.mark.slow
 def test_a_path_without_questions_ends_the_benchmark_with_a_sentence() -> None:
     command = [sys.executable, "-m", "benchmarks", "retrieval", "/nowhere/mine.jsonl"]
 

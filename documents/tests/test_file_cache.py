@@ -88,6 +88,7 @@ def test_a_text_with_another_hash_is_not_cached(remote_ana: Person, settings: An
     assert cached_files(settings) == []
 
 
+@pytest.mark.slow
 def test_a_document_deleted_during_the_fetch_is_not_cached(remote_ana: Person, settings: Any) -> None:
     document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care")).document_id)
     stranger = Document.objects.get(pk=document.pk)

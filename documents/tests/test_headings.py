@@ -223,6 +223,7 @@ LINES = st.sampled_from(
 PAGES = st.lists(st.lists(st.tuples(LINES, LINES), max_size=12).map(lambda rows: "\n".join(map("".join, rows))))
 
 
+@pytest.mark.slow
 @given(st.lists(st.text("# *\n.a1A|`:", max_size=60), max_size=3) | PAGES.map(lambda pages: pages[:3]))
 def test_no_word_is_lost_or_moved_where_no_line_is_running(pages: list[str]) -> None:
     tidied = normalize_headings(pages)
@@ -232,6 +233,7 @@ def test_no_word_is_lost_or_moved_where_no_line_is_running(pages: list[str]) -> 
         assert re.findall(r"\w+", before) == re.findall(r"\w+", after)
 
 
+@pytest.mark.slow
 @given(PAGES)
 def test_no_page_is_emptied_and_no_word_is_new(pages: list[str]) -> None:
     tidied = normalize_headings(pages)
@@ -249,6 +251,7 @@ PAGES_OF = [[start + piece * (5_000_000 // len(piece))] for piece in LONG for st
 PAGES_OF += [[piece * (1_500_000 // len(piece))] for piece in MANY] + [[piece * 9] * 9_000 for piece in MANY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", PAGES_OF, ids=lambda pages: repr(pages[0][:20]))
 def test_time_is_linear_in_any_text(pages: list[str]) -> None:
     began = time.process_time()

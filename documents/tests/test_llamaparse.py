@@ -171,6 +171,7 @@ def _expire(uploaded: Upload) -> None:
     services.requeue_due_and_expired()
 
 
+@pytest.mark.slow
 def test_a_submit_whose_response_was_lost_is_not_repeated(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.inject_fault("POST /api/v2/parse", hang(sold=True))
 
@@ -289,6 +290,7 @@ def test_deleting_a_document_deletes_the_vendors_copy(ana: Person, vendor: Llama
     assert Purchase.objects.exists(), "what was spent stays spent"
 
 
+@pytest.mark.slow
 def test_a_copy_is_deleted_even_when_its_submit_was_never_recorded(ana: Person, vendor: LlamaParseServer) -> None:
     vendor.inject_fault("POST /api/v2/parse", hang(sold=True))
     uploaded = ana.upload(PDF)

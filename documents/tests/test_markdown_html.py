@@ -191,6 +191,7 @@ UNITS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
     text = unit * (MAX_CHARS // len(unit))
@@ -201,6 +202,7 @@ def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
     assert min(spent(text), spent(text)) < 12 * min(spent(part), spent(part)) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["|", "a"])
 @pytest.mark.parametrize("columns", [3, 10, 50, 200, 1000])
 def test_a_table_with_more_cells_than_characters_takes_no_longer(columns: int, row: str) -> None:

@@ -86,6 +86,7 @@ def test_each_rule_has_its_form(raw: str, expected: str) -> None:
     assert normalize(expected) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(markdown)
 def test_normalizing_twice_changes_nothing(raw: str) -> None:
@@ -105,6 +106,7 @@ def test_the_form_is_safe_to_store(raw: str) -> None:
     assert all(line == line.rstrip(" ") for line in text.split("\n"))
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(markdown, max_size=5))
 def test_pages_join_into_a_normal_text_and_keep_their_places(pages: list[str]) -> None:

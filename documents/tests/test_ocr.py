@@ -67,6 +67,7 @@ def recognize_page(path: Path) -> str:
 # What is read
 
 
+@pytest.mark.slow
 @needs_samples
 @pytest.mark.parametrize("name", ["ocr_test", "ocr_test_rotated_90", "ocr_test_rotated_180", "ocr_test_rotated_270"])
 def test_a_scan_is_read_whichever_way_it_was_fed(name: str) -> None:
@@ -75,6 +76,7 @@ def test_a_scan_is_read_whichever_way_it_was_fed(name: str) -> None:
     assert text == "Docling bundles PDF document conversion to JSON and Markdown in an easy self contained package"
 
 
+@pytest.mark.slow
 @needs_samples
 def test_a_typed_letter_is_read_in_order_and_in_paragraphs() -> None:
     paragraphs = recognize_page(SCANNED / "sample_with_rotation_mismatch.pdf").split("\n\n")
@@ -85,20 +87,24 @@ def test_a_typed_letter_is_read_in_order_and_in_paragraphs() -> None:
     assert body.endswith("to a remote destination over a radio or cable communications link.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [0, 90, 180, 270])
 def test_rotated_content_on_an_upright_page_is_read(scan: Scan, turned: int) -> None:
     assert recognize_page(scan(draw_page(PARAGRAPH, turned=turned))) == ONE_PARAGRAPH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("turned", "rotate"), [(0, 90), (90, 90), (180, 180), (0, 270)])
 def test_the_pages_own_rotation_is_honoured_and_may_be_wrong(scan: Scan, turned: int, rotate: int) -> None:
     assert recognize_page(scan(draw_page(PARAGRAPH, turned=turned), rotate=rotate)) == ONE_PARAGRAPH
 
 
+@pytest.mark.slow
 def test_a_page_that_was_fed_crooked_is_read(scan: Scan) -> None:
     assert recognize_page(scan(draw_page(PARAGRAPH, skew=2.5))) == ONE_PARAGRAPH
 
 
+@pytest.mark.slow
 def test_pages_keep_their_numbers_and_a_blank_one_is_empty(scan: Scan) -> None:
     specks = Image.fromarray(np.random.default_rng(1).integers(150, 256, (600, 800, 3), dtype=np.uint8))
     path = scan(draw_page("first"), draw_page(""), specks, draw_page("fourth"))
@@ -106,6 +112,7 @@ def test_pages_keep_their_numbers_and_a_blank_one_is_empty(scan: Scan) -> None:
     assert ocr.recognize_pages(path, [3, 1, 2]) == {3: "fourth", 1: "", 2: ""}
 
 
+@pytest.mark.slow
 def test_text_that_runs_up_the_margin_of_an_upright_page_is_read_too(scan: Scan) -> None:
     page = draw_page(PARAGRAPH)
     page.paste(draw_page("Form 2291").crop((50, 70, 230, 130)).rotate(90, expand=True), (4, 300))
@@ -116,6 +123,7 @@ def test_text_that_runs_up_the_margin_of_an_upright_page_is_read_too(scan: Scan)
     assert "Form 2291" in text.replace("Form2291", "Form 2291")
 
 
+@pytest.mark.slow
 def test_the_same_page_gives_the_same_text_in_another_process(scan: Scan) -> None:
     path = scan(draw_page("Policy 12-345\nCopay $25.00\nin network only"))
     before = recognize_page(path)
@@ -267,6 +275,7 @@ BOMBS: dict[Callable[[], bytes], str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BOMBS, ids=lambda kind: kind.__name__)
 def test_a_bomb_fails_in_time_and_its_child_stays_small(kind: Callable[[], bytes], save_pdf: SavePdf) -> None:
     path = save_pdf(kind())
@@ -295,6 +304,7 @@ def test_a_page_of_any_size_costs_one_picture(box: bytes, save_pdf: SavePdf) -> 
     assert peaks[0] <= RESIDENT_MB << 10
 
 
+@pytest.mark.slow
 def test_a_dense_scan_at_600_dpi_fits(scan: Scan) -> None:
     line = "The plan pays eighty percent of the covered charges after the deductible."
     page = Image.new("RGB", (4960, 7016), (250, 248, 240))
@@ -309,6 +319,7 @@ def test_a_dense_scan_at_600_dpi_fits(scan: Scan) -> None:
     assert 100 << 10 < peaks[0] <= RESIDENT_MB << 10
 
 
+@pytest.mark.slow
 def test_a_killed_child_costs_an_attempt_and_the_next_batch_is_read(scan: Scan) -> None:
     path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
@@ -322,6 +333,7 @@ def test_a_killed_child_costs_an_attempt_and_the_next_batch_is_read(scan: Scan) 
     assert recognize_page(path) == ONE_PARAGRAPH
 
 
+@pytest.mark.slow
 def test_a_missed_deadline_is_worth_another_try(scan: Scan) -> None:
     path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
@@ -334,6 +346,7 @@ def test_a_missed_deadline_is_worth_another_try(scan: Scan) -> None:
     assert recognize_page(path) == ONE_PARAGRAPH
 
 
+@pytest.mark.slow
 def test_computing_time_that_runs_out_is_final(scan: Scan) -> None:
     with pytest.raises(Permanent) as failure:
         ocr_sandbox.request(
@@ -343,6 +356,7 @@ def test_computing_time_that_runs_out_is_final(scan: Scan) -> None:
     assert failure.value.code == "PARSE_TIMEOUT"
 
 
+@pytest.mark.slow
 def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Scan) -> None:
     path = scan(draw_page(PARAGRAPH))
     ocr.recognize_pages(path, [])
@@ -355,6 +369,7 @@ def test_the_child_can_open_neither_file_nor_socket_once_it_reads_pages(scan: Sc
             time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_the_fork_server_has_one_thread_and_no_telemetry(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "do not tell")
     ocr_sandbox.close()
@@ -366,6 +381,7 @@ def test_the_fork_server_has_one_thread_and_no_telemetry(scan: Scan, monkeypatch
     assert status(fork_server_pid(), "Threads") == 1  # a fork of several threads may hang
 
 
+@pytest.mark.slow
 def test_libraries_that_do_not_load_are_the_deployments_fault(
     scan: Scan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -494,6 +494,7 @@ def cached_files(settings: Any) -> list[Path]:
     return list(Path(settings.STORAGE_ROOT, file_cache.FOLDER).glob("*"))
 
 
+@pytest.mark.slow
 def test_a_cached_file_of_a_deleted_document_is_not_shown(
     ana: Person, remote_document: StoreDocument, settings: Any
 ) -> None:
@@ -517,6 +518,7 @@ def test_a_second_page_needs_no_second_fetch(remote_document: StoreDocument, ser
     assert render_page(document, 2) != first
 
 
+@pytest.mark.slow
 def test_the_cache_is_bounded_in_size_and_age(
     remote_document: StoreDocument, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_images_are_not_carried_into_the_text(save_pdf: SavePdf) -> None:
     assert parsers.parse_pdf(path, pages=1) == ["beside the flood"]
 
 
+@pytest.mark.slow
 def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> None:
     paths = [path for path in SHARED_FILES if path.parent.name in ("text", "plans")]
     code = "import sys, hashlib, pathlib; from documents import parsers\nfor name in sys.argv[1:]:\n"
@@ -171,6 +172,7 @@ def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds
 # What comes from outside
 
 
+@pytest.mark.slow
 def test_mutated_files_always_end_in_a_known_way(save_pdf: SavePdf) -> None:
     dice = random.Random(20)
     sources = [path.read_bytes() for path in SHARED_FILES if path.parent.name != "bombs"] or [WHOLE, encrypted_pdf("a")]

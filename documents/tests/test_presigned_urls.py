@@ -77,6 +77,7 @@ def signed_url(person: Person, content: bytes = PDF) -> str:
 # Uploads
 
 
+@pytest.mark.slow
 def test_the_declared_bytes_are_accepted(s3: S3Server, ana: Person) -> None:
     assert put(signed_url(ana), PDF, headers()) == 200
 
@@ -97,6 +98,7 @@ WRONG: dict[str, tuple[bytes, dict[str, str], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WRONG)
 def test_anything_else_is_refused_and_nothing_is_stored(what: str, s3: S3Server, ana: Person) -> None:
     content, extra, status = WRONG[what]
@@ -106,6 +108,7 @@ def test_anything_else_is_refused_and_nothing_is_stored(what: str, s3: S3Server,
     assert stored_names() == []
 
 
+@pytest.mark.slow
 def test_a_url_ends_after_its_seconds(s3: S3Server, ana: Person, settings: Any) -> None:
     assert parse_qs(urlsplit(signed_url(ana)).query)["X-Amz-Expires"] == ["300"]
 
@@ -150,6 +153,7 @@ def test_a_store_without_checksums_still_fixes_length_and_type(s3: S3Server, ana
     assert put(url, PDF, extra) == 200
 
 
+@pytest.mark.slow
 def test_downloads_are_for_one_name_and_a_few_minutes(s3: S3Server, ana: Person) -> None:
     put(signed_url(ana), PDF, headers())
     worker.drain()
@@ -191,6 +195,7 @@ def test_no_url_ever_holds_a_session_token(supabase: S3Server, ana: Person, live
         assert "Token" not in url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["supabase", "S3_PRESIGN=false"])
 def test_uploads_without_presigned_urls_go_through_this_project(
     mode: str, supabase: S3Server, ana: Person, ben: Person, settings: Any
@@ -225,6 +230,7 @@ def nothing_left() -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_an_unavailable_store_is_reported_to_uploads_and_downloads(supabase: S3Server, ana: Person) -> None:
     url = signed_url(ana)
     supabase.inject_fault("*", "status-503", times=100)

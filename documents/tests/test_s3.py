@@ -118,6 +118,7 @@ def test_a_job_polls_every_two_seconds_for_its_presigned_upload(s3: S3Server, an
     assert 0 < (job.run_after - job.updated_at).total_seconds() <= 2.1
 
 
+@pytest.mark.slow
 def test_bytes_that_were_sent_from_this_side_are_the_same(s3: S3Server, ana: Person, settings: Any) -> None:
     upload, _ = declare_upload(ana)
 
@@ -170,6 +171,7 @@ def test_a_missing_object_is_a_missing_file(s3: S3Server) -> None:
             look(NAME)
 
 
+@pytest.mark.slow
 def test_a_404_for_an_existing_object_means_an_unavailable_store(s3: S3Server) -> None:
     with pytest.raises(OSError, match="reached"):
         raw().read(NAME)
@@ -295,6 +297,7 @@ TRUTH = {"HEAD": len(PDF), "GET": PDF, "PUT": None, "LIST": [NAME]}
 LIES = {"truncated-json"}
 
 
+@pytest.mark.slow
 def test_no_fault_of_the_store_yields_a_wrong_file(
     server: S3Server, settings: Any, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +331,7 @@ def outcome(call: str) -> str:
 # What is written down
 
 
+@pytest.mark.slow
 def test_no_path_and_no_token_is_logged(
     s3: S3Server, ana: Person, quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:

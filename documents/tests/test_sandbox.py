@@ -52,6 +52,7 @@ def test_too_much_text_is_not_handed_to_the_worker(save_pdf: SavePdf) -> None:
     assert failure.code == "PARSER_OUT_OF_MEMORY"
 
 
+@pytest.mark.slow
 def test_computing_time_that_runs_out_is_final(save_pdf: SavePdf) -> None:
     failure = sandbox_failure(save_pdf(pdf_bombs.giant_cmap()), cpu_seconds=1)
 

@@ -358,6 +358,7 @@ def test_a_link_to_a_deleted_file_is_404(url: str, ana: Person) -> None:
     assert code(requests.get(link, timeout=10)) == (404, "NOT_FOUND")
 
 
+@pytest.mark.slow
 def test_concurrent_uploads_do_not_interfere(ana: Person) -> None:
     contents = [plan_pdf(f"care of kind {number}") for number in range(4)]
     urls = [ana.request_upload(content).json()["signed_url"] for content in contents]

@@ -128,6 +128,7 @@ def test_two_deletions_of_a_shared_text_leave_the_third_document_whole(ana: Pers
     assert_whole(third)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_twins_deleted_at_the_same_moment_leave_the_others_whole(ana: Person) -> None:
     first, second, third, fourth = twins(ana, 4)
@@ -185,6 +186,7 @@ def test_a_new_upload_keeps_its_parse_when_old_copies_are_deleted(ana: Person, v
     assert (again.job.state, sold_parses(vendor)) == ("done", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lost", "bought"), [(UPLOAD, ["settled"]), (SUBMIT, ["reserved", "settled"])])
 def test_copies_of_a_lost_submit_are_deleted_but_not_a_new_uploads(
     lost: str, bought: list[str], ana: Person, vendor: LlamaParseServer, settings: Any
@@ -353,6 +355,7 @@ def _dripping_head(wire: ClientConnection, answer: Response) -> None:
 DRIPS = {"body": slow_body(0.1), "head": Fault("dripping-head", sold=True, send=_dripping_head)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", [SUBMIT, POLL])
 @pytest.mark.parametrize("drip", DRIPS)
 def test_a_dripping_response_ends_in_time_and_buys_nothing_again(
@@ -428,6 +431,7 @@ def test_a_failure_that_opens_the_circuit_blocks_no_other_deletion(ana: Person, 
     assert list(vendor.jobs) == [left]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     vendor: LlamaParseServer, vendor_routes: list[str], settings: Any
@@ -468,6 +472,7 @@ def test_only_the_vendor_copies_of_the_failed_round_are_deleted(ana: Person, ven
 # Budget
 
 
+@pytest.mark.slow
 def test_a_submit_that_timed_out_is_not_counted_against_itself(
     ana: Person, vendor: LlamaParseServer, settings: Any
 ) -> None:

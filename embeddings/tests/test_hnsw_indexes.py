@@ -215,6 +215,7 @@ def test_dropping_is_limited_to_one_model_of_one_tenant(large: StoredVectors) ->
     assert finds_everything(large.user_id)
 
 
+@pytest.mark.slow
 def test_rounds_reach_every_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hnsw_indexes, "TENANTS", 2)
     monkeypatch.setattr(hnsw_indexes, "_round", hnsw_indexes.Round())

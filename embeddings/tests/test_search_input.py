@@ -79,6 +79,7 @@ TYPED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["hybrid", "text"])
 def test_any_text_is_a_valid_query(mode: str, ana: Person) -> None:
     create_searchable_document(

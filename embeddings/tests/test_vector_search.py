@@ -97,6 +97,7 @@ def test_exact_scan_reads_only_the_tenants_rows(user: UUID) -> None:
     assert all("Seq Scan" not in plan and "ix_chunks_user_model" in plan and "hnsw" not in plan for plan in seen)
 
 
+@pytest.mark.slow
 def test_indexed_and_newer_vectors_are_searched_together(user: UUID) -> None:
     first = store_vectors(user, vectors.generate_vectors(150, seed=1))
     sealed(user)

@@ -48,6 +48,7 @@ def key_facts(source: ConnectedSource, key: str) -> Any:
         return load_json(cursor.fetchone()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [BOOKS, HUBSPOT], ids=["quickbooks", "hubspot"])
 @given(payload=CHILDREN)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

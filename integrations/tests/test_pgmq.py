@@ -208,6 +208,7 @@ def test_a_message_is_not_read_while_its_reader_writes() -> None:
     assert pgmq.read_message() is not None
 
 
+@pytest.mark.slow
 @committing
 def test_the_heartbeat_does_not_wait_for_the_write_it_watches() -> None:
     message = sent()

@@ -437,6 +437,7 @@ def test_without_a_due_page_no_slot_is_taken() -> None:
 
 
 # --- while a page is worked on --------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_long_page_stays_invisible_and_its_worker_alive(settings: Settings) -> None:
     settings.INGESTION_VT_SECONDS = 1
     queued()
@@ -467,6 +468,7 @@ def of(body: Body, **columns: Any) -> bool:
     return IngestionJob.objects.filter(pk=body.job_id, **columns).exists()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_one_repeated_page_and_no_job(tmp_path: Path) -> None:
     (tmp_path / "page:items~1").touch()
     (tmp_path / "page:committed~1").touch()
@@ -485,6 +487,7 @@ def test_a_killed_worker_costs_one_repeated_page_and_no_job(tmp_path: Path) -> N
     assert archived() == 0
 
 
+@pytest.mark.slow
 def test_a_hung_page_kills_its_worker_and_a_stop_costs_no_delivery(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()

@@ -94,6 +94,7 @@ def test_a_transient_fault_changes_neither_source_nor_vault(
     assert (ConnectedSource.objects.values().get(), list(VaultToken.objects.order_by("id").values_list())) == before
 
 
+@pytest.mark.slow
 def test_a_slow_response_is_awaited_up_to_the_timeout(
     ana: Person, oauth: OAuthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

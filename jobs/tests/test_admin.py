@@ -119,6 +119,7 @@ def test_each_filter_selects_its_jobs(sue: Client) -> None:
         assert list_ids(sue, **query) == {job.pk for job in expected}, query
 
 
+@pytest.mark.slow
 def test_search_finds_a_job_by_whole_ids_only(sue: Client) -> None:
     job, *_ = JobFactory.create_batch(3)
 

@@ -190,6 +190,7 @@ def test_finishing_a_lost_job_claims_no_other(ana: UUID, ben: UUID) -> None:
     assert (waiting.state, waiting.attempts) == ("queued", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_eight_workers_never_hold_one_job_twice() -> None:
     with connection.cursor() as cursor:

@@ -19,6 +19,7 @@ def age_cluster(interval: str) -> None:
         cursor.execute(UNSEEN, [interval])
 
 
+@pytest.mark.slow
 def test_a_killed_cluster_counts_as_live_for_half_a_minute() -> None:
     with running_cluster(workers=1) as machine:
         wait_until(lambda: live_clusters.count_workers() == 1, seconds=10)
@@ -34,6 +35,7 @@ def test_a_killed_cluster_counts_as_live_for_half_a_minute() -> None:
     assert (live_clusters.count_workers(), live_clusters.live_clusters().count()) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_graceful_stop_unregisters_the_cluster() -> None:
     with running_cluster(workers=1) as machine:
         wait_until(lambda: live_clusters.count_workers() == 1, seconds=10)

@@ -54,6 +54,7 @@ def test_a_full_side_queue_does_not_starve_the_jobs(
     assert 0 < side_queue.worked <= settings.JOBS_DRAIN_SECONDS / fake_side_queue.SECONDS_PER_ITEM + 1
 
 
+@pytest.mark.slow
 def test_endless_jobs_do_not_starve_a_side_queue(side_queue: fake_side_queue.FakeSideQueue) -> None:
     side_queue.due = 3
     with connection.cursor() as cursor:
@@ -65,6 +66,7 @@ def test_endless_jobs_do_not_starve_a_side_queue(side_queue: fake_side_queue.Fak
     assert 0 < count_done() < 3_000
 
 
+@pytest.mark.slow
 def test_a_drain_interrupted_by_its_time_slice_notifies_again(
     side_queue: fake_side_queue.FakeSideQueue, broker: NotifyBroker
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_drain_interrupted_by_its_time_slice_notifies_again(
     assert broker.wait_for_notification()
 
 
+@pytest.mark.slow
 def test_a_complete_drain_does_not_notify_again(
     side_queue: fake_side_queue.FakeSideQueue, broker: NotifyBroker
 ) -> None:
@@ -110,6 +113,7 @@ def test_a_cluster_is_idle_when_jobs_and_side_queues_are(side_queue: fake_side_q
     assert not maintenance.is_idle()
 
 
+@pytest.mark.slow
 def test_maintenance_replaces_a_lost_notification_of_a_side_queue(
     side_queue: fake_side_queue.FakeSideQueue, broker: NotifyBroker, monkeypatch: Any
 ) -> None:

@@ -47,6 +47,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[f"accessa_{name}", tuple(sorted(labels.items()))]
 
 
+@pytest.mark.slow
 def test_an_upload_shows_in_every_metric_of_its_pipeline(ana: Person) -> None:
     ana.ingest(plan_pdf("dental"))
     periodic.collect_metrics()  # the margin for open transactions has not passed

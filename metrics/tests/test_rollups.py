@@ -180,6 +180,7 @@ def test_counts_outlive_the_document(noon: datetime) -> None:
     assert all_rollups() == before
 
 
+@pytest.mark.slow
 def test_events_of_open_transactions_are_waited_for() -> None:
     periodic.collect_metrics()
     with transaction.atomic():

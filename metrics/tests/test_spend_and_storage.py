@@ -70,6 +70,7 @@ def test_purchases_voided_during_a_downtime_are_not_counted() -> None:
     assert days() == {}
 
 
+@pytest.mark.slow
 def test_a_long_count_continues_in_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spend_and_storage, "UPDATE_SECONDS", -1.0)
     for ago in (30, 29, 0):

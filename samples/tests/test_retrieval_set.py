@@ -35,6 +35,7 @@ def texts(folder: Path) -> dict[str, list[str]]:
     return texts_by_name
 
 
+@pytest.mark.slow
 def test_making_it_again_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     make(tmp_path)
 

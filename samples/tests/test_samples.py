@@ -22,6 +22,7 @@ def texts(document: str) -> list[str]:
         return [" ".join(page.get_textpage().get_text_range().split()) for page in pdf]
 
 
+@pytest.mark.slow
 def test_making_them_again_gives_the_same_bytes(tmp_path: Path) -> None:
     make(tmp_path)
 

@@ -43,6 +43,7 @@ def test_the_chunker_is_found_by_its_label() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(plans)
 def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: Any) -> None:
@@ -169,6 +170,7 @@ SIZES = st.sampled_from([1, 40, 90, 190, 210, 500, 900, 1100, 1150, 1190, 1300, 
 CHAPTERS = st.lists(st.lists(SIZES, min_size=1, max_size=6), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(CHAPTERS, st.sampled_from([0, 20, 150]))
 def test_passages_have_200_to_1200_tokens_where_possible(sizes: Any, preamble: int) -> None:

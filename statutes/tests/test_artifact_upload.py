@@ -120,6 +120,7 @@ def test_the_returned_digest_is_that_of_the_manifest() -> None:
 NEWER = ("Artículo 1. El impuesto ya no se paga.",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2025-01", "2024-01"], ids=["of a newer version", "of the same version, forced"])
 def test_a_crash_at_any_write_leaves_one_complete_law(version: str, s3: InterruptibleS3Server) -> None:
     artifact_upload.upload_artifacts(create_version(texts=TEXTS[:2]))

@@ -72,6 +72,7 @@ def ended_states(law_id: str) -> bool:
     return UploadJob.objects.filter(document_id=versions.document_id(law_id, "2024-01"), state="done").exists()
 
 
+@pytest.mark.slow
 def test_a_message_passes_through_every_state(queue: Queue, caplog: Any) -> None:
     caplog.set_level("INFO")
     queue.send(message_body(what="sleep-0.3"))
@@ -89,6 +90,7 @@ def test_a_message_passes_through_every_state(queue: Queue, caplog: Any) -> None
     assert (row.state, row.received, row.ended, row.failed) == ("shutdown", 1, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_version_is_processed_once_unless_forced(queue: Queue) -> None:
     queue.send(message_body())
     queue.send(message_body())
@@ -100,6 +102,7 @@ def test_a_version_is_processed_once_unless_forced(queue: Queue) -> None:
         wait_until(lambda: published_count() == 2 and queue.is_empty, seconds=20)
 
 
+@pytest.mark.slow
 def test_a_held_message_stays_hidden_beyond_its_visibility_timeout(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS = 1
     queue.send(message_body(what="sleep-2.2"))
@@ -116,6 +119,7 @@ def test_a_held_message_stays_hidden_beyond_its_visibility_timeout(queue: Queue,
     assert (published_count(), consumer.status.received) == (1, 1)
 
 
+@pytest.mark.slow
 def test_an_expired_visibility_timeout_gives_one_result(queue: Queue, settings: Settings) -> None:
     queue.send(message_body(what="sleep-2"))
 
@@ -131,6 +135,7 @@ def test_an_expired_visibility_timeout_gives_one_result(queue: Queue, settings: 
     assert Event.objects.filter(code="CLAIMED").count() == 1
 
 
+@pytest.mark.slow
 def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
     laws = [f"LAW_{number}" for number in range(6)]
     for law in laws * 2:
@@ -142,6 +147,7 @@ def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
     assert [published_count(law) for law in laws] == [1] * 6
 
 
+@pytest.mark.slow
 def test_a_job_of_another_consumer_is_skipped(queue: Queue) -> None:
     [message] = messages.parse_items(json.dumps(message_body("TAKEN")))
     assert isinstance(message, Message)
@@ -171,6 +177,7 @@ def test_an_unclaimed_job_is_waited_for(queue: Queue) -> None:
         assert [list(held.jobs) for held in holder.in_flight] == [[job_id]]
 
 
+@pytest.mark.slow
 def test_a_job_with_an_expired_lease_is_taken_over(queue: Queue) -> None:
     [message] = messages.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
@@ -185,6 +192,7 @@ def test_a_job_with_an_expired_lease_is_taken_over(queue: Queue) -> None:
     assert published_count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["no JSON", json.dumps(message_body("a/b"))])
 def test_an_invalid_message_becomes_a_dead_letter(queue: Queue, body: str, caplog: Any) -> None:
     queue.send(body)
@@ -197,6 +205,7 @@ def test_an_invalid_message_becomes_a_dead_letter(queue: Queue, body: str, caplo
     assert set(codes(caplog, "code")) & {"MESSAGE_NOT_JSON", "MESSAGE_INVALID"}
 
 
+@pytest.mark.slow
 def test_a_job_that_always_fails_becomes_a_dead_letter(queue: Queue, settings: Settings) -> None:
     settings.SQS_VISIBILITY_SECONDS, settings.JOBS_MAX_RETRIES = 1, 1
     queue.send(message_body(what="fail"))
@@ -208,6 +217,7 @@ def test_a_job_that_always_fails_becomes_a_dead_letter(queue: Queue, settings: S
     assert UploadJob.objects.get().state == "deadletter"
 
 
+@pytest.mark.slow
 def test_a_statute_deleted_meanwhile_leaves_no_message(queue: Queue) -> None:
     queue.send(message_body(what="sleep-1"))
 
@@ -233,6 +243,7 @@ def test_the_urgent_queue_is_polled_first(queue: Queue, queues: SqsServer, setti
     assert [first, second] == [versions.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
 
 
+@pytest.mark.slow
 def test_the_most_urgent_held_message_is_next(queue: Queue, settings: Settings) -> None:
     settings.SQS_MESSAGES_AT_ONCE = 10
     queue.send(message_body("FIRST", "sleep-2.5"))
@@ -248,6 +259,7 @@ def test_the_most_urgent_held_message_is_next(queue: Queue, settings: Settings) 
     assert [laws[document] for document in order] == ["FIRST", "HIGH", "NORMAL", "LOW"]
 
 
+@pytest.mark.slow
 def test_hold_only_leaves_jobs_to_other_workers(queue: Queue) -> None:
     queue.send(message_body())
 
@@ -264,6 +276,7 @@ def test_hold_only_leaves_jobs_to_other_workers(queue: Queue) -> None:
     assert (holder.status.ended, published_count()) == (1, 1)
 
 
+@pytest.mark.slow
 def test_an_unavailable_queue_is_waited_for(queue: Queue, settings: Settings, caplog: Any) -> None:
     caplog.set_level("INFO")
     queue.send(message_body())
@@ -290,6 +303,7 @@ def test_a_waiting_consumer_reports_itself_alive(
     assert all(clock.is_alive)
 
 
+@pytest.mark.slow
 def test_an_arrived_upload_resumes_its_job(queue: Queue) -> None:
     job = JobFactory.create(user_id=UUID(int=3), pipeline="wait", run_after="2099-01-01T00:00:00Z")
     queue.send({"Records": [s3_record(f"{UUID(int=3)}/{job.document_id}.pdf", "raw")]})
@@ -353,6 +367,7 @@ def test_a_missing_queue_is_waited_for(queue: Queue, settings: Settings, caplog:
         assert Row.objects.get().state == "wait"
 
 
+@pytest.mark.slow
 def test_terminated_connections_cost_no_result(queue: Queue, settings: Settings) -> None:
     settings.JOBS_LEASE_SECONDS = 1
     queue.send(message_body(what="sleep-0.5"))
@@ -366,6 +381,7 @@ def test_terminated_connections_cost_no_result(queue: Queue, settings: Settings)
     assert published_count() == 1
 
 
+@pytest.mark.slow
 def test_an_invalid_file_is_archived_after_a_bucket_outage(
     queue: Queue, queues: SqsServer, settings: Settings, caplog: Any
 ) -> None:
@@ -387,6 +403,7 @@ def test_an_invalid_file_is_archived_after_a_bucket_outage(
     ]
 
 
+@pytest.mark.slow
 def test_a_stop_lets_the_stage_finish_within_the_grace_period(queue: Queue) -> None:
     queue.send(message_body(what="sleep-1"))
 
@@ -398,6 +415,7 @@ def test_a_stop_lets_the_stage_finish_within_the_grace_period(queue: Queue) -> N
     assert queue.message_counts() == (1, 0)
 
 
+@pytest.mark.slow
 def test_until_idle_ends_with_an_empty_queue(queue: Queue) -> None:
     queue.send(message_body())
 

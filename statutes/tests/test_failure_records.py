@@ -28,6 +28,7 @@ def test_valid_records_are_parsed_beside_invalid_ones(settings: Settings) -> Non
         messages.parse_items(json.dumps(BODY))
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_bad_record_becomes_a_dead_letter_after_the_others_succeed(
     queue: Queue, settings: Settings, caplog: Any

@@ -84,6 +84,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_imported_statute_is_searched_as_before() -> None:
     published_folder(create_version())
     before = search_law()

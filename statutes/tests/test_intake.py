@@ -63,6 +63,7 @@ def drain_all() -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_more_urgent_statute_starts_first(laws: S3Server) -> None:
     sent = [

@@ -55,6 +55,7 @@ def server(opened: Lambda, settings: Any, monkeypatch: pytest.MonkeyPatch) -> La
     return opened
 
 
+@pytest.mark.slow
 def test_the_function_receives_the_current_manifest(server: Lambda) -> None:
     assert stages.invoke_lambda(LAW, "ab" * 32)
 

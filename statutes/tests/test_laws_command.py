@@ -60,6 +60,7 @@ def test_statutes_are_listed_shown_reprocessed_and_withdrawn(laws: S3Server) -> 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_valid_dead_letters_are_redriven_and_invalid_ones_stay(queue: Queue) -> None:
     put_dead(queue, message_body("ISR_2024"), message_body("IVA_2024", force_reprocess=True), "no JSON of somebody")
 
@@ -82,6 +83,7 @@ def test_valid_dead_letters_are_redriven_and_invalid_ones_stay(queue: Queue) -> 
     assert (entry.action, entry.reason, entry.details) == ("laws.redrive", "T-3", {"messages": 2})
 
 
+@pytest.mark.slow
 def test_a_dead_letter_returns_to_its_source_queue(queue: Queue, queues: SqsServer, settings: Any) -> None:
     urgent = queues.create_queue()
     settings.SQS_PRIORITY_QUEUE_URL = urgent.url

@@ -45,6 +45,7 @@ def test_the_example_of_the_spec_is_rendered() -> None:
     assert rendered.page_starts == (0, 47)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(plans)
 def test_any_rendered_law_is_normalized_and_gives_its_articles(plan: Any) -> None:

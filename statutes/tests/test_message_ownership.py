@@ -74,6 +74,7 @@ def again(held: InFlightMessage) -> None:
     client.change_visibility(held.received, 0)
 
 
+@pytest.mark.slow
 def test_a_forced_message_gets_the_current_file_despite_an_active_job(laws: S3Server, hand: Hand) -> None:
     with failure_injection.replace_stage(Stage.EMBEDDING, waiting_job):
         deliver(laws, law_xml(TAXED, RATE))

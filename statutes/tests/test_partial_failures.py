@@ -100,6 +100,7 @@ def test_missing_passages_complete_a_statute_without_buying_a_vector_twice(
     assert json.loads(bucket_objects(laws)["normalized/LIVA/manifest.json"])["missing"] == []
 
 
+@pytest.mark.slow
 def test_permanently_refused_passages_are_requested_a_limited_number_of_times(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue, settings: Any
 ) -> None:
@@ -127,6 +128,7 @@ def test_two_messages_of_one_job_request_missing_passages_once(
     assert (len(requested_items(queue)), sample_laws.version_of(statute_message()).reprocessed) == (1, 1)
 
 
+@pytest.mark.slow
 def test_another_file_resets_the_number_of_requests(model: RecordingOpenAIServer, laws: S3Server) -> None:
     process(laws, law_xml(TAXED, LOWER))
     LawVersion.objects.update(reprocessed=3)
@@ -140,6 +142,7 @@ def test_another_file_resets_the_number_of_requests(model: RecordingOpenAIServer
     assert other.reprocessed == 0
 
 
+@pytest.mark.slow
 def test_a_request_for_missing_passages_does_not_restore_a_withdrawn_statute(
     model: RecordingOpenAIServer, laws: S3Server, queue: Queue
 ) -> None:

@@ -87,6 +87,7 @@ class Witness(Lambda):
         return super().respond(request)
 
 
+@pytest.mark.slow
 def test_the_function_is_invoked_once_per_version_after_its_manifest(
     laws: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

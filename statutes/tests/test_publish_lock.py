@@ -62,6 +62,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
         yield seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newer", [None, "2024-02"], ids=["publishing", "mending what is found"])
 def test_a_lost_lock_never_overwrites_a_newer_manifest(newer: str | None, laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED))

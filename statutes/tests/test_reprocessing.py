@@ -64,6 +64,7 @@ def uploaded_law(s3: S3Server) -> dict[str, bytes]:
 # From another file
 
 
+@pytest.mark.slow
 def test_the_live_version_is_found_until_the_new_file_is_complete(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE))
     before = searchable_articles(ana)
@@ -91,6 +92,7 @@ def test_vectors_of_unchanged_passages_are_reused(laws: S3Server) -> None:
     assert (job.document_id, job.payload["num_vectors"], job.payload["reused"]) == (SECOND, total, total - 1)
 
 
+@pytest.mark.slow
 def test_a_version_alternates_between_two_documents(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     first = set(DocumentChunk.objects.values_list("pk", flat=True))
@@ -178,6 +180,7 @@ def test_a_cancelled_job_publishes_nothing(laws: S3Server, ana: Person) -> None:
     assert (searchable_articles(ana), kinds()) == (before, set())
 
 
+@pytest.mark.slow
 def test_artifacts_of_a_second_document_can_be_imported(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     process(laws, law_xml(TAXED, LOWER), force_reprocess=True)
@@ -195,6 +198,7 @@ def test_artifacts_of_a_second_document_can_be_imported(laws: S3Server) -> None:
 # From the same file
 
 
+@pytest.mark.slow
 def test_reprocessing_the_same_file_keeps_passages_and_ids(laws: S3Server, ana: Person) -> None:
     job = process(laws, law_xml(TAXED, RATE))
     before, files = searchable_articles(ana)[:2], bucket_objects(laws)
@@ -264,6 +268,7 @@ def test_a_job_that_failed_in_the_live_document_resumes(forced: bool, laws: S3Se
     assert (Document.objects.get().pk, are_searchable(TAXED, RATE), kinds()) == (FIRST, [True, True], set())
 
 
+@pytest.mark.slow
 def test_a_failed_job_leaves_the_live_document_for_another_file(laws: S3Server, ana: Person) -> None:
     claim, _ = started_on_live_document(laws)
     services.cancel(claim.job, by="sam")
@@ -303,6 +308,7 @@ def stop_before_leaving(job_id: UUID) -> UUID:
     return job.document_id
 
 
+@pytest.mark.slow
 def test_old_passages_are_kept_until_their_successors_are_live(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE))
     DocumentChunk.objects.filter(chunk_ord=1).update(chunk_sha="0" * 64)
@@ -332,6 +338,7 @@ def test_a_message_during_reprocessing_starts_no_second_job(laws: S3Server) -> N
     assert UploadJob.objects.filter(state="queued").count() == 1
 
 
+@pytest.mark.slow
 def test_an_outdated_reprocessing_is_erased(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     deliver(laws, law_xml(TAXED, LOWER), force_reprocess=True)

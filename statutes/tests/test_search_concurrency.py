@@ -48,6 +48,7 @@ def before_the_first(marker: str, do: Callable[[], object]) -> Iterator[list[str
         yield seen
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_during_a_replacement_one_of_two_versions_is_found(laws: S3Server, ana: Person) -> None:
     process(laws, law_xml(TAXED, RATE), "2024-00")

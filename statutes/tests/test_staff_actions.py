@@ -148,6 +148,7 @@ def test_a_statute_with_a_new_version_is_not_deleted(laws: S3Server) -> None:
     assert Law.objects.get().version == "2024-01"
 
 
+@pytest.mark.slow
 def test_a_withdrawal_during_an_outage_can_be_repeated(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
     before = bucket_objects(laws)

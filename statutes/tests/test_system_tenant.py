@@ -181,6 +181,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_integrity_check_finds_each_defect_of_a_statute(name: str, laws: S3Server) -> None:
     assert process(laws, law_xml(TAXED, RATE)).state == "done"

@@ -51,6 +51,7 @@ def queue(queue: Queue, queues: SqsServer, settings: Any, store: None) -> Queue:
     return queue
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_an_upload_notification_resumes_the_job(queue: Queue, ana: Person) -> None:
     declared = ana.request_upload(PDF).json()

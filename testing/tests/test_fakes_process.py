@@ -51,6 +51,7 @@ def test_another_process_reads_the_ledger_and_injects_faults(tmp_path: Path) -> 
         assert process.wait(5) == 0
 
 
+@pytest.mark.slow
 def test_it_ends_when_its_parent_is_killed() -> None:
     starter = f"import subprocess, time; subprocess.Popen({START!r}); time.sleep(60)"
     parent = subprocess.Popen([sys.executable, "-c", starter], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -109,6 +109,7 @@ def test_a_shorter_timeout_of_the_client_counts(library: tuple[ModuleType, Modul
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.slow
 def test_an_unreferenced_client_closes_its_sockets(library: tuple[ModuleType, ModuleType], vendor: Vendor) -> None:
     client = library[0].Client(transport=http_deadline.deadline_transport(*library, SECONDS))
     client.get(vendor.url)

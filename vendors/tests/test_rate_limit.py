@@ -41,6 +41,7 @@ def count_acquired(vendor: Vendor, tokens: int, until: float) -> int:
     return admitted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "tokens", "of_the_minute"),
     [({"requests_per_minute": 120}, 1, 120), ({"tokens_per_minute": 1_200}, 10, 120)],
@@ -111,6 +112,7 @@ def test_a_vendor_without_limits_is_never_held_back() -> None:
         calls.acquire(Vendor("brain", "secret", requests_per_minute=0))
 
 
+@pytest.mark.slow
 def test_a_short_wait_is_slept_through() -> None:
     vendor = vendor_with(requests_per_minute=40)  # one in 1.5 s
     for _ in range(20):

@@ -48,6 +48,7 @@ print(json.dumps(status_and_code(post(SignedRequest(request["headers"], base64.b
 """
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("code", ["JOB_WOKEN", "PARSE_STORED"])
 @senders
@@ -103,6 +104,7 @@ def test_a_repetition_with_a_new_signature_is_still_a_repetition(parse: Parse) -
     assert parse.codes == ["DUE"]
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @senders
 def test_a_restarted_process_recognizes_repeated_deliveries(sender: Signer, parse: Parse, effects: JobUpdates) -> None:

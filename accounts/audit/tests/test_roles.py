@@ -89,6 +89,7 @@ def test_the_command_rejects_invalid_input(email: str, typed: str, monkeypatch: 
     assert not User.objects.exists()
 
 
+@pytest.mark.slow
 def test_createsuperuser_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "DJANGO_SUPERUSER_PASSWORD", "long enough, surely")
 
@@ -99,6 +100,7 @@ def test_createsuperuser_works(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_staff_sign_in_by_e_mail(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     create_staff("sue@example.org", "support", "long enough, surely", monkeypatch)
 
@@ -132,6 +134,7 @@ def test_a_change_of_a_user_needs_a_reason(ana: Person) -> None:
     assert AuditEntry.objects.filter(action="tokens.revoke", tenant_id=ana.id, reason="INC-7").count() == 1
 
 
+@pytest.mark.slow
 def test_a_password_change_is_hashed_and_logged(ana: Person) -> None:
     root = Staff("root", superuser=True)
 

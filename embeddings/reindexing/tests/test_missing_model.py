@@ -64,6 +64,7 @@ def test_jobs_of_an_unconfigured_model_leave_the_queue_and_return(
     assert state(campaign, ana)[0] == "live"
 
 
+@pytest.mark.slow
 def test_reverting_tenant_waits_for_the_old_model_and_stays_searchable(fill_tenant: Fill, settings: Any) -> None:
     ana = fill_tenant(1)
     campaign = services.start(kind="reembed", **MODEL, by="sam")

@@ -56,6 +56,7 @@ def test_search_uses_the_old_model_until_the_cut_over(fill_tenant: Fill) -> None
     assert active_model.active_model(ben).model == OLD
 
 
+@pytest.mark.slow
 def test_tenant_with_worse_recall_is_held_until_accepted(fill_tenant: Fill, settings: Any) -> None:
     settings.EMBEDDER = "local"
     ana = fill_tenant(30, 1)  # of 12, ten nearest may well be right by chance

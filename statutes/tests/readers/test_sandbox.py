@@ -226,6 +226,7 @@ def test_only_pages_without_text_are_scanned(path: Path) -> None:
     assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
 
 
+@pytest.mark.slow
 def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
     page = Image.new("RGB", (900, 400), "white")
     text = "Section 1. The board of the act\n\n\nSection 2. The rest of the act"
