@@ -8,7 +8,7 @@ import pytest
 
 @pytest.hookimpl(trylast=True)  # whoever sorts within a file, as pytest-django does, has done so
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that are slow as a whole first, then the others; those with most slow tests, then with most tests, first."""
+    """Files that are slow as a whole, then the others; of each, those with most slow tests, then with most tests."""
     tests = Counter(item.path for item in items)
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
 
