@@ -47,16 +47,25 @@ class CorrelationMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request_id, began = str(correlation_id(request)), time.monotonic()
+        method = request.method if request.method in METHODS else "OTHER"  # a client may send any word
         span: AbstractContextManager[telemetry.SetAttributes] = nullcontext(lambda **_: None)
         if request.path not in POLLED:
-            span = telemetry.span("request", parent=request.headers.get("traceparent", ""), method=http_method(request))
-        with telemetry.isolated_log_context(request=request_id, correlation=request_id), span as set_attributes:
+            span = telemetry.span("request", parent=request.headers.get("traceparent", ""), method=method)
+        context = telemetry.isolated_log_context(request=request_id, correlation=request_id, method=method)
+        with context, span as set_attributes:
             response = self.get_response(request)
             response["X-Correlation-ID"] = request_id
             fields = structlog.contextvars.get_contextvars()
             subjects = {name: fields[name] for name in ("correlation", "job", "document") if name in fields}
-            set_attributes(route=route_template(request) or "", status=response.status_code, **subjects)
-            _log_request(request, response.status_code, time.monotonic() - began)
+            route, status = fields.get("route"), response.status_code
+            set_attributes(route=route or "", status=status, **subjects)
+            is_quiet = route in POLLED and status < 500
+            level = logging.DEBUG if is_quiet else logging.WARNING if status >= 500 else logging.INFO
+            # A lazy user is not evaluated: that would be a query, and fail while the database is unavailable.
+            user: Any = vars(request).get("_cached_user") or vars(request).get("user")
+            caller = {"user": str(user.pk)} if type(user) in (User, Caller) else {}
+            milliseconds = round((time.monotonic() - began) * 1000, 1)
+            log.log(level, "Request.", route=route, status=status, duration_ms=milliseconds, **caller)
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> None:
@@ -64,10 +73,12 @@ class CorrelationMiddleware:
             telemetry.report_error(error)
 
     def process_view(self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]) -> None:
-        """Bind the ids in the path to the log context: UUIDs only, never a file's name."""
+        """Bind the path as a template, ``/documents/{document_id}``, and its ids: UUIDs only, never a file's name."""
+        match = request.resolver_match
+        route = "/" + PATH_PARAMETER.sub(r"{\1}", match.route) if match else None
         ids = {"job": kwargs.get("job_id"), "document": kwargs.get("document_id")}
         fields = {name: str(pk) for name, pk in ids.items() if isinstance(pk, UUID)}
-        structlog.contextvars.bind_contextvars(method=http_method(request), route=route_template(request), **fields)
+        structlog.contextvars.bind_contextvars(route=route, **fields)
 
 
 def correlation_id(request: HttpRequest) -> UUID:
@@ -79,30 +90,6 @@ def correlation_id(request: HttpRequest) -> UUID:
     if trace and int(trace[1], 16):
         return UUID(trace[1])
     return uuid4()
-
-
-def http_method(request: HttpRequest) -> str:
-    """Return the method if it is a known one: a client may send any word."""
-    return request.method if request.method in METHODS else "OTHER"
-
-
-def route_template(request: HttpRequest) -> str | None:
-    """Return the path as a template, as ``/documents/{document_id}``; None where no view answers."""
-    match = request.resolver_match
-    return "/" + PATH_PARAMETER.sub(r"{\1}", match.route) if match else None
-
-
-def _log_request(request: HttpRequest, status: int, seconds: float) -> None:
-    route = route_template(request)
-    is_quiet = route in POLLED and status < 500
-    level = logging.DEBUG if is_quiet else logging.WARNING if status >= 500 else logging.INFO
-    fields: dict[str, Any] = {"method": http_method(request), "route": route, "status": status}
-    fields["duration_ms"] = round(seconds * 1000, 1)
-    user: Any = vars(request).get("_cached_user") or vars(request).get("user")
-    # A lazy user is not evaluated: that would be a query, and fail while the database is unavailable.
-    if type(user) in (User, Caller):
-        fields["user"] = str(user.pk)
-    log.log(level, "Request.", **fields)
 
 
 class DatabaseUnavailableMiddleware(MiddlewareMixin):

@@ -81,8 +81,8 @@ def buffer_intact(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT job_id, document_id FROM upload_jobs WHERE job_id = ANY(%s)", [list(job_ids)])
         jobs = cursor.fetchall()
-    reason = "A buffered vector does not have its sha."
-    return {job_id: reason for job_id, document_id in jobs if any(vector_store.corrupt_buffered_vectors(document_id))}
+    reason, corrupt_ids = "A buffered vector does not have its sha.", vector_store.corrupt_ids
+    return {job_id: reason for job_id, document in jobs if any(corrupt_ids(vector_store.BUFFERED, document=document))}
 
 
 _CHOSEN, _LIVE = "A chunk has no vector of the planned model.", "A chunk has no vector of the active model."

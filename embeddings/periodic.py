@@ -47,7 +47,7 @@ def empty_buffers() -> None:
             (waits_for_retry,) = cursor.fetchone()
             vector_store.delete_corrupt_vectors(document_id)
             _salvage_vectors(document_id, waits_for_retry=waits_for_retry)
-            vector_store.empty_chunk_buffer(document_id)
+            cursor.execute(vector_store.EMPTY_CHUNK_BUFFER, {"document": document_id})
 
 
 def _salvage_vectors(document_id: UUID, *, waits_for_retry: bool) -> None:

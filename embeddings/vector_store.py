@@ -48,7 +48,7 @@ def buffer_vectors(
         copy.write(_TRAILER)
 
 
-_BUFFERED = """SELECT buffer_id, vector_sha, vector_send(embedding) FROM document_vector_buffer
+BUFFERED = """SELECT buffer_id, vector_sha, vector_send(embedding) FROM document_vector_buffer
     WHERE document_id = %(document)s AND buffer_id > %(after)s ORDER BY buffer_id LIMIT %(most)s"""
 _COMMITTED = """SELECT chunk_id, vector_sha, vector_send(embedding) FROM document_chunks
     WHERE embedding IS NOT NULL AND chunk_id > %(after)s ORDER BY chunk_id LIMIT %(most)s"""
@@ -57,25 +57,21 @@ _SHADOW = """SELECT chunk_id, vector_sha, vector_send(embedding) FROM shadow_vec
     WHERE chunk_id > %(after)s ORDER BY chunk_id FETCH FIRST %(most)s ROWS WITH TIES"""
 
 
-def corrupt_buffered_vectors(document_id: UUID) -> Iterator[UUID]:
-    """Yield the document's buffered vectors that no longer have the sha that was computed when they came."""
-    return _corrupt_ids(_BUFFERED, document=document_id)
-
-
 def delete_corrupt_vectors(document_id: UUID) -> None:
     """Delete buffered vectors that no longer have their sha: a later attempt makes them again."""
-    corrupt = list(corrupt_buffered_vectors(document_id))
+    corrupt = list(corrupt_ids(BUFFERED, document=document_id))
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE buffer_id = ANY(%s)", [corrupt])
 
 
 def corrupt_chunks() -> Iterator[UUID]:
     """Yield the chunks of which a committed or shadow vector no longer has its sha. Reads every vector."""
-    yield from _corrupt_ids(_COMMITTED)
-    yield from _corrupt_ids(_SHADOW)
+    yield from corrupt_ids(_COMMITTED)
+    yield from corrupt_ids(_SHADOW)
 
 
-def _corrupt_ids(sql: str, **params: UUID) -> Iterator[UUID]:
+def corrupt_ids(sql: str, **params: UUID) -> Iterator[UUID]:
+    """Yield the ids of the vectors that no longer have the sha that was computed when they came."""
     after = UUID(int=0)
     connection.ensure_connection()
     while True:
@@ -99,6 +95,7 @@ COMMIT = f"""{SET_VECTOR}
     FROM {{source}} b
     WHERE b.document_id = %(document)s AND c.chunk_id = b.chunk_id
       AND b.embed_model = %(model)s AND b.embed_version = %(version)s"""
+EMPTY_CHUNK_BUFFER = "DELETE FROM document_chunk_buffer WHERE document_id = %(document)s"
 BUFFER, SHADOW = "document_vector_buffer", "shadow_vectors"
 # Chunks without a vector, of the chunker by which the document is found.
 _ONLY_MISSING = """
@@ -117,7 +114,7 @@ def commit_vectors(document_id: UUID, model: EmbeddingModel) -> int:
     bought by a campaign that was overtaken, stay buffered: ``periodic.empty_buffers`` puts them where they belong.
     """
     moved = sum(_execute(f"{COMMIT};{DELETE}".format(source=source), document_id, model) for source in (SHADOW, BUFFER))
-    empty_chunk_buffer(document_id)
+    _execute(EMPTY_CHUNK_BUFFER, document_id, model)
     return moved
 
 
@@ -140,12 +137,7 @@ def _execute(sql: str, document_id: UUID, model: EmbeddingModel) -> int:
 def empty_buffers(document_id: UUID) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE document_id = %s", [document_id])
-    empty_chunk_buffer(document_id)
-
-
-def empty_chunk_buffer(document_id: UUID) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM document_chunk_buffer WHERE document_id = %s", [document_id])
+        cursor.execute(EMPTY_CHUNK_BUFFER, {"document": document_id})
 
 
 ROWS_PER_TRANSACTION = 200  # 1.5 MB

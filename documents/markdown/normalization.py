@@ -87,20 +87,17 @@ def _normalize(text: str) -> tuple[str, str]:
     parts: list[str] = []
     columns: list[int] = []
     done, missing_closer = 0, ""
-    for start, end, closer in find_code_fences(text):
-        missing_closer = closer
-        parts += (_normalize_prose(text[done:start], columns), text[start:end])
-        done = end
-    body = "".join((*parts, _normalize_prose(text[done:], columns))).strip("\n")
+    for start, end, closer in chain(find_code_fences(text), ((len(text), len(text), ""),)):
+        prose = text[done:start]  # where each line starts with a newline
+        if prose.strip("\n"):
+            prose = _HEADING.sub(r"\1 ", _BLANKS.sub("\n\n", _GAP.sub(" ", prose)))
+            parts.append(_reduce_links(_rewrite_lists(prose, columns)))
+        else:
+            parts.append(_BLANKS.sub("\n\n", prose))
+        parts.append(text[start:end])
+        done, missing_closer = end, closer or missing_closer
+    body = "".join(parts).strip("\n")
     return (f"{body}\n", missing_closer) if body else ("", "")
-
-
-def _normalize_prose(text: str, columns: list[int]) -> str:
-    """Apply the rules that do not apply to code; each line of ``text`` starts with a newline."""
-    if not text.strip("\n"):
-        return _BLANKS.sub("\n\n", text)
-    text = _BLANKS.sub("\n\n", _GAP.sub(" ", text))
-    return _reduce_links(_rewrite_lists(_HEADING.sub(r"\1 ", text), columns))
 
 
 def find_code_fences(text: str) -> Iterator[tuple[int, int, str]]:

@@ -88,29 +88,22 @@ def normalize_headings(pages: Sequence[str]) -> list[str]:
     outline, normalized = Outline(), []
     for page in remove_headers_footers(pages):
         leaders = sum(line.rstrip("0123456789 ").endswith(_LEADER) for line in page.split("\n"))
-        is_contents = leaders >= CONTENTS_ENTRIES
+        is_contents = leaders >= CONTENTS_ENTRIES  # where the chapters' titles are entries
         parts: list[str] = []
         done = 0
         for start, end, _ in chain(find_code_fences(page), ((len(page), len(page), ""),)):
-            parts += (_outline_prose(page[done:start], outline, is_contents=is_contents), page[start:end])
+            lines = _demote_false_headings(page[done:start].split("\n"), is_contents=is_contents)
+            lines = lines if is_contents else _split_run_in_titles(lines)
+            titles = set() if is_contents else _find_bold_titles(lines)
+            for index, line in enumerate(lines):
+                marks = _MARKS.match(line)
+                if marks or index in titles:
+                    title = _strip_marks(line)
+                    lines[index] = f"{'#' * outline.level(title, len(marks[1]) if marks else 0)} {title}"
+            parts += ("\n".join(lines), page[start:end])
             done = end
         normalized.append("".join(parts))
     return normalized
-
-
-def _outline_prose(text: str, outline: Outline, *, is_contents: bool) -> str:
-    """Set the levels of headings outside code; on a page of contents the chapters' titles are entries."""
-    lines = _demote_false_headings(text.split("\n"), is_contents=is_contents)
-    titles: set[int] = set()
-    if not is_contents:
-        lines = _split_run_in_titles(lines)
-        titles = _find_bold_titles(lines)
-    for index, line in enumerate(lines):
-        marks = _MARKS.match(line)
-        if marks or index in titles:
-            title = _strip_marks(line)
-            lines[index] = f"{'#' * outline.level(title, len(marks[1]) if marks else 0)} {title}"
-    return "\n".join(lines)
 
 
 def title_number(title: str) -> tuple[int, ...]:

@@ -83,11 +83,6 @@ class Blocks:
             return None
         return Block(self.starts[index], self.bodies[index], self.ends[index])
 
-    def last_end(self, offset: int) -> int:
-        """Return where the last block that ended at offset or before ended, or 0."""
-        index = bisect_right(self.ends, offset) - 1
-        return self.ends[index] if index >= 0 else 0
-
 
 class Structure:
     """A text, its blocks, found once, and its headings, found on request."""
@@ -338,8 +333,10 @@ class Splitter:
         structure = self.structure
         section = self.path[-1].start if self.path else 0
         fence = structure.fences.block_at(at)
-        blocks = max(structure.fences.last_end(at), structure.tables.last_end(at), fence.start if fence else 0)
-        floor = max(self._last_start + 1, section, blocks)
+        floor = max(self._last_start + 1, section, fence.start if fence else 0)
+        for blocks in (structure.fences, structure.tables):
+            if ended := bisect_right(blocks.ends, at):
+                floor = max(floor, blocks.ends[ended - 1])
         if floor < at:
             # Sentences are whole, so the first one that does not fit leaves about the target.
             before = self.text[max(at - _SAMPLE, 0) : at]

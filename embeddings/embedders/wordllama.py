@@ -36,13 +36,13 @@ class WordLlama:
         # The tokenizer's own normalization: a word begins with ▁.
         marked = ("▁" + replace_surrogates(text).replace(" ", "▁") if text else "" for text in texts)
         pieces = [PIECE.findall(text) for text in marked]
-        token_ids = self._token_ids(pieces)
-        sums = numpy.zeros((len(texts), self._rows.shape[1]), dtype=numpy.float32)
+        token_ids, rows = self._token_ids(pieces), self._model[1]
+        sums = numpy.zeros((len(texts), rows.shape[1]), dtype=numpy.float32)
         for row, words in zip(sums, pieces, strict=True):
             tokens = numpy.frombuffer(b"".join(map(token_ids.__getitem__, words)), dtype=numpy.int32)
             # One text at a time, rows in reading order: the bytes do not depend on the rest of the batch.
             for start in range(0, len(tokens), BLOCK):
-                row += self._rows.take(tokens[start : start + BLOCK], axis=0).sum(axis=0)
+                row += rows.take(tokens[start : start + BLOCK], axis=0).sum(axis=0)
         return unit(sums)
 
     def _token_ids(self, texts: Iterable[list[str]]) -> dict[str, bytes]:
@@ -51,7 +51,7 @@ class WordLlama:
         new = sorted(set(chain.from_iterable(texts)).difference(cache))
         if not new:
             return cache
-        encoded = self._tokenizer.encode_batch_fast(new, add_special_tokens=False)
+        encoded = self._model[0].encode_batch_fast(new, add_special_tokens=False)
         ids = {piece: array("i", encoding.ids).tobytes() for piece, encoding in zip(new, encoded, strict=True)}
         cacheable = {piece: tokens for piece, tokens in ids.items() if len(piece) <= MAX_CACHED_LENGTH}
         is_full = len(cache) + len(cacheable) > CACHED_PIECES
@@ -60,14 +60,10 @@ class WordLlama:
         return cache | ids
 
     @cached_property  # two threads at once would load the same twice, harmlessly
-    def _rows(self) -> NDArray[numpy.float32]:
+    def _model(self) -> tuple[Tokenizer, NDArray[numpy.float32]]:
+        config = "tokenizers/l2_supercat_tokenizer_config.json"
+        tokenizer = load_tokenizer(find_model_file("wordllama", config, requirements=REQUIREMENTS))
+        tokenizer.normalizer = None  # `embed` has normalized already
         # float32 costs 16 MB more than the stored float16, and sums four times faster.
         file = find_model_file("wordllama", "weights/l2_supercat_256.safetensors", requirements=REQUIREMENTS)
-        return load_file(file)["embedding.weight"].astype(numpy.float32)
-
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        file = find_model_file("wordllama", "tokenizers/l2_supercat_tokenizer_config.json", requirements=REQUIREMENTS)
-        tokenizer = load_tokenizer(file)
-        tokenizer.normalizer = None  # `embed` has normalized already
-        return tokenizer
+        return tokenizer, load_file(file)["embedding.weight"].astype(numpy.float32)

@@ -166,7 +166,11 @@ def _ranked_batches(words: list[WordPostings], size: int) -> Iterator[dict[str, 
         scores[np.repeat(begins[own], word.counts) + word.postings["ord"]] += idf / SCALE * word.postings["impact"]
     left = np.flatnonzero(scores)
     while left.size:
-        best = _best(scores[left], size)
+        # The highest, of equal ones those that come first: much faster than sorting all.
+        own, size = scores[left], min(size, left.size)
+        least = np.partition(own, -size)[-size]
+        best = own > least
+        best[np.flatnonzero(own == least)[: size - best.sum()]] = True
         batch, left = left[best], left[~best]
         batch = batch[np.argsort(-scores[batch], kind="stable")]
         document = np.searchsorted(begins, batch, side="right") - 1
@@ -176,13 +180,3 @@ def _ranked_batches(words: list[WordPostings], size: int) -> Iterator[dict[str, 
             "scores": scores[batch].tolist(),
         }
         size *= GROWTH
-
-
-def _best(scores: NDArray[Any], size: int) -> NDArray[Any]:
-    """Mark the ``size`` highest, of equal ones those that come first. Much faster than sorting all."""
-    if scores.size <= size:
-        return np.ones(scores.size, bool)
-    least = np.partition(scores, -size)[-size]
-    best: NDArray[Any] = scores > least
-    best[np.flatnonzero(scores == least)[: size - best.sum()]] = True
-    return best

@@ -85,16 +85,15 @@ def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> l
             if cursor.fetchone()[0]:
                 indexes = []
     segments = index_segments(scope, indexes)
-    rows = _run(scope, segments, vector, n)
-    counts = Counter(segment for segment, *_ in rows)
+    hits, counts = _run(scope, segments, vector, n)
     if any(segment.indexed and counts[at] < n for at, segment in enumerate(segments)):
         return nearest_chunks_exact(scope, vector, n)
-    return _best(rows, n)
+    return hits
 
 
 def nearest_chunks_exact(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
     """Return what ``nearest_chunks`` returns, by comparing every vector in the scope."""
-    return _best(_run(scope, index_segments(scope, []), vector, n), n)
+    return _run(scope, index_segments(scope, []), vector, n)[0]
 
 
 def index_segments(scope: Scope, indexes: Iterable[VectorIndex]) -> list[IndexSegment]:
@@ -120,9 +119,10 @@ def index_segments(scope: Scope, indexes: Iterable[VectorIndex]) -> list[IndexSe
 
 def _run(
     scope: Scope, segments: list[IndexSegment], vector: Sequence[float] | Vectors, n: int
-) -> list[tuple[int, UUID, float]]:
+) -> tuple[list[VectorHit], Counter[int]]:
+    """Return the hits, and how many rows each segment yielded."""
     if n < 1 or scope.document_ids == ():
-        return []
+        return [], Counter()
     candidates = n + max(SPARE, n // 4)
     planner: dict[str, Any] = dict(PLANNER_SETTINGS)
     if any(segment.indexed for segment in segments):
@@ -136,14 +136,11 @@ def _run(
         cursor.execute(compose_sql(scope, segments, vector, n=n, candidates=candidates))
         rows: list[tuple[int, UUID, float]] = cursor.fetchall()
         cursor.execute(f"SELECT {write}", before)
-    return rows
-
-
-def _best(rows: list[tuple[int, UUID, float]], n: int) -> list[VectorHit]:
-    """Rank the rows. A chunk that moved meanwhile is in two segments: the later one has its present vector."""
+    # A chunk that moved meanwhile is in two segments: the later one has its present vector.
     distances = {chunk_id: distance for _, chunk_id, distance in rows}
     ranked = heapq.nsmallest(n, distances.items(), key=lambda pair: (pair[1], pair[0]))
-    return [VectorHit(chunk_id, 1.0 - distance) for chunk_id, distance in ranked]
+    hits = [VectorHit(chunk_id, 1.0 - distance) for chunk_id, distance in ranked]
+    return hits, Counter(segment for segment, *_ in rows)
 
 
 # Literals, not parameters: the planner must prove that a segment lies within its index, and a parameter of a prepared
