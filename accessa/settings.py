@@ -76,7 +76,7 @@ TEMPLATES = settings_web.templates(BASE_DIR / "templates")
 ROOT_URLCONF = "accessa.urls"
 WSGI_APPLICATION = "accessa.wsgi.application"
 AUTH_USER_MODEL = "accounts.User"
-AUTHENTICATION_BACKENDS = ["accounts.authentication.EmailBackend"]
+AUTHENTICATION_BACKENDS = ["accounts.sign_in.EmailBackend"]
 AUTH_PASSWORD_VALIDATORS = settings_web.PASSWORD_RULES
 LOGIN_URL = "portal:sign-in"
 LOGIN_REDIRECT_URL = "portal:home"
@@ -190,7 +190,9 @@ JOBS_PERIODIC_TASKS = [
     "statutes.periodic.delete_expired_failures",
     "metrics.periodic.start_collection",
 ]
-JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer"]  # queues that the workers serve beside the jobs (jobs.worker)
+JOBS_SIDE_QUEUES = [
+    "integrations.sync.pgmq_consumer"
+]  # queues that the workers serve beside the jobs (jobs.side_queues)
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s

@@ -17,7 +17,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["accounts.strict_json.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["accounts.strict_fields.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "accounts.pagination.NewestFirstPagination",
     "PAGE_SIZE": 50,
     "EXCEPTION_HANDLER": "accessa.error_responses.exception_handler",

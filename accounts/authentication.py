@@ -1,34 +1,23 @@
-"""Authentication: bearer tokens of the API (Supabase JWT or API token), sign-in by e-mail, and permissions."""
+"""Authentication of the API by bearer token: Supabase JWT or API token."""
 
-from __future__ import annotations
-
-import hashlib
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Address, ip_address, ip_network
 from json import JSONDecodeError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import jwt
 from django.conf import settings
-from django.contrib.auth.backends import ModelBackend
-from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from accounts import api_tokens, rate_limit
-from accounts.error_codes import ApiError, unavailable
+from accounts import api_tokens
+from accounts.error_codes import unavailable
 from accounts.models import ApiToken, User
 from accounts.system_tenant import SYSTEM_TENANT_ID
-
-if TYPE_CHECKING:  # DRF's views load this module
-    from rest_framework.views import APIView
 
 ASYMMETRIC_ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 SERVICE_ROLE = "service_role"
@@ -139,68 +128,3 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer", "description": "A Supabase JWT or an API token (acc_…)."}
-
-
-class EmailBackend(ModelBackend):
-    """Fails in the same way and time whatever was wrong; too many attempts look like a wrong password."""
-
-    def authenticate(
-        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
-    ) -> User | None:
-        email = (username or "").strip().lower()
-        if not email or password is None:
-            return None
-        client = client_network(client_address(request)) if request else ""
-        # Digests: what is typed as an address may be a password in the wrong field.
-        account_digest = hashlib.sha256(f"{client} {email}".encode()).hexdigest()
-        client_digest = hashlib.sha256(client.encode()).hexdigest()
-        try:
-            rate_limit.check_rate(rate_limit.SIGN_INS, account_digest)
-            rate_limit.check_rate(rate_limit.SIGN_IN_FAILURES, client_digest)
-        except ApiError as error:
-            raise PermissionDenied from error  # no other backend is tried
-        user = User.objects.filter(email=email).first()
-        # The password of an unknown account is hashed too: the time must not reveal which accounts exist.
-        if (user or User()).check_password(password) and user and self.user_can_authenticate(user):
-            rate_limit.remove_last_use(rate_limit.SIGN_IN_FAILURES, client_digest)
-            return user
-        return None
-
-
-def client_network(client: str) -> str:
-    """Return the network that is counted as one client: an IPv4 address, or the /64 of an IPv6 address."""
-    try:
-        address = ip_address(client)
-    except ValueError:
-        return client
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(address.ipv4_mapped or ip_network((int(address), 64), strict=False))
-
-
-def client_address(request: HttpRequest) -> str:
-    """Return the client's address. Only our own proxies' entries of X-Forwarded-For are trusted."""
-    hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",") if hop.strip()]
-    hops.append(request.META.get("REMOTE_ADDR", ""))
-    return str(hops[-1 - min(settings.TRUSTED_PROXIES, len(hops) - 1)])
-
-
-class IsService(BasePermission):
-    """Grants access to the agent platform, by its own token or Supabase's service role; not to tenants."""
-
-    message = "Only the service may do this."
-
-    def has_permission(self, request: Request, view: APIView) -> bool:
-        return isinstance(request.user, Caller) and request.user.service
-
-
-def caller_id(request: Request) -> UUID:
-    """Return the id of the tenant of a request, authenticated by a bearer token or a session."""
-    return UUID(str(request.user.pk))
-
-
-def has_staff_permission(request: Request, permission: str) -> bool:
-    user: object = request.user
-    if isinstance(user, Caller):
-        user = User.objects.filter(pk=user.pk).first() if user.staff else None
-    return isinstance(user, User) and user.is_staff and user.has_perm(permission)

@@ -9,7 +9,8 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from console import dashboard_tables
-from console.charts import Chart, ChartPeriod, Series, format_duration, format_money
+from console.charts import Chart, ChartPeriod, Series
+from console.number_formats import format_duration, format_money
 from jobs.choices import STATUSES, Stage
 from jobs.cluster import live_clusters
 from metrics import gauges, rollups, spend_and_storage

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from console.charts import ChartPeriod, format_duration, format_money, format_size
+from console.charts import ChartPeriod
+from console.number_formats import format_duration, format_money, format_size
 from jobs.choices import Stage
 from jobs.cluster import live_clusters
 from metrics import event_rollups, gauges, rollups, spend_and_storage

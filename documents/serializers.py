@@ -5,7 +5,7 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField
+from accounts.strict_fields import StrictBooleanField, StrictCharField, StrictIntegerField
 from documents.models import Document
 from documents.page_images import renderer
 

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from accounts import rate_limit
 from accounts.error_codes import ApiError, not_found
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import deterministic_ids, error_codes, files, storage, vendor_parses
+from documents import deterministic_ids, error_codes, files, parsed_text, storage, vendor_parses
 from documents.files import lock_document
 from documents.models import Document, ParseRequest
 from documents.storage import file_cache
@@ -204,9 +204,9 @@ def delete_rows(document: Document) -> None:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock_document(document.pk, "vectors")  # a reindexing campaign may be settling them
-        files.transfer_shared_parse(document)
+        parsed_text.transfer_shared_parse(document)
         copies = map(vendor_parses.vendor_path, ParseRequest.objects.filter(document=document))
-        for path in [document.raw_path, files.own_path(document), *copies]:
+        for path in [document.raw_path, parsed_text.own_path(document), *copies]:
             files.schedule_deletion(document.pk, path, seconds=seconds)
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])

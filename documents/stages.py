@@ -8,11 +8,12 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import error_codes, files, ocr_batches, parsers, storage, vendor_parses
+from documents import error_codes, files, ocr_batches, parsed_text, parsers, storage, vendor_parses
 from documents.deterministic_ids import parse_id
-from documents.files import ContentMismatch, ParseResult
+from documents.files import ContentMismatch
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
+from documents.parsed_text import ParseResult
 from documents.parsers import registry
 from documents.parsers.errors import parse_failure
 from documents.parsers.registry import Parser
@@ -89,7 +90,7 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": tokens,
         "predicted_cents": float(cents),
     }
-    if is_local or files.is_stored(document, parser):
+    if is_local or parsed_text.is_stored(document, parser):
         return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
     if not is_paid:
         ledger.require_budget(document.user_id, cents)
@@ -100,8 +101,8 @@ def parse(claim: Claim) -> Outcome:
     """Stage parsing: convert the PDF to normalized markdown, locally or at a vendor; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
     parser = Parser(plan["parser_name"], plan["parser_version"])
-    if files.is_stored(document, parser):
-        return Advance("PARSE_REUSED", fields=files.job_fields(document.parsed_path, document.parsed_sha256))
+    if parsed_text.is_stored(document, parser):
+        return Advance("PARSE_REUSED", fields=parsed_text.job_fields(document.parsed_path, document.parsed_sha256))
     collected: CollectedParse | None = None
     failed: tuple[int, ...] = ()
     if parser.name != parsers.NAME:
@@ -132,33 +133,33 @@ def _vendor_pages(claim: Claim, collected: CollectedParse) -> list[str]:
 def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -> Outcome:
     document = claim.job.document
     claim.ensure_held()  # a document that was deleted while it was parsed gets no new object
-    path = files.write_parse(document, parse)
+    path = parsed_text.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
-            if not files.lock_shared_parse(document, path):
+            if not parsed_text.lock_shared_parse(document, path):
                 raise Retryable(error_codes.PARSE_TWIN_GONE)
             with claim.transaction():
-                fields = files.record_parse(document, parse, path)
+                fields = parsed_text.record_parse(document, parse, path)
                 if collected is not None:
                     fields["cost_cents"] = collected.settle()
                 if parse.failed:
                     severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
                     log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
-                if path != files.own_path(document):
+                if path != parsed_text.own_path(document):
                     log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
         files.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
-    files.delete_own_parse(document, path)
+    parsed_text.delete_own_parse(document, path)
     return moved
 
 
 def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check that the stored markdown has the recorded hash and that its page starts lie within it."""
     document = claim.job.document
-    content = files.read_bytes(document)
+    content = parsed_text.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.transaction():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)

@@ -25,7 +25,7 @@ from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
 from accounts.error_codes import ApiError, not_found
-from documents import error_codes, files, parsers
+from documents import error_codes, files, parsed_text, parsers
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
 from documents.parsers import registry
@@ -307,7 +307,7 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     has_pages = len(pages) == document.pages
     normalized = normalize_pages(pages if has_pages else [content])
     parser = Parser(request.parser_name, request.parser_version)
-    parse = files.ParseResult(parser, normalized.text, normalized.page_starts if has_pages else ())
+    parse = parsed_text.ParseResult(parser, normalized.text, normalized.page_starts if has_pages else ())
     if request.state == State.COLLECTED:
         if parse.sha256 != document.parsed_sha256:
             raise ApiError(error_codes.CALLBACK_CONTRADICTS, "Another text of this document has been delivered before.")
@@ -316,10 +316,10 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
         raise ApiError(error_codes.JOB_NOT_PARSING)
     if not parse.text.strip():
         raise ApiError(error_codes.ARTIFACT_EMPTY)
-    path = files.write_parse(document, parse)
-    if not files.lock_shared_parse(document, path):
+    path = parsed_text.write_parse(document, parse)
+    if not parsed_text.lock_shared_parse(document, path):
         raise ApiError(error_codes.JOB_NOT_PARSING)
-    fields = files.record_parse(document, parse, path)
+    fields = parsed_text.record_parse(document, parse, path)
     fields["cost_cents"] = CollectedParse(request, VendorParse("completed", {}), document.pages or 1).settle()
     services.complete_wait(locked, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
     return "PARSE_STORED"

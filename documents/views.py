@@ -20,9 +20,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.authentication import caller_id
 from accounts.error_codes import INVALID_REQUEST, UNAVAILABLE, not_found, raises
 from accounts.pagination import NewestFirstPagination
+from accounts.permissions import caller_id
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
 from documents import error_codes, services

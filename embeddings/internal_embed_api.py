@@ -13,8 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.authentication import NO_TENANT_ID, Caller, IsService
+from accounts.authentication import NO_TENANT_ID, Caller
 from accounts.error_codes import INVALID_REQUEST, NOT_FOUND, ApiError, not_found, raises
+from accounts.permissions import IsService
 from embeddings import embedders, embedding_calls, error_codes
 from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.remote_accessa import RemoteAccessa

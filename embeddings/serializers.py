@@ -3,7 +3,7 @@
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from accounts.strict_json import StrictCharField
+from accounts.strict_fields import StrictCharField
 from embeddings.models import DocumentChunk
 
 

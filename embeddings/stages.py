@@ -4,7 +4,7 @@ import logging
 
 from django.conf import settings
 
-from documents import files
+from documents import parsed_text
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.files import lock_document
 from embeddings import (
@@ -42,7 +42,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 
 def plan_rechunking(claim: Claim) -> Outcome:
     """parse_validated of a rechunk: the stored parse must be the recorded one; the document is not parsed again."""
-    if not files.is_intact(claim.job.document):
+    if not parsed_text.is_intact(claim.job.document):
         raise Permanent(PARSE_HASH_MISMATCH, "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
@@ -51,7 +51,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: split the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
     chunker = chunking.get_chunker(claim.job.chunks_version)
-    content = files.read_bytes(document)
+    content = parsed_text.read_bytes(document)
     chunks = chunker.split(content.decode(), document.page_starts or (), last_page=document.pages or 1)
     if not chunks:
         raise Permanent(error_codes.NO_CHUNKS, "There is nothing in the document to cut into passages.")

@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.authentication import caller_id
 from accounts.pagination import NewestFirstPagination
+from accounts.permissions import caller_id
 from accounts.rls import as_tenant
 from documents.views import tenant_document
 from embeddings import chunk_store

@@ -10,10 +10,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.authentication import IsService, caller_id, has_staff_permission
 from accounts.error_codes import not_found, raises
 from accounts.models import User
 from accounts.pagination import NewestFirstPagination
+from accounts.permissions import IsService, caller_id, has_staff_permission
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
 from jobs import display_status, error_codes, services, staff_actions

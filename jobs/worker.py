@@ -1,12 +1,10 @@
-"""The worker: claims due jobs, runs their stages, and turns exceptions into outcomes; serves the side queues."""
+"""The worker: claims due jobs, runs their stages, and turns exceptions into outcomes."""
 
 import logging
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, ClassVar, Protocol, cast
+from typing import ClassVar
 from uuid import UUID
 
 import structlog
@@ -14,7 +12,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, failpoints, safe_errors, services, telemetry
+from jobs import claims, failpoints, infrastructure_errors, safe_errors, services, side_queues, telemetry
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT, Lease
@@ -34,7 +32,7 @@ def drain() -> int:
     time_slice = DrainSlice()
     try:
         configure_connection()
-        has_side_work_left = drain_side_queues()
+        has_side_work_left = side_queues.drain_side_queues()
         time_slice.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
         claim = time_slice.claim_next()
         while claim is not None:
@@ -145,9 +143,9 @@ def run_stage(claim: Claim) -> RunOutcome:
     except (Permanent, Retryable, Wait) as outcome:
         return outcome
     except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
-        if safe_errors.is_database_unavailable(error):
+        if infrastructure_errors.is_database_unavailable(error):
             raise
-        if wait := safe_errors.infrastructure_wait(error):
+        if wait := infrastructure_errors.infrastructure_wait(error):
             log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
             return wait
         log.error("Stage %s failed.", claim.job.stage, exception=safe_errors.safe_traceback(error), reported=True)
@@ -171,51 +169,3 @@ def configure_connection() -> None:
             cursor.execute("SET enable_seqscan = off")
         raw.prepare_threshold = 0  # Django sets None; planning a claim costs more than running it
         raw.accessa_pinned = True
-
-
-class SideQueue(Protocol):
-    """Interface of the queues of other apps: of each module of ``settings.JOBS_SIDE_QUEUES``."""
-
-    DUE: str  # the SQL of a query that has rows while messages are due
-
-    def count_claimable(self, cursor: Any, *, most: int) -> int:
-        """Count the workers of this cluster that would find work, up to ``most``. ``cursor`` may be psycopg's."""
-
-    def drain(self, until: float) -> int:
-        """Work until nothing is due or ``time.monotonic()`` reaches ``until``; return how many messages were handled.
-
-        The heartbeat watches each message, so that a worker that hangs is killed.
-        """
-
-    def is_idle(self) -> bool: ...
-
-
-def side_queues() -> Iterator[SideQueue]:
-    return (cast(SideQueue, import_module(path)) for path in settings.JOBS_SIDE_QUEUES)
-
-
-def drain_side_queues() -> bool:
-    """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left."""
-    is_interrupted = False
-    for queue in side_queues():
-        until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT EXISTS ({queue.DUE})")
-                count = queue.drain(until) if cursor.fetchone()[0] else 0
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception as error:  # must not keep the jobs from running
-            log.error("A side queue failed.", exception=safe_errors.safe_traceback(error), reported=True)
-            telemetry.report_error(error)
-            continue
-        is_interrupted |= bool(count) and (shared_state.is_stopping() or time.monotonic() > until)
-    return is_interrupted
-
-
-def count_claimable(cursor: Any, *, most: int) -> int:
-    """Count the workers that would find a due job or a side queue's message, up to ``most``."""
-    count = claims.count_claimable(cursor, most=most)
-    for queue in side_queues():
-        count += queue.count_claimable(cursor, most=most - count) if count < most else 0
-    return count

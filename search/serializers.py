@@ -3,7 +3,7 @@
 from django.conf import settings
 from rest_framework import serializers
 
-from accounts.strict_json import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
+from accounts.strict_fields import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
 from embeddings.serializers import FiltersField, PassageResponse
 from integrations.serializers import RecordResponse
 from statutes.serializers import LawResponse

@@ -6,8 +6,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.authentication import caller_id
 from accounts.error_codes import raises
+from accounts.permissions import caller_id
 from accounts.rate_limit import SEARCH_LIMIT_REACHED
 from embeddings.error_codes import SEARCH_ERRORS
 from integrations.error_codes import UNKNOWN_SOURCE

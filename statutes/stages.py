@@ -10,11 +10,12 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import files, ocr_batches, parsers, services, storage
+from documents import files, ocr_batches, parsed_text, parsers, services, storage
 from documents.deterministic_ids import canonical_json, parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
-from documents.files import ParseResult, lock_document
+from documents.files import lock_document
 from documents.models import Document, OcrPage
+from documents.parsed_text import ParseResult
 from documents.parsers import ocr
 from documents.parsers.registry import Parser
 from embeddings import active_model, chunk_store, pending_chunks, vector_store
@@ -173,14 +174,14 @@ def _store_parse(
     document = claim.job.document
     with claim.transaction():
         pass
-    path = files.write_parse(document, parse)
+    path = parsed_text.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
-            if not files.lock_shared_parse(document, path):
+            if not parsed_text.lock_shared_parse(document, path):
                 raise Retryable(PARSE_TWIN_GONE)
             with claim.transaction():
-                fields = files.record_parse(document, parse, path)
+                fields = parsed_text.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
                 _update(version, canonical=canonical, status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
@@ -190,7 +191,7 @@ def _store_parse(
     except ClaimLost:
         files.delete_pending_objects(document.pk)
         raise
-    files.delete_own_parse(document, path)
+    parsed_text.delete_own_parse(document, path)
     return moved
 
 
@@ -198,7 +199,7 @@ def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
     document, version = claim.job.document, _version(claim)
     schema_validation.check_schema(version.canonical)
-    content = files.read_bytes(document)
+    content = parsed_text.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent(PARSE_HASH_MISMATCH)
     return Advance()

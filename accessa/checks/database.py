@@ -1,15 +1,11 @@
-"""System checks of the database: server version, pgvector, roles, embedding models."""
+"""System checks of the database: server version, pgvector, roles."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error, Warning
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
-
-from embeddings import embedders
-from jobs.outcomes import Permanent, Retryable, Wait
 
 OLDEST_VECTOR = (0, 8, 4)  # 0.8.2 to 0.8.4 fixed an overflow in parallel HNSW builds and corruption by vacuum
 OLDEST_SERVER = 160_000  # GRANT … WITH INHERIT FALSE, SET TRUE
@@ -24,7 +20,6 @@ VECTOR = """
 SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
 """
-ACTIVE_MODELS = "SELECT embed_model, embed_version, count(*) FROM active_models GROUP BY 1, 2 ORDER BY 1, 2"
 
 
 def check_database(
@@ -40,33 +35,6 @@ def check_database(
         messages = list(check_vector_extension(*cursor.fetchone()))
         cursor.execute(ROLES)
         return messages + list(check_roles(*cursor.fetchone()))
-
-
-def check_embedding_models(
-    *, app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **kwargs: Any
-) -> list[CheckMessage]:
-    """Run where a database is named. An embedder that does not answer is a warning: `doctor` says why."""
-    if "default" not in (databases or ()):
-        return []
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT to_regclass('active_models') IS NOT NULL")
-        if not cursor.fetchone()[0]:  # not migrated
-            return []
-        cursor.execute(ACTIVE_MODELS)
-        models = cursor.fetchall()
-    try:
-        return [
-            Warning(
-                f"No embedder for {model}@{version}, with which {tenants} tenants are searched.",
-                hint="Configure that model again, then move them: manage.py reembed --model … --version …",
-                id="accessa.W003",
-            )
-            for model, version, tenants in models
-            if embedders.find_embedder(embedders.EmbeddingModel(model, version)) is None
-        ]
-    except (ImproperlyConfigured, Permanent, Wait, Retryable):
-        says = "EMBEDDER does not answer: it is unknown whether it embeds queries for all tenants."
-        return [Warning(says, hint="Run: manage.py doctor --only embedder", id="accessa.W004")]
 
 
 def check_vector_extension(installed: str | None, available: str | None) -> Iterator[CheckMessage]:

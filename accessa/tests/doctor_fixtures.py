@@ -11,8 +11,8 @@ from typing import Any
 from django.core import signing
 from django.db import connection
 
+from accessa.doctor.probes import CHECKS
 from accessa.doctor.runner import Level, run_checks
-from accessa.management.commands.doctor import CHECKS
 from accounts.error_codes import ApiError
 from documents.storage import SIGNING_SALT
 from testing.fakes.faults import Fault

@@ -18,9 +18,10 @@ from django.db import connection
 from django.test import override_settings
 
 from accessa import config_digest
-from accessa.checks.database import check_embedding_models
+from accessa.checks.embedding_models import check_embedding_models
+from accessa.doctor.probes import CHECKS
 from accessa.doctor.runner import Check, Finding, Level, note, run_checks
-from accessa.management.commands.doctor import CHECKS, NAMES
+from accessa.management.commands.doctor import NAMES
 from accessa.observability.redaction import secrets_pattern
 from accessa.tests.doctor_fixtures import OtherDeployment, has_finding, reports, run_findings, spoil_json, temporary_sql
 from documents.tests.s3_settings import use_s3_storage

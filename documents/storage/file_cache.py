@@ -19,7 +19,7 @@ from django.conf import settings
 
 from accounts.error_codes import not_found
 from accounts.rls import as_tenant
-from documents import files, storage
+from documents import files, parsed_text, storage
 from documents.models import Document
 
 log = logging.getLogger("accessa.documents")
@@ -69,12 +69,12 @@ def read_page(document: Document, number: int) -> tuple[str, int] | None:
 
 def _cached_parse(document: Document) -> bytes:
     if not document.parsed_path or _is_local(document.parsed_path):
-        return files.read_bytes(document)
+        return parsed_text.read_bytes(document)
     cached = _folder() / f"{document.pk}.{document.parsed_sha256 or ''}"
     evict_expired()
     with suppress(FileNotFoundError):
         return cached.read_bytes()
-    fetched = files.read_bytes(document)
+    fetched = parsed_text.read_bytes(document)
     if hashlib.sha256(fetched).hexdigest() == document.parsed_sha256:
         own = _folder() / uuid.uuid4().hex
         try:

@@ -22,8 +22,8 @@ from documents.models import Document
 from documents.storage.s3 import S3Bucket, map_s3_errors
 from documents.tests.s3_settings import use_s3_storage
 from jobs import worker
+from jobs.infrastructure_errors import infrastructure_wait
 from jobs.models import UploadJob
-from jobs.safe_errors import infrastructure_wait
 from testing.fakes.faults import faults_for
 from testing.fakes.s3 import S3Server
 from testing.personas import Person, Upload, make_parked_jobs_due, plan_pdf, run_all_jobs

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import files, periodic, storage, vendor_parses
+from documents import parsed_text, periodic, storage, vendor_parses
 from documents import services as documents
 from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import ocr, registry
@@ -113,8 +113,8 @@ def faults() -> int:
 
 
 def assert_whole(uploaded: Upload) -> None:
-    assert files.read_bytes(document(uploaded)).decode().strip() == "the same text"
-    assert files.is_intact(document(uploaded))
+    assert parsed_text.read_bytes(document(uploaded)).decode().strip() == "the same text"
+    assert parsed_text.is_intact(document(uploaded))
     assert uploaded.job.parsed_path == document(uploaded).parsed_path
 
 
@@ -160,7 +160,7 @@ def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatc
 
     worker.run_stage(claim)
 
-    assert document(owner).parsed_path != files.own_path(document(owner)), "it shares the text that was read"
+    assert document(owner).parsed_path != parsed_text.own_path(document(owner)), "it shares the text that was read"
     assert_whole(borrowed[0])
 
 
@@ -584,5 +584,5 @@ def test_declaring_a_parsed_document_with_ocr_parses_it_again(ana: Person, monke
     run_all_jobs(4)
     assert uploaded.job.state == "done"
     assert document(uploaded).parser_version == registry.local_parser(ocr=True).version
-    assert "Scanned words of page 2." in files.read_bytes(document(uploaded)).decode()
+    assert "Scanned words of page 2." in parsed_text.read_bytes(document(uploaded)).decode()
     assert UploadJob.objects.get(pk=uploaded.job_id).parsed_sha256 == document(uploaded).parsed_sha256

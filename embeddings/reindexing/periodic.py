@@ -8,7 +8,8 @@ from django.db.models.functions import Now
 from embeddings.reindexing import scheduler, tenant_workflow
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs.cluster import maintenance
-from jobs.safe_errors import is_database_unavailable, safe_traceback
+from jobs.infrastructure_errors import is_database_unavailable
+from jobs.safe_errors import safe_traceback
 
 log = logging.getLogger("accessa.campaigns")
 

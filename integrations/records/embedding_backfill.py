@@ -17,8 +17,9 @@ from integrations.records.normalization import RecordText
 from integrations.records.record_embedding import Vectors
 from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance
+from jobs.infrastructure_errors import is_database_unavailable
 from jobs.outcomes import Permanent, Retryable, Wait
-from jobs.safe_errors import is_database_unavailable, safe_traceback
+from jobs.safe_errors import safe_traceback
 
 log = logging.getLogger("accessa.integrations")
 

@@ -19,7 +19,7 @@ from integrations.oauth.token_refresh import SourceBroken
 from integrations.providers import CapabilityMissing, TokenRefused
 from integrations.sync import lifecycle, pgmq
 from integrations.sync.pgmq import TABLE, Message
-from jobs import failpoints, safe_errors, telemetry
+from jobs import failpoints, infrastructure_errors, safe_errors, telemetry
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT
@@ -151,9 +151,9 @@ def _run(message: Message) -> Callable[[], Ending]:
         log.warning("The provider's server lacks a tool or an argument.", capability=missing.capability)
         return partial(_fail, message, CAPABILITY_MISSING)
     except Exception as error:  # a bug: uses up a delivery, and is never shown with its values
-        if safe_errors.is_database_unavailable(error):
+        if infrastructure_errors.is_database_unavailable(error):
             raise
-        if infrastructure := safe_errors.infrastructure_wait(error):
+        if infrastructure := infrastructure_errors.infrastructure_wait(error):
             return partial(_postpone, message, infrastructure.seconds, infrastructure.reason)
         log.error("A page failed.", exception=safe_errors.safe_traceback(error), reported=True)
         telemetry.report_error(error)

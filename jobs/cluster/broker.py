@@ -13,7 +13,7 @@ from django_q.brokers import Broker
 from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
-from jobs import worker
+from jobs import side_queues
 
 CHANNEL = "accessa_jobs"
 LISTEN_SECONDS = 1.0  # then the pusher polls: the cost of a lost notification
@@ -55,7 +55,7 @@ class NotifyBroker(Broker):  # type: ignore[misc]
 
     def _count_claimable(self) -> int:
         with psycopg.Cursor(self._listen()) as cursor:
-            return worker.count_claimable(cursor, most=Conf.WORKERS)
+            return side_queues.count_claimable(cursor, most=Conf.WORKERS)
 
     def _listen(self) -> Any:
         if self._connection is None or self._connection.closed or self._pid != os.getpid():

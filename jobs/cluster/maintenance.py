@@ -14,7 +14,7 @@ from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
 from django.utils.module_loading import import_string
 
-from jobs import services, worker
+from jobs import services, side_queues
 from jobs.choices import ACTIVE, State
 from jobs.cluster import live_clusters, shared_state
 from jobs.models import UploadJob
@@ -64,7 +64,7 @@ class MaintenanceLoop:
         busy do not claim either, and hold leases: that is no hang. Busy at a side queue, they record claim attempts.
         """
         with connection.cursor() as cursor:
-            due = worker.count_claimable(cursor, most=1)
+            due = side_queues.count_claimable(cursor, most=1)
         idle_seconds = shared_state.seconds_since_claim_attempt()
         if due and idle_seconds > TICK_SECONDS:
             services.notify_workers()  # a notification was lost, or the broker is one that does not poll
@@ -109,7 +109,7 @@ def kill_cluster(code: int | None = None) -> None:
 
 def is_idle() -> bool:
     has_active_job = UploadJob.objects.filter(state__in=ACTIVE).exists()
-    return not has_active_job and all(queue.is_idle() for queue in worker.side_queues())
+    return not has_active_job and all(queue.is_idle() for queue in side_queues.side_queues())
 
 
 def start_in_background(name: str, work: Callable[[], object], *, log: logging.Logger, broke_off: str) -> None:

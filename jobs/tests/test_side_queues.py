@@ -9,7 +9,7 @@ from django.db import connection
 from django_q.conf import Conf
 from pytest_django import Settings
 
-from jobs import worker
+from jobs import side_queues, worker
 from jobs.cluster import maintenance, shared_state
 from jobs.cluster.broker import NotifyBroker
 from jobs.models import UploadJob
@@ -160,6 +160,6 @@ def test_counting_claimable_work_stops_at_the_limit(side_queue: fake_side_queue.
     side_queue.due = 50
 
     with connection.cursor() as cursor:
-        assert worker.count_claimable(cursor, most=0) == 0
-        assert worker.count_claimable(cursor, most=2) == 2
+        assert side_queues.count_claimable(cursor, most=0) == 0
+        assert side_queues.count_claimable(cursor, most=2) == 2
     assert side_queue.count_calls == 1

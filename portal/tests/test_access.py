@@ -9,8 +9,9 @@ from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import Client, RequestFactory
 
-from accounts import authentication, rate_limit
+from accounts import rate_limit
 from accounts.models import RateWindow, User
+from accounts.sign_in import client_address, client_network
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from testing.personas import Person
 
@@ -129,7 +130,7 @@ def test_an_ipv6_client_has_one_count_for_its_whole_64(ana: Person, monkeypatch:
     ],
 )  # fmt: skip
 def test_addresses_of_one_network_are_one_client(client: str, counted: str) -> None:
-    assert authentication.client_network(client) == counted
+    assert client_network(client) == counted
 
 
 def test_the_admins_own_form_is_limited_alike(sam: Person) -> None:
@@ -152,10 +153,10 @@ def test_the_client_address_comes_from_trusted_proxies(settings: Any) -> None:
     request = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1", HTTP_X_FORWARDED_FOR="6.6.6.6, 192.0.2.7")
     plain = RequestFactory().get("/", REMOTE_ADDR="10.0.0.1")
 
-    assert authentication.client_address(request) == "10.0.0.1"
+    assert client_address(request) == "10.0.0.1"
     settings.TRUSTED_PROXIES = 1
-    assert authentication.client_address(request) == "192.0.2.7"
-    assert authentication.client_address(plain) == "10.0.0.1"
+    assert client_address(request) == "192.0.2.7"
+    assert client_address(plain) == "10.0.0.1"
 
 
 @pytest.mark.parametrize(

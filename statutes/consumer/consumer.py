@@ -22,10 +22,10 @@ from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
 from statutes import models
-from statutes.consumer.message_jobs import InFlightMessage, InFlightMessages, MessageJobs
+from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages, MessageJobs
 from statutes.consumer.status import Status
 from statutes.error_codes import DATABASE_AWAY
-from statutes.sqs import client, dead_letters, messages
+from statutes.sqs import client, dead_letters, message_bodies
 from statutes.sqs.client import ReceivedMessage
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
@@ -199,7 +199,7 @@ class Consumer:
         if self.in_flight.readd(received):
             return
         self.status.received += 1
-        body = messages.parse_body(received.body)
+        body = message_bodies.parse_body(received.body)
         is_refused = bool(body.refused)
         # Left to the queue, which sooner or later moves it to the dead letters, where staff see it.
         for (code, part), times in Counter((refused.code, refused.field) for refused in body.refused).items():

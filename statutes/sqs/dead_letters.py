@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from accounts.audit import log as audit_log
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from statutes.sqs import client, messages
+from statutes.sqs import client, message_bodies, messages
 from statutes.sqs.client import ReceivedMessage
 from statutes.sqs.messages import Message, MessageRefused
 
@@ -82,7 +82,7 @@ def receive_dead_letters(queue_urls: Sequence[str], *, most: int = MAX_MESSAGES)
 
 def _parse_dead_letter(received: ReceivedMessage, queue_url: str) -> DeadLetter:
     try:
-        items = [item for item in messages.parse_items(received.body) if isinstance(item, Message)]
+        items = [item for item in message_bodies.parse_items(received.body) if isinstance(item, Message)]
     except MessageRefused as refused:
         return DeadLetter(received, queue_url, (), str(refused))
     return DeadLetter(received, queue_url, tuple(f"{item.law_id} {item.version}" for item in items))

@@ -21,10 +21,10 @@ from statutes import intake, versions
 from statutes.consumer import consumer as lifecycle
 from statutes.consumer import status
 from statutes.consumer.consumer import Consumer
-from statutes.consumer.message_jobs import InFlightMessage, InFlightMessages
+from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages
 from statutes.models import ALIVE, LawVersion
 from statutes.models import Consumer as Row
-from statutes.sqs import client, dead_letters, messages
+from statutes.sqs import client, dead_letters, message_bodies
 from statutes.sqs.messages import Message
 from statutes.tests.sqs_messages import BUCKET, message_body, published_count, s3_record
 from testing.cluster import wait_until
@@ -149,7 +149,7 @@ def test_two_consumers_give_one_result_each_law(queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_a_job_of_another_consumer_is_skipped(queue: Queue) -> None:
-    [message] = messages.parse_items(json.dumps(message_body("TAKEN")))
+    [message] = message_bodies.parse_items(json.dumps(message_body("TAKEN")))
     assert isinstance(message, Message)
     intake.accept_message(message)
     held = claims.claim_next("another:1:1")
@@ -166,7 +166,7 @@ def test_a_job_of_another_consumer_is_skipped(queue: Queue) -> None:
 
 
 def test_an_unclaimed_job_is_waited_for(queue: Queue) -> None:
-    [message] = messages.parse_items(json.dumps(message_body()))
+    [message] = message_bodies.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
     job_id = intake.accept_message(message).job_id  # as a consumer leaves it that stops
     queue.send(message_body())
@@ -179,7 +179,7 @@ def test_an_unclaimed_job_is_waited_for(queue: Queue) -> None:
 
 @pytest.mark.slow
 def test_a_job_with_an_expired_lease_is_taken_over(queue: Queue) -> None:
-    [message] = messages.parse_items(json.dumps(message_body()))
+    [message] = message_bodies.parse_items(json.dumps(message_body()))
     assert isinstance(message, Message)
     intake.accept_message(message)
     assert claims.claim_next("another:1:1") is not None

@@ -8,7 +8,7 @@ from pytest_django import Settings
 
 from jobs.models import UploadJob
 from statutes.models import LawVersion
-from statutes.sqs import messages
+from statutes.sqs import message_bodies
 from statutes.sqs.messages import Message, MessageRefused
 from statutes.tests.sqs_messages import BUCKET, s3_record
 from testing.cluster import wait_until
@@ -20,12 +20,12 @@ BODY = {"Records": [s3_record("raw/one/ok"), s3_record("raw/two+words/ok"), {"s3
 def test_valid_records_are_parsed_beside_invalid_ones(settings: Settings) -> None:
     settings.STATUTES_BUCKET = BUCKET
 
-    parsed = messages.parse_body(json.dumps(BODY))
+    parsed = message_bodies.parse_body(json.dumps(BODY))
 
     assert [entry.law_id for entry in parsed.items if isinstance(entry, Message)] == ["one.ok", "three.ok"]
     assert [refused.code for refused in parsed.refused] == ["MESSAGE_KEY_UNUSABLE", "MESSAGE_INVALID"]
     with pytest.raises(MessageRefused, match="MESSAGE_KEY_UNUSABLE"):
-        messages.parse_items(json.dumps(BODY))
+        message_bodies.parse_items(json.dumps(BODY))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from jobs.cluster import shared_state
 from jobs.models import UploadJob
 from statutes import versions
 from statutes.consumer.consumer import Consumer
-from statutes.consumer.message_jobs import InFlightMessage, InFlightMessages
+from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages
 from statutes.models import Consumer as Row
 from statutes.sqs import client
 from statutes.tests.sqs_messages import BUCKET, message_body, published_count

@@ -11,7 +11,7 @@ from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import audit_entries
 from statutes import versions
 from statutes.models import Law, LawVersion
-from statutes.sqs import client, dead_letters, messages
+from statutes.sqs import client, dead_letters, message_bodies
 from statutes.sqs.messages import Message
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
 from statutes.tests.sqs_messages import message_body
@@ -75,7 +75,8 @@ def test_valid_dead_letters_are_redriven_and_invalid_ones_stay(queue: Queue) -> 
     assert "3 dead letters. 2 can be put back: manage.py laws redrive --yes. 1 cannot: they are invalid" in shown
     assert "2 put back, 1 left" in moved
     assert (queue.dead_letter_count(), queue.message_counts()) == (1, (2, 0))
-    sent_items = [messages.parse_items(each.body)[0] for each in client.receive_messages(queue.url, most=10, wait=1)]
+    received_messages = client.receive_messages(queue.url, most=10, wait=1)
+    sent_items = [message_bodies.parse_items(each.body)[0] for each in received_messages]
     assert sorted((each.law_id, each.force_reprocess) for each in sent_items if isinstance(each, Message)) == [
         ("ISR_2024", False), ("IVA_2024", True),
     ]  # fmt: skip
@@ -106,7 +107,7 @@ def test_a_message_is_sent_for_an_existing_file(queue: Queue, laws: S3Server) ->
     )
 
     [received] = client.receive_messages(queue.url, wait=1)
-    [message] = messages.parse_items(received.body)
+    [message] = message_bodies.parse_items(received.body)
     assert isinstance(message, Message)
     assert received.message_id in sent
     assert (message.law_id, message.version, message.raw_key, message.bucket) == ("LIVA", "2024-01", KEY, BUCKET)

@@ -9,8 +9,9 @@ import jsonschema
 import pytest
 from pytest_django import Settings
 
-from statutes.sqs import messages
-from statutes.sqs.messages import Message, MessageRefused, UploadNotification
+from statutes.sqs import message_bodies, messages, upload_notifications
+from statutes.sqs.messages import Message, MessageRefused
+from statutes.sqs.upload_notifications import UploadNotification
 from statutes.tests.sqs_messages import BUCKET, message_body, s3_record
 
 
@@ -19,8 +20,8 @@ def buckets(settings: Settings) -> None:
     settings.STATUTES_BUCKET, settings.S3_RAW_BUCKET = BUCKET, "raw"
 
 
-def parse(body: Any) -> list[messages.Item]:
-    return messages.parse_items(body if isinstance(body, str) else json.dumps(body))
+def parse(body: Any) -> list[message_bodies.Item]:
+    return message_bodies.parse_items(body if isinstance(body, str) else json.dumps(body))
 
 
 def refusal_code(body: Any) -> tuple[str, str]:
@@ -133,7 +134,7 @@ def test_an_ambiguous_key_is_rejected(key: str) -> None:
 def test_only_formats_of_one_file_share_a_law_id() -> None:
     keys = ["raw/us/ca/tax", "raw/us/ca/tax.pdf", "raw/us/ca/tax.DOCX", "raw/us/ca/tax.xml", "raw/us/ca-tax.pdf"]
 
-    assert [messages.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
+    assert [upload_notifications.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
 
 
 def test_an_unexpected_error_rejects_the_message_and_is_logged(

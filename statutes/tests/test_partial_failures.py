@@ -15,12 +15,13 @@ from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F40
 from jobs.models import UploadJob
 from jobs.outcomes import Wait
 from statutes import staff_actions
-from statutes.consumer import message_jobs
-from statutes.consumer.message_jobs import settle_message
+from statutes.consumer import in_flight_messages
+from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.sqs import client, messages
-from statutes.sqs.messages import Item, Message
+from statutes.sqs import client, message_bodies
+from statutes.sqs.message_bodies import Item
+from statutes.sqs.messages import Message
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
     LOWER,
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    monkeypatch.setattr(message_jobs, "MIN_DELAY", 0)
+    monkeypatch.setattr(in_flight_messages, "MIN_DELAY", 0)
     return queue
 
 
@@ -58,7 +59,7 @@ def requested_items(queue: Queue) -> list[Item]:
     return [
         entry
         for received in client.receive_messages(queue.url, most=10, wait=0)
-        for entry in messages.parse_items(received.body)
+        for entry in message_bodies.parse_items(received.body)
     ]
 
 

@@ -16,7 +16,7 @@ from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from statutes import search, versions
 from statutes.artifact_import import BucketSource, import_artifacts
-from statutes.consumer.message_jobs import settle_message
+from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs.messages import Message

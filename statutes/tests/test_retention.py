@@ -12,7 +12,7 @@ from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
 from statutes import periodic
-from statutes.consumer.message_jobs import settle_message
+from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs.messages import Message

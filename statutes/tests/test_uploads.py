@@ -15,8 +15,8 @@ from documents.models import Document
 from documents.tests.s3_settings import use_s3_storage
 from jobs import claims, worker
 from jobs.models import UploadJob
-from statutes.sqs import messages
-from statutes.sqs.messages import UploadNotification
+from statutes.sqs.message_bodies import parse_items
+from statutes.sqs.upload_notifications import UploadNotification
 from statutes.tests.sqs_messages import s3_record
 from testing.cluster import wait_until
 from testing.factories import JobFactory
@@ -76,7 +76,7 @@ def test_an_upload_notification_resumes_the_job(queue: Queue, ana: Person) -> No
 def message_bodies(key: str, bucket: str = "") -> list[bool]:
     """Tell of an object as the queue would, and return whether somebody waited for it."""
     record = s3_record(key, bucket or configured.S3_RAW_BUCKET)
-    items = messages.parse_items(json.dumps({"Records": [record]}))
+    items = parse_items(json.dumps({"Records": [record]}))
     uploads = [entry for entry in items if isinstance(entry, UploadNotification)]
     return [services.upload_arrived(user_id=entry.user_id, document_id=entry.document_id) for entry in uploads]
 

@@ -11,7 +11,7 @@ from django.db.models import OuterRef, Subquery
 from rich.console import Console
 from rich.table import Table
 
-from embeddings.reindexing import command_arguments
+from embeddings.reindexing import campaign_commands
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import lifecycle, nightly_schedule
 
@@ -30,10 +30,10 @@ class Command(BaseCommand):
         sync = verbs.add_parser("sync", help="sync the changes since the last sync")
         sync.add_argument("source", type=UUID, help="the source's id")
         sync.add_argument("--full", action="store_true", help="fetch everything; delete records gone at the provider")
-        command_arguments.add_reason(sync)
+        campaign_commands.add_reason(sync)
         stop = verbs.add_parser("stop", help="end the sync that is under way; its records stay")
         stop.add_argument("source", type=UUID, help="the source's id")
-        command_arguments.add_reason(stop)
+        campaign_commands.add_reason(stop)
         night = verbs.add_parser("nightly", help="sync the changes of all sources every night")
         when = night.add_mutually_exclusive_group()
         when.add_argument("--at", type=_parse_time, metavar="HH:MM", help="when, UTC")
@@ -47,7 +47,7 @@ class Command(BaseCommand):
                 self._sync(options)
             case "stop":
                 source = _get_source(options["source"])
-                with command_arguments.as_command_errors():
+                with campaign_commands.as_command_errors():
                     job = lifecycle.stop_sync(source, by=None, reason=options["reason"])
                 self.stdout.write(f"{job.get_kind_display()} sync ended: {job.pk}")
             case _:
@@ -69,7 +69,7 @@ class Command(BaseCommand):
     def _sync(self, options: dict[str, Any]) -> None:
         source = _get_source(options["source"])
         kind = IngestionJob.Kind.FULL if options["full"] else IngestionJob.Kind.DELTA
-        with command_arguments.as_command_errors(), transaction.atomic():
+        with campaign_commands.as_command_errors(), transaction.atomic():
             job = lifecycle.start_sync(source, kind, by="command")
             lifecycle.record_source_action(source, "connectors.sync", by=None, reason=options["reason"], kind=job.kind)
         self.stdout.write(f"{job.get_kind_display()} sync begun: {job.pk}")

@@ -10,7 +10,7 @@ from django.utils.text import Truncator
 from rich.console import Console
 from rich.table import Table
 
-from embeddings.reindexing import command_arguments
+from embeddings.reindexing import campaign_commands
 from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
@@ -52,11 +52,11 @@ class Command(BaseCommand):
         send.add_argument("--force", action="store_true", help="process it again though this version is done")
         send.add_argument("--urgent", action="store_true", help="into SQS_PRIORITY_QUEUE_URL")
         for verb in (again, out, redrive, send):
-            command_arguments.add_reason(verb)
+            campaign_commands.add_reason(verb)
 
     def handle(self, *args: Any, **options: Any) -> None:
         run = getattr(self, f"_{options['verb']}")
-        with command_arguments.as_command_errors(), _vendor_errors():
+        with campaign_commands.as_command_errors(), _vendor_errors():
             run(options)
 
     def _list(self, options: dict[str, Any]) -> None:

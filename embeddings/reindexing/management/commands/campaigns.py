@@ -9,7 +9,7 @@ from django.db import transaction
 from rich.console import Console
 from rich.table import Table
 
-from embeddings.reindexing import command_arguments, services
+from embeddings.reindexing import campaign_commands, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from vendors import tenant_argument
 
@@ -33,10 +33,10 @@ class Command(BaseCommand):
             verbs.add_argument(f"--{name.replace('_', '-')}", action="store_const", const=name, dest="verb", help=what)
         verbs.add_argument("--accept", metavar="TENANT", help="cut a held tenant over all the same")
         parser.add_argument(
-            "--budget", type=command_arguments.parse_cents, metavar="CENTS", help="with --resume: the new budget"
+            "--budget", type=campaign_commands.parse_cents, metavar="CENTS", help="with --resume: the new budget"
         )
         parser.add_argument("--tenant", help="with --roll-back: only this one")
-        command_arguments.add_reason(parser)
+        campaign_commands.add_reason(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["campaign"] is None:
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             self._print(_campaign_table())
             return
         campaign = _find_campaign(options["campaign"])
-        with command_arguments.as_command_errors(), transaction.atomic():
+        with campaign_commands.as_command_errors(), transaction.atomic():
             _move(campaign, options)
         self._show(Campaign.objects.get(pk=campaign.pk))
 
@@ -67,7 +67,7 @@ def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
     """Run the action and write its audit entry, in one transaction."""
     if options["accept"]:
         accepted = services.accept(campaign, tenant_argument.parse_tenant(options["accept"]), by="command")
-        command_arguments.record_audit("accept", campaign, options["reason"], tenant_id=accepted.user_id)
+        campaign_commands.record_audit("accept", campaign, options["reason"], tenant_id=accepted.user_id)
     elif options["verb"]:
         more: dict[str, Any] = {}
         if options["verb"] == "resume":
@@ -75,7 +75,7 @@ def _move(campaign: Campaign, options: Mapping[str, Any]) -> None:
         elif options["verb"] == "roll_back" and options["tenant"]:
             more = {"user_id": tenant_argument.parse_tenant(options["tenant"])}
         VERBS[options["verb"]][0](campaign, by="command", **more)
-        command_arguments.record_audit(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
+        campaign_commands.record_audit(options["verb"], campaign, options["reason"], tenant_id=more.get("user_id"))
 
 
 def _find_campaign(text: str) -> Campaign:

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from accounts.audit import log
 from embeddings import active_model
-from embeddings.reindexing import command_arguments, services
+from embeddings.reindexing import campaign_commands, services
 from vendors import tenant_argument
 
 
@@ -18,13 +18,13 @@ class Command(BaseCommand):
         parser.add_argument("tenant", help="the tenant's UUID or e-mail, or laws for the statutes")
         parser.add_argument("model", nargs="?", metavar="MODEL@VERSION")
         parser.add_argument("--unpin", action="store_true")
-        command_arguments.add_reason(parser)
+        campaign_commands.add_reason(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         user_id = tenant_argument.parse_tenant(options["tenant"])
         if bool(options["model"]) == options["unpin"]:
             raise CommandError("Name a model as MODEL@VERSION, or say --unpin.")
-        with command_arguments.as_command_errors(), transaction.atomic():
+        with campaign_commands.as_command_errors(), transaction.atomic():
             if options["unpin"]:
                 services.unpin(user_id, by="command")
             else:

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from embeddings.reindexing import command_arguments
+from embeddings.reindexing import campaign_commands
 from embeddings.reindexing.models import Campaign
 
 
@@ -17,10 +17,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--chunker", required=True, metavar="NAME@VERSION")
-        command_arguments.add_limits(parser)
+        campaign_commands.add_limits(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         label = options["chunker"]
         target = {"kind": Campaign.Kind.RECHUNK, "chunker": label}
-        if command_arguments.start_campaign(self, options, target) and label != settings.CHUNKER:
+        if campaign_commands.start_campaign(self, options, target) and label != settings.CHUNKER:
             self.stdout.write(f"CHUNKER is {settings.CHUNKER!r}: new documents are made with it until it is {label!r}.")

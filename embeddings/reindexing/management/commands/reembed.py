@@ -6,7 +6,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from embeddings import embedders
-from embeddings.reindexing import command_arguments, services
+from embeddings.reindexing import campaign_commands, services
 from embeddings.reindexing.models import Campaign
 
 HOUR = 3600.0
@@ -25,7 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--model", required=True, help="as embeddings are labelled, e.g. text-embedding-3-small")
         parser.add_argument("--version", required=True, dest="model_version", help="of the model, e.g. 1")
-        command_arguments.add_limits(parser)
+        campaign_commands.add_limits(parser)
         parser.add_argument("--canaries", metavar="FILE", help='JSONL: {"query", "document_id", "page"}')
         parser.add_argument("--keep", type=float, default=24.0, metavar="HOURS", help="how long it can be rolled back")
         share = "how much recall on the canaries a cut-over may cost, 0 to 1"
@@ -34,9 +34,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         name, version = options["model"], options["model_version"]
         target = {"kind": Campaign.Kind.REEMBED, "model": name, "version": version}
-        canaries = command_arguments.read_canaries(options["canaries"])
+        canaries = campaign_commands.read_canaries(options["canaries"])
         keep_seconds, tolerance = options["keep"] * HOUR, options["tolerance"]
-        if not command_arguments.start_campaign(
+        if not campaign_commands.start_campaign(
             self, options, target, canaries=canaries, keep_seconds=keep_seconds, tolerance=tolerance
         ):
             return

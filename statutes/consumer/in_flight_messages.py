@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from documents import services
-from jobs import failpoints, safe_errors, telemetry, worker
+from jobs import failpoints, infrastructure_errors, safe_errors, telemetry, worker
 from jobs.choices import ACTIVE, CANCELLED_CODES, Stage, State
 from jobs.error_codes import STORAGE_UNAVAILABLE
 from jobs.models import UploadJob
@@ -27,7 +27,9 @@ from statutes.models import Consumer, Law, LawVersion
 from statutes.s3.artifact_upload import archive_failure, failure_details, is_fatal
 from statutes.sqs import client
 from statutes.sqs.client import ReceivedMessage
-from statutes.sqs.messages import Item, Message, UploadNotification
+from statutes.sqs.message_bodies import Item
+from statutes.sqs.messages import Message
+from statutes.sqs.upload_notifications import UploadNotification
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 RENEWALS, RETRY_FACTOR = 3, 10  # renewals per visibility timeout; after a failed one they come so much faster
@@ -248,9 +250,9 @@ class MessageJobs:
 
     def _reappear(self, held: InFlightMessage, error: Exception) -> None:
         """Leave a message for a later delivery; raise errors that concern all messages, and have to be waited for."""
-        if isinstance(error, (Wait, Retryable)) or safe_errors.is_database_unavailable(error):
+        if isinstance(error, (Wait, Retryable)) or infrastructure_errors.is_database_unavailable(error):
             raise error
-        wait = safe_errors.infrastructure_wait(error)
+        wait = infrastructure_errors.infrastructure_wait(error)
         if isinstance(error, OSError) or wait:  # no longer than the consumer's own backoff
             raise Wait(0.0, wait.reason if wait else STORAGE_UNAVAILABLE) from error
         log.error("A message's processing failed.", exception=safe_errors.safe_traceback(error), reported=True)

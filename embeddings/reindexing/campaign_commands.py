@@ -1,4 +1,4 @@
-"""Arguments and messages that the campaign commands share; audit entries; API errors as command errors."""
+"""What the campaign commands share: arguments, start of a campaign, audit entries, API errors as command errors."""
 
 import json
 from argparse import ArgumentTypeError

@@ -1,0 +1,64 @@
+"""Side queues: queues of other apps, which the workers serve beside the jobs."""
+
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import structlog
+from django.conf import settings
+from django.db import connection
+from django.db.utils import InterfaceError, OperationalError
+
+from jobs import claims, safe_errors, telemetry
+from jobs.cluster import shared_state
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
+
+
+class SideQueue(Protocol):
+    """Interface of the queues of other apps: of each module of ``settings.JOBS_SIDE_QUEUES``."""
+
+    DUE: str  # the SQL of a query that has rows while messages are due
+
+    def count_claimable(self, cursor: Any, *, most: int) -> int:
+        """Count the workers of this cluster that would find work, up to ``most``. ``cursor`` may be psycopg's."""
+
+    def drain(self, until: float) -> int:
+        """Work until nothing is due or ``time.monotonic()`` reaches ``until``; return how many messages were handled.
+
+        The heartbeat watches each message, so that a worker that hangs is killed.
+        """
+
+    def is_idle(self) -> bool: ...
+
+
+def side_queues() -> Iterator[SideQueue]:
+    return (cast(SideQueue, import_module(path)) for path in settings.JOBS_SIDE_QUEUES)
+
+
+def drain_side_queues() -> bool:
+    """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left."""
+    is_interrupted = False
+    for queue in side_queues():
+        until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT EXISTS ({queue.DUE})")
+                count = queue.drain(until) if cursor.fetchone()[0] else 0
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:  # must not keep the jobs from running
+            log.error("A side queue failed.", exception=safe_errors.safe_traceback(error), reported=True)
+            telemetry.report_error(error)
+            continue
+        is_interrupted |= bool(count) and (shared_state.is_stopping() or time.monotonic() > until)
+    return is_interrupted
+
+
+def count_claimable(cursor: Any, *, most: int) -> int:
+    """Count the workers that would find a due job or a side queue's message, up to ``most``."""
+    count = claims.count_claimable(cursor, most=most)
+    for queue in side_queues():
+        count += queue.count_claimable(cursor, most=most - count) if count < most else 0
+    return count
