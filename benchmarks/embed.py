@@ -59,7 +59,7 @@ class Run:
 
 
 def measure(options: Namespace) -> Result:
-    chunks = 256 if options.quick else options.chunks
+    chunks = 512 if options.quick else options.chunks
     at_once = settings.EMBED_IN_FLIGHT * options.workers
     with running_fake_openai(options.delay) as url:
         free = _run(chunks, options.workers, url, tokens_per_minute=0)
