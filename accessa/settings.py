@@ -190,9 +190,7 @@ JOBS_PERIODIC_TASKS = [
     "statutes.periodic.delete_expired_failures",
     "metrics.periodic.start_collection",
 ]
-JOBS_SIDE_QUEUES = [
-    "integrations.sync.pgmq_consumer"
-]  # queues that the workers serve beside the jobs (jobs.side_queues)
+JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer"]  # which the workers serve beside the jobs (jobs.side_queues)
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
