@@ -27,8 +27,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Given-up pages", "archive", "integrations.archivedmessage"),
     ),
     "Statutes": (
-        ("Laws", "gavel", "statutes.law"),
-        ("Law versions", "history_edu", "statutes.lawversion"),
+        ("Statutes", "gavel", "statutes.law"),
+        ("Statute versions", "history_edu", "statutes.lawversion"),
         ("Consumers", "inbox_customize", "statutes.consumer"),
     ),
     "Money": (

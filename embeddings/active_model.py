@@ -68,15 +68,15 @@ def confirm_active_model(user_id: UUID, model: EmbeddingModel) -> bool:
     Call inside the transaction that commits vectors: no cut-over happens before it ends.
     """
     params: dict[str, Any] = {"user": user_id, **model.params}
-    wanted = model.model, model.version
+    label = model.model, model.version
     with connection.cursor() as cursor:
         cursor.execute(f"{CREATE};{LOCK_FOR_SHARE}", params)
         cursor.nextset()
-        if cursor.fetchone() == wanted:
+        if cursor.fetchone() == label:
             return True
         if _is_bound(user_id):
             return False
         cursor.execute(LOCK_FOR_UPDATE, params)
         cursor.execute(REPLACE_UNBOUND, params)
         cursor.execute(LOCK_FOR_SHARE, params)
-        return bool(cursor.fetchone() == wanted)
+        return bool(cursor.fetchone() == label)

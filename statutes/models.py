@@ -30,8 +30,9 @@ class Law(models.Model):
 
     class Meta:
         db_table = "laws"
+        verbose_name = "statute"
         default_permissions = ("view",)
-        permissions = [("withdraw_law", "Can take a law out of the corpus")]
+        permissions = [("withdraw_law", "Can withdraw a statute")]
         indexes = [
             models.Index(F("updated_at").desc(), "law_id", name="ix_laws_updated"),
             models.Index("status", F("updated_at").desc(), "law_id", name="ix_laws_status"),
@@ -67,8 +68,9 @@ class LawVersion(models.Model):
 
     class Meta:
         db_table = "law_versions"
+        verbose_name = "statute version"
         default_permissions = ("view",)
-        permissions = [("reprocess_lawversion", "Can let a version of a law be done again")]
+        permissions = [("reprocess_lawversion", "Can reprocess a version of a statute")]
         indexes = [
             models.Index(F("created_at").desc(), "document_id", name="ix_law_versions_created"),
             models.Index("status", F("created_at").desc(), "document_id", name="ix_law_versions_status"),

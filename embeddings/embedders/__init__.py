@@ -93,8 +93,8 @@ def configured_embedders() -> Iterator[Embedder]:
 
 
 def find_embedder(model: EmbeddingModel) -> Embedder | None:
-    wanted = model.model, model.version
-    return next((each for each in configured_embedders() if (each.model, each.version) == wanted), None)
+    label = model.model, model.version
+    return next((each for each in configured_embedders() if (each.model, each.version) == label), None)
 
 
 def unit(rows: NDArray[Any]) -> Vectors:

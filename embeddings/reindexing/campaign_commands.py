@@ -1,4 +1,4 @@
-"""What the campaign commands share: arguments, start of a campaign, audit entries, API errors as command errors."""
+"""Base of the campaign commands: arguments, start of a campaign, audit entries, API errors as command errors."""
 
 import json
 from argparse import ArgumentTypeError

@@ -46,8 +46,9 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
+                'verbose_name': 'statute',
                 'db_table': 'laws',
-                'permissions': [('withdraw_law', 'Can take a law out of the corpus')],
+                'permissions': [('withdraw_law', 'Can withdraw a statute')],
                 'default_permissions': ('view',),
                 'indexes': [models.Index(models.OrderBy(models.F('updated_at'), descending=True), models.F('law_id'), name='ix_laws_updated'), models.Index(models.F('status'), models.OrderBy(models.F('updated_at'), descending=True), models.F('law_id'), name='ix_laws_status')],
             },
@@ -76,8 +77,9 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
+                'verbose_name': 'statute version',
                 'db_table': 'law_versions',
-                'permissions': [('reprocess_lawversion', 'Can let a version of a law be done again')],
+                'permissions': [('reprocess_lawversion', 'Can reprocess a version of a statute')],
                 'default_permissions': ('view',),
                 'indexes': [models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_created'), models.Index(models.F('status'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), name='ix_law_versions_status'), models.Index(models.F('priority'), condition=models.Q(('job_id__isnull', False), ('status__in', ['processing', 'failed'])), name='ix_law_versions_urgent'), models.Index(models.F('error_code'), models.OrderBy(models.F('created_at'), descending=True), models.F('document_id'), condition=models.Q(('error_code__isnull', False)), name='ix_law_versions_error'), models.Index(models.F('law_id'), models.F('version'), name='ix_law_versions_law')],
             },
