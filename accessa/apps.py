@@ -2,9 +2,9 @@ from django.apps import AppConfig
 from django.core import checks
 
 from accessa import observability
+from accessa.checks.active_models import check_embedding_models
 from accessa.checks.database import check_database
 from accessa.checks.deployment import check_buckets, check_deployment
-from accessa.checks.embedding_models import check_embedding_models
 from accessa.checks.settings import check_settings
 
 

@@ -1,12 +1,12 @@
 """Job pipelines: for each stage its handler, the invariant that holds there, its time limit and its progress."""
 
-import documents.invariants
+import documents.stage_invariants
 import documents.stages
-import embeddings.invariants
 import embeddings.models
 import embeddings.reindexing.stages
+import embeddings.stage_invariants
 import embeddings.stages
-import statutes.invariants
+import statutes.stage_invariants
 import statutes.stages
 from jobs.choices import Stage
 from jobs.pipeline import Pipeline, Step
@@ -14,51 +14,51 @@ from statutes import intake
 
 # fmt: off
 INSURANCE = Pipeline("insurance", (
-    #    stage                      handler                                          invariant                                       seconds          done, %
-    Step(Stage.QUEUED,              documents.stages.receive,                        documents.invariants.tenant_matches,            time_limit=90),
-    Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.invariants.original_stored,           time_limit=360,  total_pct=10),
-    Step(Stage.PARSING,             documents.stages.parse,                          documents.invariants.parse_requested,           time_limit=960,  total_pct=15, skippable=True),
-    Step(Stage.PARSED,              documents.stages.check_parse,                    documents.invariants.parse_stored,              time_limit=60,   total_pct=45),
-    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.invariants.parse_stored,              time_limit=30,   total_pct=48),
-    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.invariants.chunks_buffered,          time_limit=120,  total_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.invariants.chunks_committed,         time_limit=60,   total_pct=65),
-    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.invariants.vectors_planned,          time_limit=1800, total_pct=70, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            embeddings.stages.finish_document,               embeddings.invariants.vectors_committed,        time_limit=60,   total_pct=99),
+    #    stage                      handler                                          invariant                                             seconds          done, %
+    Step(Stage.QUEUED,              documents.stages.receive,                        documents.stage_invariants.tenant_matches,            time_limit=90),
+    Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360,  total_pct=10),
+    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=960,  total_pct=15, skippable=True),
+    Step(Stage.PARSED,              documents.stages.check_parse,                    documents.stage_invariants.parse_stored,              time_limit=60,   total_pct=45),
+    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_stored,              time_limit=30,   total_pct=48),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=65),
+    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=70, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            embeddings.stages.finish_document,               embeddings.stage_invariants.vectors_committed,        time_limit=60,   total_pct=99),
 ))
 
 # Statutes (spec 004): a version is searchable from its last stage on, when it replaces the version before.
 STATUTE = Pipeline(intake.PIPELINE, (
-    Step(Stage.QUEUED,              statutes.stages.receive,                         statutes.invariants.version_recorded,           time_limit=600),
-    Step(Stage.JOB_VALIDATED,       statutes.stages.choose_reader,                   statutes.invariants.received,                   time_limit=30,   total_pct=10),
-    Step(Stage.PARSING,             statutes.stages.normalize,                       statutes.invariants.requested,                  time_limit=960,  total_pct=15),
-    Step(Stage.PARSED,              statutes.stages.check_parse,                     statutes.invariants.normalized,                 time_limit=60,   total_pct=45),
-    Step(Stage.PARSE_VALIDATED,     statutes.stages.plan_chunks,                     statutes.invariants.normalized,                 time_limit=30,   total_pct=48),
-    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     statutes.stages.commit_chunks,                   embeddings.invariants.chunks_buffered,          time_limit=120,  total_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.invariants.chunks_committed,         time_limit=60,   total_pct=65),
+    Step(Stage.QUEUED,              statutes.stages.receive,                         statutes.stage_invariants.version_recorded,           time_limit=600),
+    Step(Stage.JOB_VALIDATED,       statutes.stages.choose_reader,                   statutes.stage_invariants.received,                   time_limit=30,   total_pct=10),
+    Step(Stage.PARSING,             statutes.stages.normalize,                       statutes.stage_invariants.requested,                  time_limit=960,  total_pct=15),
+    Step(Stage.PARSED,              statutes.stages.check_parse,                     statutes.stage_invariants.normalized,                 time_limit=60,   total_pct=45),
+    Step(Stage.PARSE_VALIDATED,     statutes.stages.plan_chunks,                     statutes.stage_invariants.normalized,                 time_limit=30,   total_pct=48),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     statutes.stages.commit_chunks,                   embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=60, skippable=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=65),
     # Never skipped: chunks that the vendor refused before are tried again.
-    Step(Stage.EMBEDDING,           statutes.stages.embed,                           embeddings.invariants.vectors_planned,          time_limit=1800, total_pct=70),
-    Step(Stage.EMBEDDINGS_BUFFERED, statutes.stages.verify_vectors,                  statutes.invariants.vectors_buffered,           time_limit=300,  total_pct=95),
-    Step(Stage.EMBEDDED,            statutes.stages.publish,                         statutes.invariants.embedded,                   time_limit=900,  total_pct=97),
+    Step(Stage.EMBEDDING,           statutes.stages.embed,                           embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=70),
+    Step(Stage.EMBEDDINGS_BUFFERED, statutes.stages.verify_vectors,                  statutes.stage_invariants.vectors_buffered,           time_limit=300,  total_pct=95),
+    Step(Stage.EMBEDDED,            statutes.stages.publish,                         statutes.stage_invariants.embedded,                   time_limit=900,  total_pct=97),
 ))
 
 # Jobs of a reindexing campaign: other vectors for the same chunks, or other chunks of the same parse.
 REEMBED = Pipeline(embeddings.models.REEMBED, (
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.invariants.target_chosen,            time_limit=60),
-    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.invariants.target_planned,           time_limit=1800, total_pct=5,  skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_shadow_vectors,         embeddings.invariants.target_buffered,          time_limit=300,  total_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.invariants.shadow_vectors_committed, time_limit=300,  total_pct=99),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.target_chosen,            time_limit=60),
+    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.target_planned,           time_limit=1800, total_pct=5,  skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_shadow_vectors,         embeddings.stage_invariants.target_buffered,          time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.shadow_vectors_committed, time_limit=300,  total_pct=99),
 ), campaigns_only=True)
 RECHUNK = Pipeline(embeddings.models.RECHUNK, (
-    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_rechunking,               documents.invariants.parse_stored,              time_limit=30),
-    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.invariants.chunker_planned,          time_limit=120,  total_pct=5,  skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.invariants.chunks_buffered,          time_limit=120,  total_pct=20, skippable=True),
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.invariants.chunks_committed,         time_limit=60,   total_pct=30),
-    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.invariants.vectors_planned,          time_limit=1800, total_pct=35, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
-    Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.invariants.vectors_committed,        time_limit=300,  total_pct=99),
+    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_rechunking,               documents.stage_invariants.parse_stored,              time_limit=30),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=5,  skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=20, skippable=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=30),
+    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=35, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.vectors_committed,        time_limit=300,  total_pct=99),
 ), campaigns_only=True)
 # fmt: on
 

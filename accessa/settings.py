@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa import settings_web
+from accessa import settings_logging, settings_web
 from accessa.env import Env, local_secret, var_folder
 from accessa.settings_connectors import *  # noqa: F403
 from accessa.settings_statutes import *  # noqa: F403
@@ -180,7 +180,7 @@ JOBS_PERIODIC_TASKS = [
     "embeddings.hnsw_indexes.start_maintenance",
     "embeddings.reindexing.periodic.start_advancing",
     "integrations.records.embedding_backfill.start_backfill",
-    "integrations.records.pdf_import.withdraw_due_orphans",
+    "integrations.records.orphaned_imports.withdraw_due_orphans",
     "accounts.periodic.delete_expired_rate_windows",
     "accounts.periodic.delete_expired_sessions",
     "webhooks.services.delete_expired_deliveries",
@@ -222,7 +222,7 @@ if env.str("BROKER_REDIS_URL", default=""):
 elif env.str("BROKER_SQS_REGION", default=""):
     Q_CLUSTER["sqs"] = {"aws_region": env.str("BROKER_SQS_REGION"), "receive_message_wait_time_seconds": 20}
 else:
-    Q_CLUSTER["broker_class"] = "jobs.cluster.broker.NotifyBroker"
+    Q_CLUSTER["broker_class"] = "jobs.cluster.notify_broker.NotifyBroker"
 
 # --- vendors: a key selects its vendor, for web and workers, unless PARSER or EMBEDDER is set ------------------------
 LLAMAPARSE_API_KEY = env.str("LLAMAPARSE_API_KEY", default="")
@@ -283,7 +283,7 @@ REST_FRAMEWORK = settings_web.REST_FRAMEWORK
 SENTRY_DSN = env.str("SENTRY_DSN", default="")  # errors, by frames; needs requirements/optional.txt
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")  # traces, over HTTP; as above
 LOGGING_CONFIG = "accessa.observability.logs.configure_logging"
-LOGGING = settings_web.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
+LOGGING = settings_logging.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
 SPECTACULAR_SETTINGS = settings_web.SPECTACULAR_SETTINGS
 UNFOLD = settings_web.UNFOLD
 CONTENT_SECURITY_POLICY = settings_web.CONTENT_SECURITY_POLICY

@@ -16,7 +16,7 @@ from documents import deterministic_ids, error_codes, files, parsed_text, storag
 from documents.files import lock_document
 from documents.models import Document, ParseRequest
 from documents.storage import file_cache
-from documents.upload_validation import validate_upload
+from documents.upload_request_validation import validate_upload
 from jobs import pipeline, services, telemetry
 from jobs.choices import State
 from jobs.lifecycle import log_event

@@ -13,8 +13,8 @@ from embeddings import (
     chunking,
     embedders,
     error_codes,
-    invariants,
     pending_chunks,
+    stage_invariants,
     vector_store,
 )
 from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
@@ -70,7 +70,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
 def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check count, order and sha, then bring ``document_chunks`` in line with the buffer."""
     with claim.transaction(durable=False):
-        if broken := invariants.buffer_whole([claim.job.pk]):
+        if broken := stage_invariants.buffer_whole([claim.job.pk]):
             raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[claim.job.pk])
         chunk_store.commit_chunks(claim.job.document_id, chunks_version=claim.job.chunks_version)
         total = claim.job.progress["chunks_total"]
@@ -193,7 +193,7 @@ def commit_vectors(claim: Claim) -> Outcome:
     job, planned = claim.job, planned_model(claim.job)
     with claim.transaction():
         lock_document(job.document_id, "vectors")
-        broken = invariants.buffer_covers([job.pk])
+        broken = stage_invariants.buffer_covers([job.pk])
         if not broken:
             if not active_model.confirm_active_model(job.user_id, planned):
                 return rewind_to_plan(claim)
@@ -210,7 +210,7 @@ def commit_shadow_vectors(claim: Claim) -> Outcome:
     job, planned = claim.job, planned_model(claim.job)
     with claim.transaction():
         lock_document(job.document_id, "vectors")
-        broken = invariants.buffer_covers([job.pk])
+        broken = stage_invariants.buffer_covers([job.pk])
         if not broken:
             copied = vector_store.commit_shadow_vectors(job.document_id, planned)
             return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})

@@ -11,7 +11,7 @@ from accounts.models import User
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import SHARED_GRANTS, GrantRefused
-from integrations.records import pdf_import
+from integrations.records import orphaned_imports
 from integrations.records.bulk_sql import execute
 from integrations.sync import lifecycle, pgmq
 from integrations.sync.lifecycle import PageCounts
@@ -126,6 +126,6 @@ def purge_batch(message: Message, job: IngestionJob) -> None:
             ConnectedSource.objects.filter(pk=source.pk).delete()
             execute(DELETE_ARCHIVED, {"source": str(source.pk)})
             calls.delete_vendor_state(source_vendor(source))
-    pdf_import.withdraw_orphans(source.pk)
+    orphaned_imports.withdraw_orphans(source.pk)
     if rows:
         lifecycle.close_page(message, job, PageCounts(deleted=len(rows)), next_body=message.body.next_page(None))

@@ -192,7 +192,7 @@ class SourceDocument(models.Model):
 
 
 class OrphanCandidate(models.Model):
-    """An imported document that may be orphaned, until ``records.pdf_import`` has checked it."""
+    """An imported document that may be orphaned, until ``records.orphaned_imports`` has checked it."""
 
     id = models.BigAutoField(primary_key=True)
     document_id = models.UUIDField(db_index=True)

@@ -11,7 +11,8 @@ from embeddings.search import search as search_passages
 from embeddings.search.query_parser import QueryEmbedding
 from integrations.error_codes import UNKNOWN_SOURCE
 from integrations.search import RECORDS, RecordResult, search_records
-from statutes.search import StatutePassage, search_statutes
+from statutes.article_citations import StatutePassage
+from statutes.search import search_statutes
 
 UPLOADS, STATUTES = "documents", "statutes"
 SOURCES = (UPLOADS, *RECORDS, STATUTES)

@@ -29,15 +29,15 @@ from jobs.choices import Stage, State
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
-from statutes import article_chunker, invariants, reprocessing, versions
+from statutes import article_chunker, reprocessing, stage_invariants, versions
 from statutes.error_codes import LAMBDA_REFUSED, LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
 from statutes.intake import OUTDATED, PIPELINE
-from statutes.invariants import CHUNKS_WITHOUT_VECTOR
 from statutes.models import Law, LawVersion
 from statutes.readers import sandbox_client
 from statutes.readers.file_type import Format, sniff_format
 from statutes.s3 import artifact_upload, client, keys, raw_files
 from statutes.sqs.messages import PRIORITIES
+from statutes.stage_invariants import CHUNKS_WITHOUT_VECTOR
 from statutes.structure import markdown, model, schema_validation
 from vendors import aws_client, calls
 from vendors.rate_limit import Vendor
@@ -256,7 +256,7 @@ def verify_vectors(claim: Claim) -> Outcome:
         version = LawVersion.objects.defer("canonical").get(pk=job.document_id)
         refused = [chunk_id for chunk_id in _chunks_without_vector(job.pk) if chunk_id in version.refused]
         LawVersion.objects.filter(pk=version.pk).update(refused=refused)  # some may have been embedded since
-        broken = invariants.vectors_complete([job.pk])
+        broken = stage_invariants.vectors_complete([job.pk])
         if not broken:
             return claim.advance(code="EMBED_VERIFIED", event={"refused": len(refused)}, payload={UPLOADED: None})
         vector_store.delete_corrupt_vectors(job.document_id)

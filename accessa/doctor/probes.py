@@ -7,7 +7,18 @@ from django.core.checks import run_checks as run_system_checks
 
 from accessa.checks import is_local
 from accessa.checks.deployment import check_deployment
-from accessa.doctor import clusters, connectors, database, file_store, public_urls, statutes, tenant_isolation, vendors
+from accessa.doctor import (
+    broker,
+    clocks,
+    clusters,
+    connectors,
+    database,
+    file_store,
+    public_urls,
+    statutes,
+    tenant_isolation,
+    vendors,
+)
 from accessa.doctor.runner import Check, system_check_findings
 
 FIREWALL = "Look whether a firewall or a proxy drops the packets."
@@ -25,7 +36,7 @@ CHECKS = (
     Check("migrations", "All are applied, and none is of a newer version.", database.check_migrations, ("database",)),
     Check("tenants", "No tenant reads or writes another's rows.", tenant_isolation.check_isolation, MIGRATED, 20),
     Check("limits", "Connections, timeouts, autovacuum and disk are sufficient.", database.check_limits, MIGRATED),
-    Check("broker", "A NOTIFY reaches another session.", clusters.check_broker, ("database",)),
+    Check("broker", "A NOTIFY reaches another session.", broker.check_broker, ("database",)),
     Check("workers", "Alive:", clusters.check_workers, MIGRATED),
     Check("likeness", "All workers run with this configuration and this code.", clusters.check_configuration,
           ("workers",)),
@@ -36,7 +47,7 @@ CHECKS = (
           partial(file_store.check_storage, "raw"), timeout=30, timeout_remedy=FIREWALL),
     Check("storage-parsed", "Written, signed PUT and GET, refused to strangers, deleted.",
           partial(file_store.check_storage, "parsed"), timeout=30, timeout_remedy=FIREWALL),
-    Check("clocks", "Within a minute of each other.", clusters.check_clocks, MIGRATED, 20),
+    Check("clocks", "Within a minute of each other.", clocks.check_clocks, MIGRATED, 20),
     Check("pdf", "A PDF is read in its sandboxed process.", vendors.check_pdf, timeout=40),
     Check("ocr", "A page image can be recognized here.", vendors.check_ocr, timeout=60),
     Check("parser", "LlamaParse takes the key.", vendors.check_llamaparse),

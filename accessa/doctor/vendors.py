@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
-from accessa.checks.embedding_models import check_embedding_models
+from accessa.checks.active_models import check_embedding_models
 from accessa.checks.statutes import uses_titan
 from accessa.doctor.http_probe import NoResponse, send_request
 from accessa.doctor.runner import Finding, Level, error, note, skipped, system_check_findings, warning

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 from django.core.files.storage import storages
 
-from accessa.checks import database, embedding_models, s3_error_messages
+from accessa.checks import active_models, database, s3_error_messages
 from accessa.checks.deployment import check_buckets, check_deployment
 from documents.tests.s3_settings import use_s3_storage
 from embeddings.models import ActiveModel
@@ -36,7 +36,7 @@ def test_tenants_with_an_unconfigured_model_are_reported() -> None:
     ActiveModel.objects.create(user_id=uuid4(), embed_model="wordllama-l2-supercat-256-padded", embed_version="1")
     ActiveModel.objects.create(user_id=uuid4(), embed_model="gone", embed_version="2")
 
-    messages = embedding_models.check_embedding_models(app_configs=None, databases=["default"])
+    messages = active_models.check_embedding_models(app_configs=None, databases=["default"])
 
     assert ids(messages) == ["accessa.W003"]
     assert "gone@2, with which 1 tenants" in messages[0].msg
@@ -44,7 +44,7 @@ def test_tenants_with_an_unconfigured_model_are_reported() -> None:
 
 def test_database_checks_run_only_for_named_databases() -> None:
     assert database.check_database(app_configs=None) == []
-    assert embedding_models.check_embedding_models(app_configs=None) == []
+    assert active_models.check_embedding_models(app_configs=None) == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_an_example_is_taken_from_the_tree(path: str, shown: str) -> None:
 def test_there_is_an_example_of_each_thing() -> None:
     assert {path for path, _ in EXAMPLES} >= {
         "embeddings/stages.py",
-        "embeddings/invariants.py",
+        "embeddings/stage_invariants.py",
         "accessa/pipelines.py",
         "testing/embedders.py",
         "embeddings/embedders/remote_accessa.py",

@@ -18,7 +18,7 @@ from django.db import connection
 from django.test import override_settings
 
 from accessa import config_digest
-from accessa.checks.embedding_models import check_embedding_models
+from accessa.checks.active_models import check_embedding_models
 from accessa.doctor.probes import CHECKS
 from accessa.doctor.runner import Check, Finding, Level, note, run_checks
 from accessa.management.commands.doctor import NAMES

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.test import Client
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from accounts import api_tokens, authentication
+from accounts import api_tokens, supabase_jwt
 from accounts.models import ApiToken, User
 from testing.personas import Person
 
@@ -237,7 +237,7 @@ def publish_key() -> bytes:
 @pytest.fixture
 def jwks(settings: Any) -> Iterator[type[Keys]]:
     Keys.answer, Keys.delay, Keys.asked = (200, publish_key()), 0.0, 0
-    authentication._jwks.cache_clear()
+    supabase_jwt._jwks.cache_clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Keys)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -246,7 +246,7 @@ def jwks(settings: Any) -> Iterator[type[Keys]]:
     server.shutdown()
     server.server_close()
     thread.join()
-    authentication._jwks.cache_clear()
+    supabase_jwt._jwks.cache_clear()
 
 
 def sign_with_key(key: Any, kid: str | None = "rsa", algorithm: str = "RS256", **changed: Any) -> str:
@@ -302,7 +302,7 @@ def test_a_public_key_used_as_an_hmac_secret_signs_nothing(with_secret: bool, jw
 
 
 def test_unreachable_keys_answer_503(settings: Any) -> None:
-    authentication._jwks.cache_clear()
+    supabase_jwt._jwks.cache_clear()
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         settings.SUPABASE_JWKS_URL = f"http://127.0.0.1:{closed.getsockname()[1]}/jwks.json"

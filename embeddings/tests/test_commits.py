@@ -11,7 +11,7 @@ from django.db import connection
 from accessa.integrity import find_violations
 from accessa.pipelines import INSURANCE
 from documents.models import Document
-from embeddings import embedders, invariants, periodic
+from embeddings import embedders, periodic, stage_invariants
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import worker
 from jobs.choices import Stage
@@ -374,7 +374,7 @@ def test_invariant_of_many_jobs_reports_only_the_broken(ana: Person, ben: Person
     good, bad = ana.ingest(PDF), ben.ingest(PDF)
     sql("UPDATE document_chunks SET text = 'x' WHERE user_id = %s AND chunk_ord = 0", ben.id)
 
-    assert set(invariants.chunks_committed([good.job_id, bad.job_id])) == {bad.job_id}
+    assert set(stage_invariants.chunks_committed([good.job_id, bad.job_id])) == {bad.job_id}
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage.values if stage in BREAKS])

@@ -8,7 +8,7 @@ from typing import Any, cast
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Children, Client, Provider, Rollup
 from integrations.records.bulk_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
-from integrations.records.normalization import RecordText, dump_json, load_json, strip_unstorable
+from integrations.records.record_text import RecordText, dump_json, load_json, strip_unstorable
 
 # In order, so that two transactions never deadlock; and in a statement before the one that reads, which must see what
 # the lock's last holder has committed.

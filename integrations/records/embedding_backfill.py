@@ -13,8 +13,8 @@ from embeddings import embedders
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.records import record_embedding
 from integrations.records.bulk_sql import execute
-from integrations.records.normalization import RecordText
 from integrations.records.record_embedding import Vectors
+from integrations.records.record_text import RecordText
 from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance
 from jobs.infrastructure_errors import is_database_unavailable

@@ -13,7 +13,7 @@ from embeddings.embedders import Embedder
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedding_calls import MISCONFIGURED_SECONDS, EmbeddingTask, Reservation, Settle, reserve_call, run_task
 from integrations.records.bulk_sql import BinaryVector, binary_vectors, execute
-from integrations.records.normalization import RecordText, truncate_for_embedding
+from integrations.records.record_text import RecordText, truncate_for_embedding
 from jobs.outcomes import Wait
 
 T = TypeVar("T")

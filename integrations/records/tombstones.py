@@ -7,7 +7,7 @@ from integrations.models import ConnectedSource
 from integrations.providers import Provider, RawItem
 from integrations.records import client_intelligence
 from integrations.records.bulk_sql import execute
-from integrations.records.normalization import strip_unstorable
+from integrations.records.record_text import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import Message
 

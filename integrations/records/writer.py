@@ -11,8 +11,8 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Children, Provider, RawItem, Record
 from integrations.records import client_intelligence
 from integrations.records.bulk_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
-from integrations.records.normalization import RecordText, dump_json, load_json, strip_unstorable
 from integrations.records.record_embedding import Vectors, size_batches
+from integrations.records.record_text import RecordText, dump_json, load_json, strip_unstorable
 from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints
 from jobs.claims import ClaimLost

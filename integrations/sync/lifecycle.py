@@ -21,7 +21,7 @@ from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import FailedItem
 from integrations.records.bulk_sql import execute
-from integrations.records.normalization import strip_unstorable
+from integrations.records.record_text import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import ARCHIVE, Body, Message
 from jobs import failpoints

@@ -16,7 +16,7 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
 from integrations.providers import FailedItem, McpClient, Page, Provider, RawItem, Stream, TokenRefused, provider_module
 from integrations.providers.id_listing_client import retry_cursor
-from integrations.records import pdf_import, record_embedding, tombstones, writer
+from integrations.records import orphaned_imports, pdf_import, record_embedding, tombstones, writer
 from integrations.records.record_embedding import Vectors
 from integrations.records.writer import MAPPING_ERRORS, Draft, StoredRecords
 from integrations.sync import lifecycle
@@ -54,7 +54,7 @@ def run_page(message: Message) -> None:
     capped = {stream.document_type for stream in streams if stream.name in job.cursor.get(CAPPED, ())}
     types = {stream.document_type for stream in streams} - capped if capped else None
     tombstones.mark_unseen_deleted(message, job.source, provider, types)
-    pdf_import.withdraw_orphans(job.source_id)
+    orphaned_imports.withdraw_orphans(job.source_id)
     lifecycle.close_page(message, job, PageCounts(), next_body=None)
 
 
@@ -123,7 +123,7 @@ class PageRun:
                 if draft.record.is_pdf and self._import_pdf(client, source, stored, draft):
                     self._write_group(source, [draft], vectors)
         tombstones.mark_deleted(self._message, source, self._provider, [item for item in items if item.deleted])
-        pdf_import.withdraw_orphans(source.pk)
+        orphaned_imports.withdraw_orphans(source.pk)
 
     def _make_draft(self, item: RawItem) -> Draft | None:
         try:

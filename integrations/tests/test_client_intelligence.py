@@ -13,7 +13,7 @@ from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import hubspot, quickbooks
 from integrations.records import client_intelligence
 from integrations.records.bulk_sql import execute
-from integrations.records.normalization import dump_json, load_json
+from integrations.records.record_text import dump_json, load_json
 from integrations.tests import python_rollup
 from testing.personas import Person
 

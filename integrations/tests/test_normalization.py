@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddings import tokenizer
-from integrations.records.normalization import (
+from integrations.records.record_text import (
     MOST_TOKENS,
     RecordText,
     dump_json,

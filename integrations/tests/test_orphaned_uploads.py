@@ -13,7 +13,7 @@ from documents.models import Document
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, OrphanCandidate, SourceDocument
 from integrations.providers import provider_module
-from integrations.records import pdf_import
+from integrations.records import orphaned_imports, pdf_import
 from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.fake_provider.rest import Account
 from integrations.tests.provider_clients import NOBODY
@@ -74,7 +74,7 @@ LEFT: dict[str, Callable[[SourceDocument], object]] = {
 def test_a_document_left_by_a_worker_killed_after_its_commit_is_deleted(why: str, deal: SourceDocument) -> None:
     LEFT[why](deal)
 
-    swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
+    swept = [orphaned_imports.withdraw_due_orphans(), orphaned_imports.withdraw_due_orphans()]
 
     assert swept == [1, 0]
     assert not Document.objects.exists()
@@ -85,9 +85,9 @@ def test_an_import_without_a_record_is_deleted_when_its_sync_ends(account: Accou
     job = start_sync(source)
     pass_on(source, job.pk)
 
-    swept = [pdf_import.withdraw_due_orphans(), names(source) != set()]
+    swept = [orphaned_imports.withdraw_due_orphans(), names(source) != set()]
     lifecycle.fail_sync(job.pk, "max_retries_exceeded")
-    swept += [pdf_import.withdraw_due_orphans(), names(source) != set()]
+    swept += [orphaned_imports.withdraw_due_orphans(), names(source) != set()]
 
     assert swept == [0, True, 1, False]
 
@@ -204,16 +204,16 @@ def test_another_records_reference_does_not_settle_a_candidate(
     account.files["deal:2"] = FIRST
     document_id = pass_on(source, start_sync(source).pk, "deal:2")
 
-    pdf_import.withdraw_orphans(source.pk)
+    orphaned_imports.withdraw_orphans(source.pk)
     deal.delete()
-    pdf_import.withdraw_orphans(source.pk)
+    orphaned_imports.withdraw_orphans(source.pk)
 
     assert names(source) == {document_id}
 
 
 def test_a_deleted_document_is_imported_again_when_its_file_returns(deal: SourceDocument, account: Account) -> None:
     deal.delete()
-    pdf_import.withdraw_due_orphans()
+    orphaned_imports.withdraw_due_orphans()
 
     run_sync(deal.source)
 
@@ -238,7 +238,7 @@ def test_deletion_waits_for_a_concurrent_declaration(
         connections.close_all()
 
     def withdraw() -> None:
-        gone.append(pdf_import.withdraw_upload(deal.upload_document_id or NOBODY))
+        gone.append(orphaned_imports.withdraw_upload(deal.upload_document_id or NOBODY))
         connections.close_all()
 
     gone: list[bool] = []
@@ -276,7 +276,7 @@ def test_a_document_uploaded_by_its_tenant_is_no_orphan(deal: SourceDocument, an
     ana.upload(FIRST)
     deal.delete()
 
-    swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
+    swept = [orphaned_imports.withdraw_due_orphans(), orphaned_imports.withdraw_due_orphans()]
 
     assert swept == [1, 0]
     assert names(deal.source) == {deal.upload_document_id}
@@ -295,18 +295,19 @@ def test_a_sync_leaves_no_orphan_candidates(account: Account, source: ConnectedS
 
 
 @pytest.mark.parametrize(
-    "sql", [pdf_import.DELETE_SETTLED, pdf_import.DUE, pdf_import.DUE_OF_SOURCE, pdf_import.IN_USE]
+    "sql",
+    [orphaned_imports.DELETE_SETTLED, orphaned_imports.DUE, orphaned_imports.DUE_OF_SOURCE, orphaned_imports.IN_USE],
 )
 def test_orphan_candidates_are_found_by_index(sql: str, never_vacuumed: None) -> None:
-    params: dict[str, Any] = {"source": NOBODY, "document": NOBODY, "most": pdf_import.AT_ONCE}
+    params: dict[str, Any] = {"source": NOBODY, "document": NOBODY, "most": orphaned_imports.AT_ONCE}
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {sql}", params)
         plan = "\n".join(line for (line,) in cursor.fetchall())
 
     assert "Seq Scan" not in plan
-    if sql == pdf_import.DELETE_SETTLED:
+    if sql == orphaned_imports.DELETE_SETTLED:
         assert "Index Cond: ((source_id = u.source_id) AND (external_id = u.external_id))" in plan
 
 
 def test_orphan_deletion_is_a_periodic_task(settings: Any) -> None:
-    assert "integrations.records.pdf_import.withdraw_due_orphans" in settings.JOBS_PERIODIC_TASKS
+    assert "integrations.records.orphaned_imports.withdraw_due_orphans" in settings.JOBS_PERIODIC_TASKS

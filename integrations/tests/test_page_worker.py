@@ -11,7 +11,7 @@ from documents.models import Document
 from embeddings.embedders import openai
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import FailedItem, Page, TokenRefused
-from integrations.records import pdf_import
+from integrations.records import orphaned_imports
 from integrations.records.bulk_sql import execute
 from integrations.sync import lifecycle, page_worker, pgmq, pgmq_consumer
 from integrations.sync.pgmq import TABLE
@@ -346,7 +346,7 @@ def test_an_interrupted_deletion_is_completed_by_the_periodic_task(account: Acco
     SourceDocument.objects.filter(source=source).update(deleted_at="2026-11-01T00:00Z")
     left = _documents(source)
 
-    swept = [pdf_import.withdraw_due_orphans(), pdf_import.withdraw_due_orphans()]
+    swept = [orphaned_imports.withdraw_due_orphans(), orphaned_imports.withdraw_due_orphans()]
 
     assert (len(left), _documents(source), swept) == (1, set(), [1, 0])
     run_sync(source)

@@ -14,7 +14,7 @@ from documents.models import Document
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.providers import google_drive
-from integrations.records import pdf_import
+from integrations.records import orphaned_imports, pdf_import
 from integrations.tests.provider_clients import NOBODY, TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, row, run_sync, stored_rows
 from jobs import worker
@@ -193,16 +193,16 @@ def test_any_name_becomes_a_file_name(bring: Any, name: str, filename: str) -> N
 def test_an_imported_document_is_deleted_with_its_file(bring: Any) -> None:
     document_id = bring(DRUGS)
 
-    assert pdf_import.withdraw_upload(document_id)
+    assert orphaned_imports.withdraw_upload(document_id)
     assert not Document.objects.exists()
-    assert pdf_import.withdraw_upload(document_id)  # again, after a crash
+    assert orphaned_imports.withdraw_upload(document_id)  # again, after a crash
 
 
 def test_a_document_that_the_tenant_uploaded_stays(bring: Any, ana: Person) -> None:
     ana.upload(DRUGS)
     document_id = bring(DRUGS)
 
-    assert not pdf_import.withdraw_upload(document_id)
+    assert not orphaned_imports.withdraw_upload(document_id)
     assert Document.objects.count() == 1
 
 
@@ -210,7 +210,7 @@ def test_a_document_that_the_tenant_uploaded_after_the_import_stays(bring: Any, 
     document_id = bring(DRUGS)
     ana.upload(DRUGS)
 
-    assert not pdf_import.withdraw_upload(document_id)
+    assert not orphaned_imports.withdraw_upload(document_id)
     assert Document.objects.count() == 1
 
 
@@ -218,9 +218,9 @@ def test_a_document_that_another_file_has_as_well_stays(bring: Any, anas: Connec
     document_id = bring(DRUGS, "a")
     refer(anas, document_id, "file:b")
 
-    assert not pdf_import.withdraw_upload(document_id)
+    assert not orphaned_imports.withdraw_upload(document_id)
     SourceDocument.objects.update(deleted_at="2026-01-01T00:00:00Z")
-    assert pdf_import.withdraw_upload(document_id)
+    assert orphaned_imports.withdraw_upload(document_id)
 
 
 # In a sync

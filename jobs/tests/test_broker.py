@@ -12,8 +12,8 @@ from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
 from jobs import claims, services
-from jobs.cluster import broker
-from jobs.cluster.broker import NotifyBroker
+from jobs.cluster import notify_broker as broker
+from jobs.cluster.notify_broker import NotifyBroker
 from jobs.models import UploadJob
 from testing.cluster import create_jobs, running_cluster, wait_until
 from testing.factories import DocumentFactory, JobFactory

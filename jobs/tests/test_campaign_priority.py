@@ -14,7 +14,7 @@ from accounts.rls import as_tenant
 from documents import services as documents
 from jobs import claims, display_status, services, worker
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster.broker import NotifyBroker
+from jobs.cluster.notify_broker import NotifyBroker
 from jobs.models import Event, UploadJob
 from testing.cluster import create_jobs
 from testing.factories import DocumentFactory, JobFactory

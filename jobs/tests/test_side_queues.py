@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from jobs import side_queues, worker
 from jobs.cluster import maintenance, shared_state
-from jobs.cluster.broker import NotifyBroker
+from jobs.cluster.notify_broker import NotifyBroker
 from jobs.models import UploadJob
 from testing import fake_side_queue
 from testing.cluster import create_jobs

@@ -19,7 +19,8 @@ from integrations.search import RECORDS, RecordResult
 from portal.user_messages import error_message
 from portal.views.auth import tenant_id, tenant_page
 from search.services import UPLOADS, search
-from statutes.search import StatutePassage, search_statutes, strip_heading_marks
+from statutes.article_citations import StatutePassage, strip_heading_marks
+from statutes.search import search_statutes
 
 MAX_RESULTS = 10
 MAX_CHOICES = 100  # documents to choose from, the newest

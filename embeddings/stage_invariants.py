@@ -5,13 +5,13 @@ from uuid import UUID
 
 from django.db import connection
 
-from documents import invariants
+from documents import stage_invariants
 from embeddings import vector_store
 from embeddings.embedders import DIMENSIONS
 from jobs.pipeline import Invariant, all_invariants, sql_invariant
 
 chunker_planned = all_invariants(
-    invariants.parse_stored,
+    stage_invariants.parse_stored,
     sql_invariant("""
         SELECT job_id, 'No chunker is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND chunks_version !~ '^.+@.+$'"""),
@@ -35,7 +35,7 @@ _WHOLE = """
         AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
 buffer_whole = sql_invariant(_WHOLE.format(table="document_chunk_buffer"))
-chunks_buffered = all_invariants(buffer_whole, invariants.parse_stored)
+chunks_buffered = all_invariants(buffer_whole, stage_invariants.parse_stored)
 _committed = sql_invariant("""
     SELECT j.job_id, 'Chunks wait in the buffer for their commit.'
     FROM upload_jobs j
@@ -44,7 +44,7 @@ _committed = sql_invariant("""
         WHERE b.document_id = j.document_id AND b.chunker_name || '@' || b.chunker_version = j.chunks_version
           AND (c.chunk_sha IS DISTINCT FROM b.chunk_sha OR c.meta IS DISTINCT FROM b.meta))""")
 chunks_committed = all_invariants(
-    sql_invariant(_WHOLE.format(table="document_chunks")), _committed, invariants.parse_stored
+    sql_invariant(_WHOLE.format(table="document_chunks")), _committed, stage_invariants.parse_stored
 )
 
 vectors_planned = all_invariants(
@@ -117,7 +117,7 @@ vectors_committed = all_invariants(_cut, _live, vectors_planned, _words, _wide)
 
 # A campaign's re-embedding.
 target_chosen = all_invariants(
-    invariants.tenant_matches,
+    stage_invariants.tenant_matches,
     sql_invariant("""
         SELECT job_id, 'No model is chosen.' FROM upload_jobs
         WHERE job_id = ANY(%(jobs)s) AND (embed_model IS NULL OR embed_version IS NULL)"""),
@@ -137,7 +137,7 @@ shadow_vectors_committed = all_invariants(
     _covered("shadow_vectors", model_of="j", reason=_CHOSEN, applies_if="j.state <> 'done'"),
     _live,
     target_planned,
-    invariants.parse_stored,
+    stage_invariants.parse_stored,
     _words,
     _wide,
 )

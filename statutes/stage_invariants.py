@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from documents import invariants as documents
-from embeddings import invariants as embeddings
+from documents import stage_invariants as documents
+from embeddings import stage_invariants as embeddings
 from jobs.choices import State
 from jobs.models import UploadJob
 from jobs.pipeline import all_invariants, sql_invariant
