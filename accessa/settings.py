@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from accessa import settings_logging, settings_web
+from accessa import settings_logs, settings_web
 from accessa.env import Env, local_secret, var_folder
 from accessa.settings_connectors import *  # noqa: F403
 from accessa.settings_statutes import *  # noqa: F403
@@ -283,7 +283,7 @@ REST_FRAMEWORK = settings_web.REST_FRAMEWORK
 SENTRY_DSN = env.str("SENTRY_DSN", default="")  # errors, by frames; needs requirements/optional.txt
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")  # traces, over HTTP; as above
 LOGGING_CONFIG = "accessa.observability.logs.configure_logging"
-LOGGING = settings_logging.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
+LOGGING = settings_logs.logging(env.str("LOG_LEVEL", default="INFO"), env.str("LOG_FORMAT", default=""), debug=DEBUG)
 SPECTACULAR_SETTINGS = settings_web.SPECTACULAR_SETTINGS
 UNFOLD = settings_web.UNFOLD
 CONTENT_SECURITY_POLICY = settings_web.CONTENT_SECURITY_POLICY

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 
-from accessa import settings_logging
+from accessa import settings_logs
 from accessa.observability import logs
 from accessa.observability.redaction import redact
 from accessa.server import gunicorn_worker
@@ -31,7 +31,7 @@ SILENT_SECONDS = 10
 # The main process never loads Django; the workers configure the same once more when they do.
 debug = os.environ.get("DEBUG", "").lower() in ("1", "true", "yes", "on")
 level, form = os.environ.get("LOG_LEVEL", "INFO"), os.environ.get("LOG_FORMAT", "")
-logs.configure_logging(settings_logging.logging(level, form, debug=debug))
+logs.configure_logging(settings_logs.logging(level, form, debug=debug))
 
 
 class RedactingLogger(Logger):  # type: ignore[misc]  # gunicorn has no types

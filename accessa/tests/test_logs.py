@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test import Client
 
-from accessa import health, settings_logging
+from accessa import health, settings_logs
 from accessa.observability.logs import LogFormatter
 from accessa.observability.redaction import redact
 from accessa.server import gunicorn_worker
@@ -85,13 +85,13 @@ def test_machines_read_json_and_people_text(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
 
-    assert settings_logging.logging("INFO", given, debug=debug)["formatters"]["line"]["form"] == form
+    assert settings_logs.logging("INFO", given, debug=debug)["formatters"]["line"]["form"] == form
 
 
 @pytest.mark.parametrize(("level", "form"), [("LOUD", "json"), ("INFO", "xml")])
 def test_a_wrong_level_or_form_is_named(level: str, form: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=r"LOG_(LEVEL|FORMAT) must be"):
-        settings_logging.logging(level, form)
+        settings_logs.logging(level, form)
 
 
 @pytest.mark.parametrize(
