@@ -2,7 +2,7 @@
 import os
 import sys
 
-from accessa.manage_entry_point import run_command
+from accessa.command_line_errors import run_command
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")

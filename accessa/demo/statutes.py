@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import QuerySet
 
-from accessa.demo.fake_vendors import FakeAws, run_fake_aws
+from accessa.demo.fake_aws import FakeAws, run_fake_aws
 from accessa.demo.scenarios import Demo, DemoFailed, Scenario
 from documents.cli_progress import JobStatus
 from embeddings.search.query_parser import TEXT

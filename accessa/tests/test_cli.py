@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import ProgrammingError
 
-from accessa import manage_entry_point
+from accessa import command_line_errors
 from accessa.checks.settings import NOT_NEGATIVE, POSITIVE, check_settings
 from accessa.doctor.public_urls import DEFAULT_URL
 from accessa.env import Env
@@ -104,10 +104,10 @@ def test_missing_migrations_are_one_sentence_and_other_errors_are_raised() -> No
 
     with hidden:
         with pytest.raises(ProgrammingError):
-            manage_entry_point.run_command(command)
+            command_line_errors.run_command(command)
         forgotten = temporary_sql("DELETE FROM django_migrations WHERE (app, name) = ('jobs', '0002_policies')", row)
         with forgotten, pytest.raises(SystemExit) as leaving:
-            manage_entry_point.run_command(command)
+            command_line_errors.run_command(command)
 
     assert leaving.value.code == "The database is not migrated: run manage.py migrate"
 

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from rich.console import Console
 
 from accessa.demo.api_client import ApiClient
-from accessa.demo.fake_vendors import FakeAws, run_fake_aws, use_fake_aws
+from accessa.demo.fake_aws import FakeAws, run_fake_aws, use_fake_aws
 from accessa.demo.scenarios import Demo, DemoFailed
 from accessa.demo.statutes import LAW_IDS, SAMPLE_LAWS, Rounds, StatuteScenario
 from accessa.management.commands import demo
