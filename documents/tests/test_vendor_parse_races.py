@@ -445,7 +445,7 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     for _ in range(5):
         periodic.start_vendor_deletions()
 
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 1.4  # less than one timeout
     (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.THREAD]
     thread.join(10)
     assert vendor_routes == ["POST /api/v2/parse/job/cancel"]

@@ -258,7 +258,7 @@ def test_index_maintenance_runs_in_the_background(large: StoredVectors) -> None:
         (thread,) = [thread for thread in threading.enumerate() if thread.name == hnsw_indexes.THREAD_NAME]
     thread.join(30)
 
-    assert took < 1
+    assert took < 10
     assert len(names()) == 1
 
 

@@ -94,8 +94,9 @@ def test_openai_lets_no_more_through_than_a_minute_allows(seller: OpenAIServer) 
     assert seller.ledger.sold == 2
 
 
+@pytest.mark.slow
 def test_calls_at_the_same_time_take_their_time_together(seller: OpenAIServer) -> None:
-    seller.delay = 0.3
+    seller.delay = 1.0
     started = time.monotonic()
 
     with embedder(seller) as client:
@@ -107,7 +108,7 @@ def test_calls_at_the_same_time_take_their_time_together(seller: OpenAIServer) -
         for call in calls:
             call.join()
 
-    assert 0.3 <= time.monotonic() - started < 1.0
+    assert 1.0 <= time.monotonic() - started < 3.0
     assert seller.ledger.calls == 4
 
 
