@@ -169,8 +169,12 @@ class LlamaParseServer(Server):
         self._charge(job)
         self.jobs[job.id] = job
         self._notify(job, "parse.pending")
-        self._later.call_later(0.0, lambda: self._run(job))
-        return json_response(job.to_json(self.project))
+        response = json_response(job.to_json(self.project))
+        if self.delay:
+            self._later.call_later(0.0, lambda: self._run(job))
+        else:
+            self._run(job)  # in this request: done whenever it is polled next
+        return response
 
     def _options(self, request: Request) -> dict[str, Any]:
         try:
@@ -199,7 +203,10 @@ class LlamaParseServer(Server):
             if job.status == "PENDING":
                 job.move("RUNNING")
                 self._notify(job, "parse.running")
-        self._later.call_later(self.delay, lambda: self._finish(job))
+        if self.delay:
+            self._later.call_later(self.delay, lambda: self._finish(job))
+        else:
+            self._finish(job)
 
     def _finish(self, job: Job) -> None:
         with self._state:
