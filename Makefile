@@ -21,11 +21,11 @@ $(INSTALLED): requirements/base.txt requirements/dev.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -q $(addprefix -r ,$^)
 	@touch $@
 
-# A separate database: vectors of the fake Titan must not mix with real ones.
+# Separate databases: vectors of the fake Titan must not mix with real ones, nor a made old system with what is here.
 demo: $(INSTALLED)
-	@$(if $(STATUTES),ACCESSA_VAR="$${ACCESSA_VAR:-var}/statutes") $(BIN)/python manage.py demo \
+	@$(if $(STATUTES)$(LEGACY),ACCESSA_VAR="$${ACCESSA_VAR:-var}/$(if $(STATUTES),statutes,legacy)") $(BIN)/python manage.py demo \
 		$(if $(VENDORS),--vendors $(VENDORS)) $(if $(CONNECTORS),--connectors $(CONNECTORS)) \
-		$(if $(STATUTES),--statutes) $(PDF)
+		$(if $(STATUTES),--statutes) $(if $(LEGACY),--legacy) $(PDF)
 
 serve: $(INSTALLED)
 	@$(BIN)/python manage.py serve --bind 127.0.0.1:$(PORT)
@@ -40,7 +40,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile --no-loads
 test: $(INSTALLED)
 	$(PYTEST) -m "not slow and not matrix"
 
-# Counting what was run takes about a third more of the tests' own time.
+# Lines of the product, at least 95 % (.coveragerc, where what runs only in processes of its own is left out by name). Counting
+# takes about a third more of the tests' own time.
 coverage: $(INSTALLED)
 	$(PYTEST) --cov --cov-report=term:skip-covered
 

@@ -4,12 +4,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlencode
 
+import hypothesis
 import psycopg
 import pytest
 from django.conf import settings as configured
 from django.db import connection, transaction
-from django.test import TransactionTestCase
+from django.test import Client, RequestFactory, TransactionTestCase, client
 from structlog.contextvars import clear_contextvars
 
 from accessa.embedded_postgres.server import EmbeddedServer
@@ -20,6 +22,7 @@ from testing.personas import Person
 from vendors import calls
 
 MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
+FORM = "application/x-www-form-urlencoded"
 AUDITED = "audit_entries"  # refuses to be emptied
 FORGET = f"""
     DO $$ BEGIN
@@ -33,9 +36,23 @@ FORGET = f"""
 QUEUED = [f"DELETE FROM {table}" for table in (pgmq.TABLE, pgmq.ARCHIVE)]
 
 
+# A loaded machine fails no test: examples have no time limit, and may be generated slowly.
+hypothesis.settings.register_profile("accessa", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("accessa")
+
+
 def pytest_configure() -> None:
     configured.WHITENOISE_AUTOREFRESH = True  # each client would look at 170 files of the admin's
     TransactionTestCase._fixture_teardown = _empty
+    _post_forms_as_browsers_do()
+
+
+def _post_forms_as_browsers_do() -> None:
+    """Let the test client post urlencoded forms, as the pages do: multipart, its default, is refused."""
+    for post in (Client.post, RequestFactory.post):
+        post.__defaults__ = tuple(FORM if it is client.MULTIPART_CONTENT else it for it in post.__defaults__ or ())
+    client.MULTIPART_CONTENT = FORM
+    client.encode_multipart = lambda boundary, form: urlencode(form, doseq=True).encode()
 
 
 def _empty(test: TransactionTestCase) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from django.conf import settings
 
+from documents.storage import make_private_folder
+
 # Settings that the API and all workers must share; doctor names those that differ.
 SHARED = (
     "STORAGE", "STORAGE_ROOT", "S3_ENDPOINT_URL", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY",
-    "S3_RAW_BUCKET", "S3_PARSED_BUCKET", "S3_SERVER_SIDE_ENCRYPTION", "S3_KMS_KEY_ID",
+    "S3_RAW_BUCKET", "S3_PARSED_BUCKET", "S3_ENCRYPTION", "S3_KMS_KEY_ID",
     "PARSER", "LLAMAPARSE_API_KEY", "LLAMAPARSE_BASE_URL", "LLAMAPARSE_TIER", "LLAMAPARSE_VERSION",
     "LLAMAPARSE_WEBHOOK_SECRETS", "LLAMAPARSE_CALLBACK_URL",
     "EMBEDDER", "OPENAI_API_KEY", "OPENAI_BASE_URL", "BOOTS_BRAIN_URL", "BRAIN_API_SECRET",
@@ -64,7 +66,7 @@ def _disk_id() -> str:
         return ""
     root = Path(settings.STORAGE_ROOT)
     try:
-        root.mkdir(parents=True, exist_ok=True)  # as the first upload would
+        make_private_folder(root)  # as the first upload would
         stat = root.stat()
     except OSError:
         return "none"

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from accounts import error_codes
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents.storage import storage_error
 from jobs import telemetry
 from jobs.safe_errors import safe_traceback

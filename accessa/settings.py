@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "integrations",
     "statutes",
     "search",
+    "legacy",
     "metrics",
     "console",
     "portal",
@@ -62,6 +63,7 @@ MIDDLEWARE = [
     "accessa.middleware.DatabaseUnavailableMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "accessa.middleware.CspMiddleware",
+    "accessa.request_bodies.RequestBodyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -114,7 +116,7 @@ else:
     }
 DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60)  # a reconnect costs more than a claim
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-TENANT_ROLE = "accessa_client"
+TENANT_ROLE = env.str("TENANT_ROLE", default="accessa_client")  # Supabase's: authenticated. Migrations write it
 
 # --- files ----------------------------------------------------------------------------------------------------------
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
@@ -134,17 +136,17 @@ S3_REGION = env.str("S3_REGION", default="us-east-1")  # Supabase: the project's
 S3_ADDRESSING_STYLE = env.str("S3_ADDRESSING_STYLE", default="path" if S3_ENDPOINT_URL else "auto")
 S3_RAW_BUCKET = env.str("S3_RAW_BUCKET", default="raw")
 S3_PARSED_BUCKET = env.str("S3_PARSED_BUCKET", default="parsed")
-S3_SERVER_SIDE_ENCRYPTION = env.str("S3_SERVER_SIDE_ENCRYPTION", default="")  # AES256 or aws:kms
+S3_ENCRYPTION = env.str("S3_ENCRYPTION", default="")  # AES256, aws:kms; bucket-default: the bucket encrypts by itself
 S3_KMS_KEY_ID = env.str("S3_KMS_KEY_ID", default="")
 S3_SIGN_SHA256 = env.bool("S3_SIGN_SHA256", default=not _AT_SUPABASE)  # Supabase has no checksum headers
 S3_PRESIGN = env.bool("S3_PRESIGN", default=True)  # false: bytes go through us, for an S3 that tenants cannot reach
 STORAGE = env.str("STORAGE", default="s3" if S3_ACCESS_KEY_ID or (SUPABASE_URL and SUPABASE_SERVICE_ROLE) else "local")
 if STORAGE == "s3" and SUPABASE_URL and SUPABASE_SERVICE_ROLE and not S3_ACCESS_KEY_ID:
     # Supabase's session token mode. No URL may carry it: its signer is the service role, the key to everything.
-    if not SUPABASE_ANON_KEY:
-        raise ImproperlyConfigured("Set SUPABASE_ANON_KEY as well, or S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.")
+    # The request is signed with the project's ref, or with the anon key, which older servers require.
     S3_ACCESS_KEY_ID = SUPABASE_URL.partition("//")[2].partition(".")[0].partition(":")[0]  # the project's ref
-    S3_SECRET_ACCESS_KEY, S3_SESSION_TOKEN, S3_PRESIGN = SUPABASE_ANON_KEY, SUPABASE_SERVICE_ROLE, False
+    S3_SECRET_ACCESS_KEY = SUPABASE_ANON_KEY or S3_ACCESS_KEY_ID
+    S3_SESSION_TOKEN, S3_PRESIGN = SUPABASE_SERVICE_ROLE, False
 if STORAGE not in ("local", "s3"):
     raise ImproperlyConfigured("STORAGE must be local or s3.")
 _BUCKET = {"local": "documents.storage.LocalSignedStorage", "s3": "documents.storage.s3.S3Bucket"}[STORAGE]
@@ -176,18 +178,19 @@ JOBS_PERIODIC_TASKS = [
     "documents.periodic.delete_removed_objects",
     "documents.periodic.start_vendor_deletions",
     "documents.periodic.delete_stale_uploads",
-    "embeddings.periodic.empty_buffers",
+    "embeddings.buffer_cleanup.empty_buffers",
     "embeddings.hnsw_indexes.start_maintenance",
     "embeddings.reindexing.periodic.start_advancing",
     "integrations.records.embedding_backfill.start_backfill",
     "integrations.records.orphaned_imports.withdraw_due_orphans",
     "accounts.periodic.delete_expired_rate_windows",
+    "accounts.periodic.delete_expired_idempotency_keys",
     "accounts.periodic.delete_expired_sessions",
     "webhooks.services.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.nightly_schedule.start_due_nightly",
-    "statutes.periodic.record_failures",
-    "statutes.periodic.delete_expired_failures",
+    "statutes.failed_versions.record_failures",
+    "statutes.failed_versions.delete_expired_failures",
     "metrics.periodic.start_collection",
 ]
 JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer"]  # which the workers serve beside the jobs (jobs.side_queues)
@@ -243,8 +246,10 @@ OPENAI_BASE_URL = env.str("OPENAI_BASE_URL", default="https://api.openai.com/v1"
 OPENAI_CENTS_PER_MILLION_TOKENS = env.float("OPENAI_CENTS_PER_MILLION_TOKENS", default=2.0)
 OPENAI_REQUESTS_PER_MINUTE = env.int("OPENAI_REQUESTS_PER_MINUTE", default=3_000)
 OPENAI_TOKENS_PER_MINUTE = env.int("OPENAI_TOKENS_PER_MINUTE", default=1_000_000)
-BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")  # EMBEDDER=remote: another deployment's /internal/embed
-BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")  # shared by both deployments (spec 002 §1)
+# Another deployment's /internal/embed and the secret of both: embeds connectors' records (spec 002 §1), and uploads
+# where EMBEDDER=remote.
+BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")
+BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")
 VENDOR_TIMEOUT_SECONDS = env.float("VENDOR_TIMEOUT_SECONDS", default=60.0)
 VENDOR_BREAKER_FAULTS = env.int("VENDOR_BREAKER_FAULTS", default=3)  # below a job's attempts: an outage discards none
 VENDOR_BREAKER_SECONDS = env.float("VENDOR_BREAKER_SECONDS", default=15.0)  # then one probe
@@ -258,7 +263,7 @@ PARSE_POLL_FIRST_SECONDS = env.float("PARSE_POLL_FIRST_SECONDS", default=5.0)
 PARSE_POLL_MOST_SECONDS = env.float("PARSE_POLL_MOST_SECONDS", default=30.0)
 EMBEDDER = env.str("EMBEDDER", default="openai" if OPENAI_API_KEY else "local")
 EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
-EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of EMBEDDER=remote (spec 002 §1)
+EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of records, and of EMBEDDER=remote (spec 002 §1)
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
 EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
 CHUNKER = env.str("CHUNKER", default="markdown-simple@1")  # of new documents; `manage.py rechunk` moves the others
@@ -268,6 +273,12 @@ REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a pric
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
 CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: these still run after a pause
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
+
+# --- the old system, which `manage.py legacy` reads (docs/legacy.md) --------------------------------------------------
+LEGACY_DATABASE_URL = env.str("LEGACY_DATABASE_URL", default="")
+LEGACY_SCHEMA = env.str("LEGACY_SCHEMA", default="documents")
+LEGACY_BUCKET = env.str("LEGACY_BUCKET", default="")  # a folder, or s3://name with the keys of S3
+LEGACY_DECRYPT = env.str("LEGACY_DECRYPT", default="")  # dotted path of a function from bytes to bytes
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")  # without one /metrics answers direct calls of this host only
 

@@ -61,18 +61,28 @@ CLIENTS = {"hubspot": "HUBSPOT", "google_drive": "GOOGLE", "quickbooks": "QUICKB
 RATE_LIMITS = {"hubspot": 540, "google_drive": 1_200, "quickbooks": 450, "gmail": 540}
 
 
+def provider_url(env: Env, provider: str, name: str) -> str:
+    return str(env.str(f"{provider.upper()}_{name.upper()}", default=PROVIDERS[provider][name]))
+
+
 def provider_settings(env: Env) -> dict[str, dict[str, Any]]:
     """Return CONNECTORS: by provider, OAuth client, transport, rate limit and the addresses above.
 
-    HUBSPOT_API_URL and the like replace an address: QuickBooks' sandbox, say, or a fake.
+    HUBSPOT_API_URL and the like replace an address: QuickBooks' sandbox, say, or a fake. INTEGRATIONS_TRANSPORT=mcp
+    is the transport of every provider that has an MCP server.
     """
+    transport = env.str("INTEGRATIONS_TRANSPORT", default="rest")
+    has_mcp = {provider for provider in PROVIDERS if provider_url(env, provider, "mcp_url")}
     return {
         provider: {
             "client_id": env.str(f"{CLIENTS[provider]}_CLIENT_ID", default=""),
             "client_secret": env.str(f"{CLIENTS[provider]}_CLIENT_SECRET", default=""),
-            "transport": env.str(f"{provider.upper()}_TRANSPORT", default="rest"),  # or mcp
+            "transport": env.str(
+                f"{provider.upper()}_TRANSPORT",
+                default="rest" if transport == "mcp" and provider not in has_mcp else transport,
+            ),
             "requests_per_minute": env.int(f"{provider.upper()}_REQUESTS_PER_MINUTE", default=RATE_LIMITS[provider]),
-            **{name: env.str(f"{provider.upper()}_{name.upper()}", default=url) for name, url in addresses.items()},
+            **{name: provider_url(env, provider, name) for name in addresses},
         }
         for provider, addresses in PROVIDERS.items()
     }

@@ -26,6 +26,7 @@ CORS_ALLOW_HEADERS = [
     *default_headers,
     "x-amz-checksum-sha256",  # browsers that upload through us
     "x-correlation-id",
+    "idempotency-key",
     "traceparent",
 ]
 
@@ -64,7 +65,7 @@ UNFOLD: dict[str, Any] = {
             "900": "oklch(33.2% .053 227)", "950": "oklch(24.6% .043 228)",
         },
     },
-    "LOGIN": {"form": "accounts.audit.admin_base.StaffLoginForm"},
+    "LOGIN": {"form": "accounts.admin_base.StaffLoginForm"},
     "SIDEBAR": SIDEBAR,
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ urlpatterns = [
     path("", include("embeddings.urls")),
     path("", include("webhooks.urls")),
     path("", include("search.urls")),
+    path("", include("legacy.urls")),
     path("", include("metrics.urls")),
     path("healthz", health.alive),
     path("readyz", health.ready),

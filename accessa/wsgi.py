@@ -3,6 +3,8 @@
 import os
 
 from django.core.wsgi import get_wsgi_application
+from django.utils.module_loading import import_string
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "accessa.settings")
 application = get_wsgi_application()
+application.request_class = import_string("accessa.request_bodies.Utf8Request")  # loads models, so after the setup

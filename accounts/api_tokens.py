@@ -11,7 +11,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.audit import log
-from accounts.error_codes import TOKEN_OF_STAFF, USER_INACTIVE, ApiError, not_found
+from accounts.error_codes import TOKEN_OF_STAFF, USER_INACTIVE, not_found
+from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 
 PREFIX = "acc_"

@@ -1,15 +1,16 @@
-"""Models of accounts: users, API tokens, rate windows."""
+"""Models of accounts: users, API tokens, rate windows, idempotency keys."""
 
 import uuid
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.postgres.fields import ArrayField
-from django.db import models
+from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from accounts.audit import log
 from accounts.system_tenant import SYSTEM_TENANT_ID
 
 
@@ -21,6 +22,16 @@ class EmailUserManager(UserManager["User"]):
     @classmethod
     def normalize_email(cls, email: str | None) -> str:
         return super().normalize_email(email).lower()
+
+    def create_superuser(self, *args: Any, **fields: Any) -> "User":
+        """Create a superuser, with an audit entry: `manage.py createsuperuser` calls this."""
+        with transaction.atomic(using=self.db):
+            user = super().create_superuser(*args, **fields)
+            log.record_action(
+                by=None, action="users.create_superuser", reason="createsuperuser", object_type="user",
+                object_id=user.pk,
+            )  # fmt: skip
+        return user
 
 
 class User(AbstractUser):
@@ -75,3 +86,21 @@ class RateWindow(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class IdempotencyKey(models.Model):
+    """A client's ``Idempotency-Key`` and its request, for ``accounts.idempotency``."""
+
+    user_id = models.UUIDField()
+    route = models.TextField()
+    key = models.TextField()
+    body_sha256 = models.TextField()
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "idempotency_keys"
+        default_permissions = ()
+        constraints = [models.UniqueConstraint("user_id", "route", "key", name="uq_idempotency_key")]
+
+    def __str__(self) -> str:
+        return str(self.pk)

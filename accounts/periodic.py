@@ -1,9 +1,9 @@
-"""Periodic tasks of accounts: delete expired sessions and rate windows."""
+"""Periodic tasks of accounts: delete expired sessions, rate windows and idempotency keys."""
 
 from django.contrib.sessions.models import Session
 from django.db.models.functions import Now
 
-from accounts.models import RateWindow
+from accounts.models import IdempotencyKey, RateWindow
 
 BATCH = 1_000
 
@@ -16,3 +16,7 @@ def delete_expired_sessions() -> None:
 
 def delete_expired_rate_windows() -> None:
     RateWindow.objects.filter(expires_at__lt=Now()).delete()
+
+
+def delete_expired_idempotency_keys() -> None:
+    IdempotencyKey.objects.filter(expires_at__lt=Now()).delete()

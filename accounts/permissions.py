@@ -1,7 +1,5 @@
 """Permissions of a request: the service, staff, and the id of the tenant."""
 
-from uuid import UUID
-
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -17,11 +15,6 @@ class IsService(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return isinstance(request.user, Caller) and request.user.service
-
-
-def caller_id(request: Request) -> UUID:
-    """Return the id of the tenant of a request, authenticated by a bearer token or a session."""
-    return UUID(str(request.user.pk))
 
 
 def has_staff_permission(request: Request, permission: str) -> bool:

@@ -8,7 +8,8 @@ from django.conf import settings
 from django.db import connection
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import TRIED_TOO_OFTEN, ApiError, Context, ErrorCode, staff_error
+from accounts.error_codes import TRIED_TOO_OFTEN
+from accounts.errors import ApiError, Context, ErrorCode, staff_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, "The
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
 SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)
 SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
+# Of one account, whoever tries: nobody fills the audit log, which keeps every entry, with sign-ins that failed.
+FAILED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-failed-entry", 10, 3600)
+LOCKED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-locked-entry", 1, 3600)
 
 # One statement counts and decides; a rejected use is not counted, or a busy caller would never get in again.
 COUNT_USE = """

@@ -3,24 +3,42 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Self
 from uuid import UUID
 
+import psycopg
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.db.migrations import RunSQL
 
 ENTER_TENANT_ROLE = """
     SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''),
            set_config('request.jwt.claims', %s, true), set_config('role', %s, true)
 """
-# Until the transaction ends.
-SET_TENANT_ROLE = "SELECT set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
+# In a SELECT list; until the transaction ends.
+SET_TENANT_ROLE = "set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
 RESTORE_ROLE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
 
 
 def tenant_role_params(user_id: UUID) -> list[str]:
     """Return the parameters of ``SET_TENANT_ROLE``: the tenant's claims and the client role."""
     return [json.dumps({"sub": str(user_id), "role": "authenticated"}), settings.TENANT_ROLE]
+
+
+class BoundCursor(psycopg.Cursor[Any]):
+    """Sends parameters apart from the SQL; Django's own cursor writes them into it.
+
+    pg_stat_statements shows the text of a statement that changes the role as it was sent, to every tenant's session.
+    """
+
+    def execute(self, query: Any, params: Any = None, **_: Any) -> Self:
+        return super().execute(query, params, prepare=False)  # Django's log has no text of a prepared statement
+
+
+def bound_cursor() -> CursorWrapper:
+    raw: Any = BoundCursor(connection.connection)
+    return connection.make_debug_cursor(raw) if connection.queries_logged else connection.make_cursor(raw)
 
 
 @contextmanager
@@ -30,24 +48,50 @@ def as_tenant(user_id: UUID) -> Iterator[None]:
     Role and claims are restored on leaving, nested or not: SET LOCAL lasts until the outer transaction ends. After an
     exception the rollback to the savepoint restores them.
     """
-    with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(), bound_cursor() as cursor:
         cursor.execute(ENTER_TENANT_ROLE, tenant_role_params(user_id))
         role, outer_claims, *_ = cursor.fetchone()
         yield
-        with connection.cursor() as leaving:
-            leaving.execute(RESTORE_ROLE, [role, outer_claims])
+        cursor.execute(RESTORE_ROLE, [role, outer_claims])
 
 
-def enable_rls(table: str, policy: str, *, readable: bool = True) -> RunSQL:
+# Supabase grants all rights on each new object of the schema public to its roles of browsers.
+_REVOKE = """
+DO $revoke$ DECLARE object text; BEGIN
+    FOR object IN {objects} LOOP
+        EXECUTE 'REVOKE ALL ON ' || object || ' FROM ' || concat_ws(', ', 'PUBLIC', (
+            SELECT string_agg(quote_ident(rolname), ', ') FROM pg_roles
+            WHERE rolname IN ('anon', 'authenticated', '{role}')));
+    END LOOP;
+END $revoke$;
+"""
+_TABLE_AND_SEQUENCES = """
+    SELECT 'TABLE {table}' UNION ALL
+    SELECT 'SEQUENCE ' || s.oid::regclass FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+    WHERE d.classid = 'pg_class'::regclass AND d.refclassid = d.classid AND d.refobjid = '{table}'::regclass
+"""
+
+
+def revoke_table(table: str) -> str:
+    """Return SQL that takes all rights on a table and its sequences from tenants and browsers."""
+    return _REVOKE.format(objects=_TABLE_AND_SEQUENCES.format(table=table), role=settings.TENANT_ROLE)
+
+
+def revoke_function(signature: str) -> str:
+    """Return SQL that takes the right to execute a function from tenants and browsers."""
+    return _REVOKE.format(objects=f"SELECT 'FUNCTION {signature}'", role=settings.TENANT_ROLE)
+
+
+def enable_rls(table: str, policy: str) -> RunSQL:
     """Return the migration operation that forces row-level security: users read only their own rows."""
-    grant = f"GRANT SELECT ON {table} TO {settings.TENANT_ROLE};" if readable else ""
     return RunSQL(
         f"""
         ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
         ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
         CREATE POLICY {policy} ON {table} FOR SELECT TO {settings.TENANT_ROLE}
             USING (user_id = (SELECT auth.uid()));
-        {grant}
+        {revoke_table(table)}
+        GRANT SELECT ON {table} TO {settings.TENANT_ROLE};
         """,
         f"""
         REVOKE ALL ON {table} FROM {settings.TENANT_ROLE};
@@ -56,3 +100,19 @@ def enable_rls(table: str, policy: str, *, readable: bool = True) -> RunSQL:
         ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;
         """,
     )
+
+
+def hide_tables(*tables: str) -> RunSQL:
+    """Return the migration operation that hides tables from clients: row-level security, no policy, no grants.
+
+    Not forced: the owner goes on reading them even without BYPASSRLS.
+    """
+    return RunSQL(
+        "".join(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; {revoke_table(table)}" for table in tables),
+        "".join(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;" for table in tables),
+    )
+
+
+def hide_functions(*functions: str) -> RunSQL:
+    """Return the migration operation that lets no client execute the functions."""
+    return RunSQL("".join(revoke_function(name) for name in functions), RunSQL.noop)

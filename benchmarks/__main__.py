@@ -9,6 +9,7 @@ from benchmarks import database
 # Each is a module here with `SUMMARY`, `add_arguments(parser)` and `measure(options) -> Result`.
 NAMES = (
     "admin",
+    "adoption",
     "chaos",
     "chunking",
     "commit",

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks import cluster, database, jobs, pickup_latency
 from benchmarks.report import percentile, print_progress
-from jobs import claims
+from jobs import fair_queue
 from jobs.models import UploadJob
 
 CLAIMERS, CLAIMS = 2, 600
@@ -48,7 +48,7 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
 
 def _other_jobs_claimable() -> bool:
     with database.connect() as connection:
-        return bool(claims.count_claimable(connection.cursor(), most=1))
+        return bool(fair_queue.count_claimable(connection.cursor(), most=1))
 
 
 def _begun() -> bool:

@@ -52,6 +52,8 @@ def _embedder(name: str) -> str:
         embedders.get_embedder(name)
     except ImproperlyConfigured as error:
         raise ArgumentTypeError(str(error)) from error
+    if missing := embedders.missing_packages(name):
+        raise ArgumentTypeError(f"needs {', '.join(missing)}: pip install -r requirements/optional.txt")
     return name
 
 

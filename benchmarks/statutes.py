@@ -33,7 +33,7 @@ Seconds = dict[str, list[float]]  # by format
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--articles", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3, help="laws of each format that are timed")
-    parser.add_argument("--laws", type=int, default=100, help="laws that one worker carries in all")
+    parser.add_argument("--laws", type=int, default=100, help="laws in all of one worker; at least one is not timed")
 
 
 def measure(options: Namespace) -> Result:
@@ -69,8 +69,7 @@ def measure(options: Namespace) -> Result:
 
 def _run_worker(orders: StatuteQueue, rounds: int, laws: int) -> tuple[Seconds, dict[str, Any]]:
     """Let one worker carry ``laws`` laws: first one by one, timed, then the rest from a queue that is full."""
-    first, timed = "xml-first", [f"{name}-{number}" for number in range(rounds) for name in FORMATS]
-    rest = [f"{name}-more-{number}" for number, name in enumerate(islice(cycle(FORMATS), laws - len(timed) - 1))]
+    first, timed, rest = plan_laws(rounds, laws)
     seconds: Seconds = {name: [] for name in FORMATS}
     orders.upload([first, *timed, *rest])
     with cluster.running_program(WORKER, **SETTINGS, **orders.aws.environment(orders.queue_url)) as worker:
@@ -80,7 +79,17 @@ def _run_worker(orders: StatuteQueue, rounds: int, laws: int) -> tuple[Seconds, 
             print_progress(f"{law_id}: {seconds[format_of(law_id)][-1]:.2f} s")
         stages = {name: total / (len(timed) + 1) for name, total in corpus.stage_seconds().items()}
         orders.send(rest)
-        return seconds, {**_measure_memory(worker, laws, since=len(timed) + 1), "stage_seconds": stages}
+        return seconds, {
+            **_measure_memory(worker, since=len(timed) + 1, laws=len(timed) + 1 + len(rest)),
+            "stage_seconds": stages,
+        }
+
+
+def plan_laws(rounds: int, laws: int) -> tuple[str, list[str], list[str]]:
+    """Return the ids of the law that loads everything, of those that are timed, and of the rest: at least one."""
+    timed = [f"{name}-{number}" for number in range(rounds) for name in FORMATS]
+    rest = islice(cycle(FORMATS), max(1, laws - len(timed) - 1))
+    return "xml-first", timed, [f"{name}-more-{number}" for number, name in enumerate(rest)]
 
 
 def _run_law(orders: StatuteQueue, worker: psutil.Process, law_id: str) -> float:
@@ -103,7 +112,7 @@ def _count_published(worker: psutil.Process) -> int:
     return UploadJob.objects.filter(state="done").count()
 
 
-def _measure_memory(worker: psutil.Process, laws: int, *, since: int) -> dict[str, Any]:
+def _measure_memory(worker: psutil.Process, *, since: int, laws: int) -> dict[str, Any]:
     """Return what the worker and its zygote hold in MB, after ``since`` laws and after all: medians over some laws."""
     megabytes: dict[int, list[float]] = {}
     began, done = time.monotonic(), since

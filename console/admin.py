@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django_q.admin import Failure, Schedule, Success
 
-from accounts.audit.admin_base import ReadOnlyAdmin
+from accounts.admin_base import ReadOnlyAdmin
 from jobs.models import Cluster
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from metrics.rollups import Period, Point
+from metrics.rollup_queries import Period, Point
 
 # Lines differ by dashes too, not by colour alone.
 COLOURS = ("#0b7285", "#c2410c", "#6d28d9", "#15803d", "#b91c1c", "#a16207", "#1d4ed8", "#be185d")

@@ -13,9 +13,9 @@ from console.charts import Chart, ChartPeriod, Series
 from console.number_formats import format_duration, format_money
 from jobs.choices import STATUSES, Stage
 from jobs.cluster import live_clusters
-from metrics import gauges, rollups, spend_and_storage
+from metrics import gauges, rollup_queries, rollups, spend_and_storage
 from metrics.models import MeasurementRun
-from metrics.rollups import PERIODS
+from metrics.rollup_queries import PERIODS
 
 PERMISSION = "metrics.view_metricrollup"
 LONG_DUE = 600.0  # seconds that a page of a sync may wait for a worker
@@ -49,7 +49,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
         "period": shown,
         "periods": list(PERIODS.values()),
         "measured": bool(runs),
-        "since": rollups.oldest_rollup(),
+        "since": rollup_queries.oldest_rollup(),
         "ages": {name: format_duration(max(run.age(period.now), 0.0)) for name, run in runs.items()},
         "is_stale": any(runs[name].age(period.now) > STALE_SECONDS for name in ("moves", "standing") if name in runs),
         "facts": current_facts(measured.get("standing", {})),
@@ -83,7 +83,7 @@ def charts(period: ChartPeriod) -> list[Chart]:
 
 
 def jobs_by_status(period: ChartPeriod) -> Chart:
-    points = rollups.series("status", period.period, period.now)
+    points = rollup_queries.series("status", period.period, period.now)
     open_statuses = [name for name in STATUSES if name != "complete"]
     series = [
         period.samples(name.replace("_", " "), points[name], lambda point: point.mean)
@@ -95,7 +95,7 @@ def jobs_by_status(period: ChartPeriod) -> Chart:
 
 
 def jobs_ended(period: ChartPeriod) -> Chart:
-    points = rollups.series("ended", period.period, period.now, label=2)
+    points = rollup_queries.series("ended", period.period, period.now, label=2)
     names = {"done": "done", "failed": "failed", "let_go": "cancelled or superseded"}
     series = [period.event_counts(name, points.get(outcome, {})) for outcome, name in names.items()]
     return Chart("throughput", "Jobs ended", period.labels, series, kind="stacked")
@@ -103,7 +103,9 @@ def jobs_ended(period: ChartPeriod) -> Chart:
 
 def queue_lag(period: ChartPeriod) -> Chart:
     series = [
-        period.samples(name, rollups.series(measure, period.period, period.now).get("", {}), lambda point: point.peak)
+        period.samples(
+            name, rollup_queries.series(measure, period.period, period.now).get("", {}), lambda point: point.peak
+        )
         for measure, name in (("lag", "queue lag"), ("longest", "longest waiting"))
     ]
     about = "The highest of each interval: how long due work waited for a worker, and the age of the oldest open job."
@@ -114,13 +116,13 @@ def queue_lag(period: ChartPeriod) -> Chart:
 
 
 def jobs_by_kind(period: ChartPeriod) -> Chart:
-    points = rollups.series("standing", period.period, period.now)
+    points = rollup_queries.series("standing", period.period, period.now)
     series = [period.samples(kind, points.get(kind, {}), lambda point: point.mean) for kind in KINDS]
     return Chart("kinds", "Why jobs do not move", period.labels, series, about="The mean of each interval.")
 
 
 def stage_times(period: ChartPeriod) -> Chart:
-    times = rollups.distributions("stage", period.period, period.now, label=2)
+    times = rollup_queries.distributions("stage", period.period, period.now, label=2)
     stages = [stage.value for stage in Stage if stage.value in times]
     series = [
         Series(name, [times[stage].percentile(share) or 0.0 for stage in stages])
@@ -135,7 +137,7 @@ def stage_times(period: ChartPeriod) -> Chart:
 
 
 def retries_by_stage(period: ChartPeriod) -> Chart:
-    points = sorted(rollups.series("retried", period.period, period.now).items())
+    points = sorted(rollup_queries.series("retried", period.period, period.now).items())
     series = [period.event_counts(stage.replace("_", " "), series) for stage, series in points]
     return Chart("retries", "Retries by stage", period.labels, series, kind="stacked")
 

@@ -11,8 +11,9 @@ from console.charts import ChartPeriod
 from console.number_formats import format_duration, format_money, format_size
 from jobs.choices import Stage
 from jobs.cluster import live_clusters
-from metrics import event_rollups, gauges, rollups, spend_and_storage
-from metrics.rollups import EMPTY_DISTRIBUTION, Distribution, Point
+from metrics import event_rollups, gauges, rollup_queries, spend_and_storage
+from metrics.rollup_queries import Point
+from metrics.rollups import EMPTY_DISTRIBUTION, Distribution
 from metrics.spend_and_storage import SpendTotal
 
 MOST_ROWS = 10
@@ -56,7 +57,7 @@ def percentiles(times: Distribution) -> list[str]:
 
 
 def milestones(period: ChartPeriod) -> Table:
-    times = rollups.distributions("time_to", period.period, period.now)
+    times = rollup_queries.distributions("time_to", period.period, period.now)
     names = [name for name in ("parse", "chunk", "first_embedding", "complete") if name in times]
     rows = [[name.replace("_", " "), f"{times[name].count:,}", *percentiles(times[name])] for name in names]
     about = "From the declaration of a file; jobs that a person has retried are left out."
@@ -64,8 +65,8 @@ def milestones(period: ChartPeriod) -> Table:
 
 
 def stage_waits(period: ChartPeriod) -> Table:
-    queued = rollups.distributions("queue", period.period, period.now, label=2)
-    parked = rollups.distributions("parked", period.period, period.now, label=2)
+    queued = rollup_queries.distributions("queue", period.period, period.now, label=2)
+    parked = rollup_queries.distributions("parked", period.period, period.now, label=2)
     rows = [
         [
             stage.value.replace("_", " "),
@@ -80,8 +81,8 @@ def stage_waits(period: ChartPeriod) -> Table:
 
 
 def errors(period: ChartPeriod) -> Table:
-    failed = {key: point.count for key, point in rollups.totals("failed", period.period, period.now).items()}
-    retried = {key: point.count for key, point in rollups.totals("retried", period.period, period.now).items()}
+    failed = {key: point.count for key, point in rollup_queries.totals("failed", period.period, period.now).items()}
+    retried = {key: point.count for key, point in rollup_queries.totals("retried", period.period, period.now).items()}
     keys = sorted(failed.keys() | retried.keys(), key=lambda key: (-failed.get(key, 0), key))
     rows = [
         [job_list_link(*key), key[0].replace("_", " "), f"{failed.get(key, 0):,}", f"{retried.get(key, 0):,}"]
@@ -110,10 +111,10 @@ def dead_letters(groups: Sequence[Mapping[str, Any]]) -> Table:
 
 def work_done(period: ChartPeriod) -> Table:
     def points(measure: str) -> list[Point]:
-        return list(rollups.totals(measure, period.period, period.now).values())
+        return list(rollup_queries.totals(measure, period.period, period.now).values())
 
     ended, retried = (sum(point.count for point in points(measure)) for measure in ("ended", "reprocessed"))
-    probes = rollups.distributions("probe", period.period, period.now, label=None).get("", EMPTY_DISTRIBUTION)
+    probes = rollup_queries.distributions("probe", period.period, period.now, label=None).get("", EMPTY_DISTRIBUTION)
     rows = [
         ["Jobs ended", f"{ended:,}"],
         ["Of them with retries", f"{retried:,} ({retried / ended:.1%})" if ended else "0"],
@@ -131,9 +132,9 @@ def vendors(period: ChartPeriod) -> Table:
     states: dict[str, set[str]] = {}
     for breaker in gauges.breaker_states():
         states.setdefault(breaker.vendor, set()).add(breaker.state)
-    times = rollups.distributions("vendor", period.period, period.now)
+    times = rollup_queries.distributions("vendor", period.period, period.now)
     failures: dict[str, int] = {}
-    for (vendor, _, outcome), point in rollups.totals("vendor", period.period, period.now).items():
+    for (vendor, _, outcome), point in rollup_queries.totals("vendor", period.period, period.now).items():
         failures[vendor] = failures.get(vendor, 0) + (point.count if outcome != "ok" else 0)
     rows = [
         [
@@ -150,8 +151,8 @@ def vendors(period: ChartPeriod) -> Table:
 
 
 def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> Table:
-    ended = rollups.totals(event_rollups.SYNC, period.period, period.now)
-    records = rollups.totals(event_rollups.RECORDS, period.period, period.now)
+    ended = rollup_queries.totals(event_rollups.SYNC, period.period, period.now)
+    records = rollup_queries.totals(event_rollups.RECORDS, period.period, period.now)
     sources = {(provider, status): count for provider, status, count in counted}
     rows = []
     for provider in sorted({key[0] for key in (*sources, *ended)}):

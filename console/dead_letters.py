@@ -10,7 +10,8 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 
-from accounts.error_codes import UNDECLARED, Context, ErrorCode, find_error_code
+from accounts.error_codes import UNDECLARED
+from accounts.errors import Context, ErrorCode, find_error_code
 from jobs.choices import CANCELLED_CODES, Stage, State
 from jobs.models import UploadJob
 from statutes.intake import PIPELINE

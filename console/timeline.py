@@ -36,6 +36,8 @@ SHOWN_PAYLOAD = (
     "chunks",
     "vectors",
     "pages",
+    "heading_jumps",
+    "ragged_tables",
 )
 
 

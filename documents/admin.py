@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
 from documents.models import Document, ObjectDeletion, ParseRequest
 from jobs.models import UploadJob
 from jobs.services import newest_job

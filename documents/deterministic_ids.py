@@ -29,3 +29,7 @@ def parse_id(document: UUID, parser: str, version: str) -> UUID:
 
 def chunk_id(document: UUID, chunker: str, version: str, ord_: int) -> UUID:
     return uuidv5(document, chunker, version, ord_)
+
+
+def embedding_id(chunk: UUID, model: str, version: str) -> UUID:
+    return uuidv5(chunk, model, version)

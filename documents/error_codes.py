@@ -4,7 +4,7 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, ErrorCode, failure, staff_error, wait_reason
+from accounts.errors import Context, ErrorCode, failure, staff_error, wait_reason
 from jobs.error_codes import OUR_FAULT, RETRY_ONCE
 
 OPENABLE_FILE = _("Ask for a file that can be opened; a retry reads the same one.")

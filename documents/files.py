@@ -12,23 +12,14 @@ from django.db import connection, transaction
 
 from documents import storage
 from documents.error_codes import HASH_MISMATCH, LENGTH_MISMATCH
+from documents.locks import lock_document
 from documents.models import Document, ObjectDeletion
-from jobs.advisory_locks import lock_transaction
 from jobs.outcomes import Permanent
 
 SCHEDULE = """
     INSERT INTO object_deletions (deletion_id, document_id, path, drop_after)
     VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))
     ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after"""
-
-
-def lock_document(document_id: UUID, scope: str = "files") -> None:
-    """Hold one of the document's advisory locks until the current transaction ends.
-
-    Take "files" before a job's row is locked, "vectors" after: with one lock for both, a deletion and a worker could
-    wait for each other.
-    """
-    lock_transaction(f"{scope}:{document_id}")
 
 
 class ContentMismatch(Permanent):

@@ -10,10 +10,13 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from documents import storage
-from documents.files import lock_document
+from documents.error_codes import PARSE_MALFORMED
+from documents.locks import lock_document
+from documents.markdown.structure import are_pages_complete
 from documents.models import Document, OcrPage
 from documents.parsers.registry import Parser
 from jobs.models import UploadJob
+from jobs.outcomes import Permanent
 
 # The progress of a job whose text changed: the chunks of the old text must not let a later stage be skipped.
 NO_CHUNKS = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0}
@@ -54,6 +57,12 @@ def read_bytes(document: Document) -> bytes:
         return b""
     bucket, name = storage.locate(document.parsed_path)
     return bucket.read(name) if bucket.exists(name) else b""
+
+
+def require_pages(document: Document, text: str) -> None:
+    """Raise ``Permanent`` if the text lacks a page; text without page starts (of a callback, of DOCX) has no pages."""
+    if document.page_starts and not are_pages_complete(text, document.page_starts, document.pages or 0):
+        raise Permanent(PARSE_MALFORMED, "The parsed text does not fit its pages.")
 
 
 def write_parse(document: Document, parse: ParseResult) -> str:
@@ -100,9 +109,14 @@ def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str,
     )
     OcrPage.objects.filter(document_id=document.pk).delete()
     fields = job_fields(path, parse.sha256)
-    if parse.sha256 != document.parsed_sha256:
-        fields["progress"] = NO_CHUNKS
+    fields["progress"] = {} if parse.sha256 == document.parsed_sha256 else dict(NO_CHUNKS)
+    if document.pages:
+        fields["progress"] |= pages_progress(document.pages, document.pages - len(parse.failed))
     return fields
+
+
+def pages_progress(total: int, done: int) -> dict[str, int]:
+    return {"pages_total": total, "pages_done": done}
 
 
 def job_fields(path: str | None, sha256: str | None) -> dict[str, Any]:

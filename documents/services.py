@@ -10,10 +10,12 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accounts import rate_limit
-from accounts.error_codes import ApiError, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
+from accounts.idempotency import IdempotentRequest
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import deterministic_ids, error_codes, files, parsed_text, storage, vendor_parses
-from documents.files import lock_document
+from documents.locks import lock_document
 from documents.models import Document, ParseRequest
 from documents.storage import file_cache
 from documents.upload_request_validation import validate_upload
@@ -59,6 +61,7 @@ def declare(
     ocr: bool = False,
     by_connector: bool = False,
     claim: Callable[[UUID], None] | None = None,
+    request: IdempotentRequest | None = None,
 ) -> DeclaredUpload:
     """Declare a file and return its upload URL; the same file declared again gets the same ids.
 
@@ -76,38 +79,40 @@ def declare(
         if document is None:
             rate_limit.check_rate(rate_limit.IMPORTS if by_connector else rate_limit.UPLOADS, user_id)
             document = Document.objects.create(
-                document_id=document_id,
-                user_id=user_id,
-                filename=filename,
-                bytes_len=bytes_len,
-                mime=mime,
-                file_sha256=sha256,
-                ocr=ocr,
-                imported=by_connector,
+                document_id=document_id, user_id=user_id, filename=filename, bytes_len=bytes_len, mime=mime,
+                file_sha256=sha256, ocr=ocr, imported=by_connector,
                 raw_path=storage.object_uri("raw", user_id, document_id, "pdf"),
-            )
-            job = _enqueue(document)
+            )  # fmt: skip
+            job = _enqueue(document, request)
         else:
             services.lock_jobs(document_id)  # before the document's row, as workers do: the other order could deadlock
             if document.stored_at is None:  # a wrong length must not lock its file out for good
                 document.filename, document.bytes_len, document.ocr = filename, bytes_len, ocr
                 document.save(update_fields=["filename", "bytes_len", "ocr"])
             job = services.get_latest_job(document_id) if by_connector else _redeclare(document, ocr)
-        with connection.cursor() as cursor:  # the database's clock decides when the URL expires
-            cursor.execute(RENEW_UPLOAD, [settings.SIGNED_URL_SECONDS, document_id])
-            expires: datetime = cursor.fetchone()[0]
+        expires = _renew_upload(document_id)
         if claim is not None:
             claim(document_id)
+        if request is not None:
+            request.record()
     return _sign_upload(document, job, expires, by_connector=by_connector)
 
 
-def _enqueue(document: Document) -> UploadJob:
+def _renew_upload(document_id: UUID) -> datetime:
+    with connection.cursor() as cursor:  # the database's clock decides when the URL expires
+        cursor.execute(RENEW_UPLOAD, [settings.SIGNED_URL_SECONDS, document_id])
+        expires: datetime = cursor.fetchone()[0]
+    return expires
+
+
+def _enqueue(document: Document, request: IdempotentRequest | None) -> UploadJob:
     return services.enqueue(
         pipeline=PIPELINE,
         user_id=document.user_id,
         document_id=document.pk,
         raw_path=document.raw_path,
         chunks_version="",
+        idempotency_key=request and request.key,
         correlation_id=telemetry.correlation_id(),
     )
 

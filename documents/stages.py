@@ -8,14 +8,15 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import error_codes, files, ocr_batches, parsed_text, parsers, storage, vendor_parses
+from documents import error_codes, files, parsed_text, parsers, scanned_pages, storage, vendor_parses
 from documents.deterministic_ids import parse_id
 from documents.files import ContentMismatch
+from documents.markdown import structure
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
 from documents.parsed_text import ParseResult
 from documents.parsers import registry
-from documents.parsers.errors import parse_failure
+from documents.parsers.failures import parse_failure
 from documents.parsers.registry import Parser
 from documents.services import UPLOAD_GRACE_SECONDS
 from documents.vendor_parses import CollectedParse
@@ -90,8 +91,12 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": tokens,
         "predicted_cents": float(cents),
     }
-    if is_local or parsed_text.is_stored(document, parser):
-        return Advance("PARSE_REQUESTED", fields={"payload": plan}, payload={"parser": parser.name})
+    is_stored = parsed_text.is_stored(document, parser)
+    if is_local or is_stored:
+        progress = parsed_text.pages_progress(pages, pages if is_stored else 0)
+        return Advance(
+            "PARSE_REQUESTED", fields={"payload": plan, "progress": progress}, payload={"parser": parser.name}
+        )
     if not is_paid:
         ledger.require_budget(document.user_id, cents)
     return vendor_parses.submit_parse(claim, parser, plan)
@@ -112,7 +117,7 @@ def parse(claim: Claim) -> Outcome:
         with files.verified_original(document) as path:
             pages = parsers.parse_pdf(path, pages=document.pages or 1)
             if document.ocr:
-                pages, failed = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
+                pages, failed = scanned_pages.recognize_blank_pages(claim, path, pages, parser.version)
     normalized = normalize_pages(pages)
     if not normalized.text.strip():
         raise parse_failure("NO_TEXT_FOUND" if document.ocr else "NO_TEXT_LAYER")
@@ -157,15 +162,14 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
 
 
 def check_parse(claim: Claim) -> Outcome:
-    """Stage parsed: check that the stored markdown has the recorded hash and that its page starts lie within it."""
+    """Stage parsed: check hash and pages of the stored markdown; count what is irregular in its structure."""
     document = claim.job.document
     content = parsed_text.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.transaction():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
         raise Permanent(error_codes.PARSE_HASH_MISMATCH)
-    starts, text = document.page_starts or [], content.decode()
-    # The text of a callback may come without page starts: then no page is known.
-    if starts and (len(starts) != document.pages or starts != sorted(starts) or starts[-1] > len(text)):
-        raise Permanent(error_codes.PARSE_MALFORMED, "The parsed text does not fit its pages.")
-    return Advance()
+    text = content.decode()
+    parsed_text.require_pages(document, text)
+    warnings = structure.count_irregularities(text)
+    return Advance(payload=warnings, fields={"payload": {"parse_warnings": warnings}})

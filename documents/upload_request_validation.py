@@ -5,7 +5,7 @@ import unicodedata
 
 from django.conf import settings
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents import error_codes, storage
 
 SHA256 = re.compile(r"[0-9a-f]{64}")

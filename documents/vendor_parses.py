@@ -24,8 +24,9 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from accounts.error_codes import ApiError, not_found
-from documents import error_codes, files, parsed_text, parsers
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
+from documents import error_codes, files, locks, parsed_text, parsers
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
 from documents.parsers import registry
@@ -69,7 +70,8 @@ def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Mo
 def _plan(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[ParseRequest, bool]:
     """Record the request and its predicted price before it is sent; a failed request starts its next round."""
     with claim.transaction():
-        claim.save_progress(total_pct=0, payload=dict(plan))
+        progress = parsed_text.pages_progress(claim.job.document.pages or 1, 0)
+        claim.save_progress(total_pct=0, payload=dict(plan), progress=progress)
         request, is_new = ParseRequest.objects.get_or_create(
             parse_id=UUID(str(plan["parse_id"])),
             defaults={
@@ -295,7 +297,7 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     Returns "PARSE_STORED" or "ALREADY_PARSED"; raises ``ApiError`` as the table above says. The recorded version is the
     requested one: ``parser_version`` may use another scheme.
     """
-    files.lock_document(job.document_id)
+    locks.lock_document(job.document_id)
     locked = UploadJob.objects.select_for_update().filter(pk=job.pk).first()
     document = Document.objects.filter(pk=job.document_id).first()
     if locked is None or document is None:

@@ -19,10 +19,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import rate_limit
-from accounts.error_codes import INVALID_REQUEST, UNAVAILABLE, not_found, raises
+from accounts import idempotency, rate_limit
+from accounts.authentication import caller_id
+from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST, UNAVAILABLE, not_found
+from accounts.errors import raises
 from accounts.pagination import NewestFirstPagination
-from accounts.permissions import caller_id
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
 from documents import error_codes, services
@@ -63,15 +64,23 @@ class UploadView(APIView):
         operation_id="upload",
         request=UploadRequest,
         responses=UploadResponse,
+        parameters=[idempotency.PARAMETER],
         extensions=raises(
-            *error_codes.UPLOAD_INVALID, UPLOAD_LIMIT_REACHED, JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN
+            *error_codes.UPLOAD_INVALID,
+            IDEMPOTENCY_KEY_REUSED,
+            UPLOAD_LIMIT_REACHED,
+            JOB_ALREADY_ACTIVE,
+            JOB_STATE_CHANGED,
+            PIPELINE_UNKNOWN,
         ),
     )
     def post(self, request: Request) -> Response:
         """Declare a file; put its bytes to the signed URL within five minutes."""
         serializer = UploadRequest(data=request.data)
         serializer.is_valid(raise_exception=True)
-        declared = services.declare(user_id=caller_id(request), **serializer.validated_data)
+        user_id, upload = caller_id(request), serializer.validated_data
+        repeatable = idempotency.idempotent_request(request, user_id=user_id, route="upload", body=upload)
+        declared = services.declare(user_id=user_id, **upload, request=repeatable)
         signed_url = request.build_absolute_uri(declared.signed_url)
         return Response(UploadResponse(replace(declared, signed_url=signed_url)).data)
 

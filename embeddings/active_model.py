@@ -6,7 +6,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings import embedders
 from embeddings.embedders import Embedder, EmbeddingModel
 from embeddings.error_codes import MODEL_UNAVAILABLE

@@ -9,8 +9,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.decorators import action
 
-from accounts.audit import admin_base, log
-from accounts.audit.admin_base import ReadOnlyAdmin, exact_filter
+from accounts import admin_base
+from accounts.admin_base import ReadOnlyAdmin, exact_filter
+from accounts.audit import log
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, VectorBuffer, VectorIndex
 
 MAY_READ = "documents.read_text"

@@ -1,7 +1,8 @@
 """Chunk storage: buffering by COPY, set-wise commit into document_chunks, querysets of a document's chunks."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -11,7 +12,7 @@ from psycopg.types.json import Jsonb
 from documents.deterministic_ids import chunk_id
 from documents.models import Document
 from embeddings.chunking import NAME, VERSION, Chunk
-from embeddings.models import DocumentChunk
+from embeddings.models import ChunkBuffer, DocumentChunk
 from jobs import services
 from jobs.models import UploadJob
 
@@ -32,6 +33,12 @@ def buffer_chunks(
                 sha = hashlib.sha256(chunk.text.encode()).hexdigest()
                 pk = chunk_id(document_id, name, version, chunk.ord)
                 copy.write_row((pk, user_id, document_id, chunk.ord, name, version, sha, chunk.text, Jsonb(chunk.meta)))
+
+
+def buffered_chunks(document_id: UUID) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield text and citation of the document's buffered chunks, in order."""
+    for chunk in ChunkBuffer.objects.filter(document_id=document_id).order_by("chunk_ord").iterator(200):
+        yield chunk.text, chunk.meta or {}
 
 
 # A chunk whose text changed under the same id loses its vector with its text; one that did not keeps both.

@@ -3,6 +3,7 @@
 import contextvars
 import logging
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from http import HTTPStatus
+from itertools import accumulate
 from math import ceil
 from threading import BoundedSemaphore
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from accounts.error_codes import ApiError, ErrorCode
+from accounts.errors import ApiError, ErrorCode
 from embeddings import tokenizer
 from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
@@ -24,6 +26,7 @@ from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import call_failures, calls, ledger
 from vendors.error_codes import BUDGET_SPENT, BUDGET_TOO_SMALL, VENDOR_MISCONFIGURED
+from vendors.rate_limit import TokenBudgetSpent
 
 log = logging.getLogger("accessa.embeddings")
 
@@ -204,6 +207,19 @@ class _Batches(Generic[T]):
         self._queue += [batch[half:], batch[:half]] if half else []
         return bool(half)
 
+    def shrink(self, batch: Sequence[T], tokens: int) -> bool:
+        """Queue the first texts of a batch that make up ``tokens`` before the others; False below a quarter of it.
+
+        Calls that are much smaller would spend the requests of the minute instead of its tokens.
+        """
+        sums = list(accumulate(each.tokens for each in batch))
+        fitting = bisect_right(sums, tokens)
+        if not fitting or 4 * sums[fitting - 1] < sums[-1]:
+            return False
+        self.put_back(batch[fitting:])
+        self.put_back(batch[:fitting])
+        return True
+
     def refuse(self, batch: Sequence[T], refused: calls.VendorRefused) -> None:
         """Bisect a refused batch down to the text that is not accepted. Raises where it is not the text's fault."""
         if refused.status not in TEXT_ERROR_STATUSES:  # a wrong address or model
@@ -246,6 +262,9 @@ class _ConcurrentCalls(Generic[T]):
             try:
                 reservation = self._reserve(sum(each.tokens for each in batch), is_idle=is_idle)
             except Wait as postponed:
+                left = postponed.tokens_left if isinstance(postponed, TokenBudgetSpent) else 0
+                if self._batches.shrink(batch, left):
+                    continue
                 self._batches.put_back(batch)
                 if is_idle:  # otherwise tried again when the next response is in
                     self._failure = postponed

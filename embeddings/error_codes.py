@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, ErrorCode, failure, wait_reason
+from accounts.errors import Context, ErrorCode, failure, wait_reason
 from documents.error_codes import NEW_STAGE_RUN, OPENABLE_FILE
 from jobs.error_codes import OUR_CONFIGURATION, OUR_FAULT, RUN_DOCTOR
 

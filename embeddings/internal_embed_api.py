@@ -14,7 +14,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.authentication import NO_TENANT_ID, Caller
-from accounts.error_codes import INVALID_REQUEST, NOT_FOUND, ApiError, not_found, raises
+from accounts.error_codes import INVALID_REQUEST, NOT_FOUND, not_found
+from accounts.errors import ApiError, raises
 from accounts.permissions import IsService
 from embeddings import embedders, embedding_calls, error_codes
 from embeddings.embedders import DIMENSIONS

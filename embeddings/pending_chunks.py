@@ -13,7 +13,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from accounts.error_codes import ErrorCode
+from accounts.errors import ErrorCode
 from embeddings import active_model, embedding_calls, tokenizer, vector_store
 from embeddings.embedders import Embedder, EmbeddingModel, Vectors
 from embeddings.embedders.http_base import HttpEmbedder
@@ -25,6 +25,7 @@ from jobs.claims import Claim
 from jobs.cluster import shared_state
 from jobs.error_codes import STOPPING
 from jobs.models import Event, UploadJob
+from vendors import rate_limit
 
 EMBEDDING_PCT = (70.0, 95.0)  # total progress when embedding begins, and when the last batch is in
 
@@ -205,13 +206,17 @@ def copy_to_duplicates(document_id: UUID, model: EmbeddingModel) -> None:
         cursor.execute(COPY_TO_DUPLICATES, {"document": document_id, **model.params})
 
 
+def batch_size(embedder: Embedder) -> int:
+    return min(int(settings.EMBED_BATCH), embedder.batch_size)
+
+
 def pending_batch(
-    claim: Claim, embedder: Embedder, *, after: int = -1, max_tokens: int | None = None
+    claim: Claim, embedder: Embedder, *, after: int = -1, size: int | None = None, max_tokens: int | None = None
 ) -> list[PendingChunk]:
     """Return the first pending chunks behind the ordinal ``after``: at least one if there is any, up to both limits."""
-    size = min(settings.EMBED_BATCH, embedder.batch_size)
+    params = {**query_params(claim, embedder), "after": after, "size": size or batch_size(embedder)}
     with connection.cursor() as cursor:
-        cursor.execute(SELECT_BATCH, {**query_params(claim, embedder), "after": after, "size": size})
+        cursor.execute(SELECT_BATCH, params)
         rows = cursor.fetchall()
     batch: list[PendingChunk] = []
     total = 0
@@ -254,13 +259,20 @@ class ChunkEmbedding(EmbeddingTask[PendingChunk]):
         progress = claim.job.progress
         self._done, self._total = int(progress["embeds_done"]), int(progress["embeds_total"])
         self._after = -1  # the ordinal up to which the document was read
+        # No more than may be spent at once; half as much for each time in a row that the vendor has said 429: a limit
+        # that we do not know may be below one batch.
+        vendor = embedder.vendor
+        burst = rate_limit.burst_size(vendor.tokens_per_minute) or settings.EMBED_BATCH_TOKENS
+        throttles = rate_limit.count_throttles(vendor)
+        self._size = max(1, batch_size(embedder) >> throttles)
+        self._max_tokens = min(settings.EMBED_BATCH_TOKENS, burst) >> throttles
         self._is_exhausted = False
 
     def next_batch(self) -> Sequence[PendingChunk]:
         if self._is_exhausted:
             return []
-        max_tokens = settings.EMBED_BATCH_TOKENS
-        batch = pending_batch(self._claim, self.embedder, after=self._after, max_tokens=max_tokens)
+        limits = {"size": self._size, "max_tokens": self._max_tokens}
+        batch = pending_batch(self._claim, self.embedder, after=self._after, **limits)
         self._is_exhausted = not batch
         if batch:
             self._after = batch[-1].ord

@@ -1,9 +1,12 @@
 """Serializers of chunks, passages, search filters and /internal/embed."""
 
+from uuid import UUID
+
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from accounts.strict_fields import StrictCharField
+from documents.deterministic_ids import embedding_id
 from embeddings.models import DocumentChunk
 
 
@@ -25,6 +28,7 @@ class ChunkMetaField(serializers.JSONField):
 
 class ChunkResponse(serializers.ModelSerializer[DocumentChunk]):
     meta = ChunkMetaField(read_only=True)
+    embedding_id = serializers.SerializerMethodField(help_text="follows from chunk, model and version; null without")
 
     class Meta:
         model = DocumentChunk
@@ -38,8 +42,14 @@ class ChunkResponse(serializers.ModelSerializer[DocumentChunk]):
             "meta",
             "embed_model",
             "embed_version",
+            "embedding_id",
         )
         read_only_fields = fields
+
+    def get_embedding_id(self, chunk: DocumentChunk) -> UUID | None:
+        if chunk.embed_model is None or chunk.embed_version is None:
+            return None
+        return embedding_id(chunk.pk, chunk.embed_model, chunk.embed_version)
 
 
 class FiltersRequest(serializers.Serializer[object]):

@@ -1,13 +1,15 @@
 """Invariants of the embedding stages: chunks are complete, and each has its vector."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
-from documents import stage_invariants
-from embeddings import vector_store
+from documents import parsed_text, stage_invariants
+from embeddings import chunk_store, tokenizer, vector_store
 from embeddings.embedders import DIMENSIONS
+from jobs.models import UploadJob
 from jobs.pipeline import Invariant, all_invariants, sql_invariant
 
 chunker_planned = all_invariants(
@@ -35,7 +37,36 @@ _WHOLE = """
         AND c.rows = coalesce((j.progress ->> 'chunks_total')::int, 0))"""
 # The rows come first in each proof: they fail fast where a stage only asks whether its work is done already.
 buffer_whole = sql_invariant(_WHOLE.format(table="document_chunk_buffer"))
-chunks_buffered = all_invariants(buffer_whole, stage_invariants.parse_stored)
+
+
+def buffer_recounted(job_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Count each buffered chunk's tokens, and compare its text and the chunks' coverage with the parsed text.
+
+    Reads the parsed text from its store: call outside of transactions.
+    """
+    reasons: dict[UUID, str] = {}
+    for job in UploadJob.objects.filter(pk__in=job_ids).select_related("document"):
+        text = parsed_text.read_bytes(job.document).decode(errors="replace")
+        if reason := _chunks_violation(text, chunk_store.buffered_chunks(job.document_id)):
+            reasons[job.pk] = reason
+    return reasons
+
+
+def _chunks_violation(text: str, chunks: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
+    covered = 0
+    for chunk, meta in chunks:
+        start, end = meta["start"], meta["end"]
+        if chunk != text[slice(*meta.get("header", (0, 0)))] + text[start:end]:
+            return "A chunk's text does not stand at its offsets."
+        if text[covered:start].strip():
+            return "Text between two chunks is in no chunk."
+        if tokenizer.count_tokens(chunk) != meta["tokens"]:
+            return "A chunk has another number of tokens than is recorded."
+        covered = max(covered, end)
+    return "Text after the last chunk is in no chunk." if text[covered:].strip() else None
+
+
+chunks_buffered = all_invariants(buffer_whole, stage_invariants.parse_stored, buffer_recounted)
 _committed = sql_invariant("""
     SELECT j.job_id, 'Chunks wait in the buffer for their commit.'
     FROM upload_jobs j

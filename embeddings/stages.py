@@ -6,7 +6,7 @@ from django.conf import settings
 
 from documents import parsed_text
 from documents.error_codes import PARSE_HASH_MISMATCH
-from documents.files import lock_document
+from documents.locks import lock_document
 from embeddings import (
     active_model,
     chunk_store,
@@ -14,6 +14,7 @@ from embeddings import (
     embedders,
     error_codes,
     pending_chunks,
+    shadow_vectors,
     stage_invariants,
     vector_store,
 )
@@ -68,7 +69,9 @@ def buffer_chunks(claim: Claim) -> Outcome:
 
 
 def commit_chunks(claim: Claim) -> Outcome:
-    """chunks_buffered: check count, order and sha, then bring ``document_chunks`` in line with the buffer."""
+    """chunks_buffered: check the buffer by its rows and by the parsed text, then commit it to ``document_chunks``."""
+    if broken := stage_invariants.buffer_recounted([claim.job.pk]):
+        raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[claim.job.pk])
     with claim.transaction(durable=False):
         if broken := stage_invariants.buffer_whole([claim.job.pk]):
             raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[claim.job.pk])
@@ -113,7 +116,8 @@ def _require_embedder(model: EmbeddingModel) -> Embedder:
     if embedder := embedders.find_embedder(model):
         return embedder
     # An operator's mistake: no document's fault.
-    log.error("No embedder is configured for %s: jobs wait.", model.label)
+    lack = f" Missing packages: {', '.join(missing)}." if (missing := embedders.missing_packages()) else ""
+    log.error("No embedder is configured for %s: jobs wait.%s", model.label, lack)
     raise Wait(MISCONFIGURED_SECONDS, error_codes.MODEL_UNAVAILABLE)
 
 
@@ -212,7 +216,7 @@ def commit_shadow_vectors(claim: Claim) -> Outcome:
         lock_document(job.document_id, "vectors")
         broken = stage_invariants.buffer_covers([job.pk])
         if not broken:
-            copied = vector_store.commit_shadow_vectors(job.document_id, planned)
+            copied = shadow_vectors.commit_shadow_vectors(job.document_id, planned)
             return claim.advance(code="EMBED_SHADOWED", event={"vectors": copied})
         vector_store.delete_corrupt_vectors(job.document_id)
     raise Retryable(error_codes.VECTORS_NOT_SOUND, broken[job.pk])

@@ -1,8 +1,8 @@
 from django.urls import path
 
-from embeddings import internal_embed_api, views
+from embeddings import chunk_views, internal_embed_api
 
 urlpatterns = [
-    path("documents/<uuid:document_id>/chunks", views.ChunksView.as_view()),
+    path("documents/<uuid:document_id>/chunks", chunk_views.ChunksView.as_view()),
     path("internal/embed", internal_embed_api.EmbedView.as_view()),
 ]

@@ -1,19 +1,13 @@
-"""Vector storage: buffering by binary COPY, commits into document_chunks or shadow_vectors, integrity checks by sha.
-
-shadow_vectors has another model's vectors beside the live ones; they move into the chunks once that model is active.
-"""
+"""Vector storage: buffering by binary COPY, commits into document_chunks, integrity checks by sha."""
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
 from uuid import UUID
 
 import numpy as np
 import psycopg
-from django.db import connection, transaction
+from django.db import connection
 
-from documents.files import lock_document
-from embeddings import active_model
 from embeddings.embedders import DIMENSIONS, EmbeddingModel, Vectors, vector_sha
 
 COPY = """COPY document_vector_buffer
@@ -111,23 +105,25 @@ def commit_vectors(document_id: UUID, model: EmbeddingModel) -> int:
     """Move a document's vectors of one model into its chunks and out of the buffers; return how many were moved.
 
     Call where the model is the tenant's active one: vectors of it in shadow_vectors move too. Vectors of another model,
-    bought by a campaign that was overtaken, stay buffered: ``periodic.empty_buffers`` puts them where they belong.
+    bought by a campaign that was overtaken, stay buffered until ``buffer_cleanup.empty_buffers`` moves them.
     """
-    moved = sum(_execute(f"{COMMIT};{DELETE}".format(source=source), document_id, model) for source in (SHADOW, BUFFER))
-    _execute(EMPTY_CHUNK_BUFFER, document_id, model)
+    moved = sum(
+        execute_for(f"{COMMIT};{DELETE}".format(source=source), document_id, model) for source in (SHADOW, BUFFER)
+    )
+    execute_for(EMPTY_CHUNK_BUFFER, document_id, model)
     return moved
 
 
 def salvage_vectors(document_id: UUID, model: EmbeddingModel) -> None:
     """Copy a failed job's buffered vectors into chunks that have none yet; another chunker's stay unsearchable."""
-    _execute(COMMIT.format(source=BUFFER) + _ONLY_MISSING, document_id, model)
+    execute_for(COMMIT.format(source=BUFFER) + _ONLY_MISSING, document_id, model)
 
 
 def delete_buffered_vectors(document_id: UUID, model: EmbeddingModel) -> None:
-    _execute(DELETE.format(source=BUFFER), document_id, model)
+    execute_for(DELETE.format(source=BUFFER), document_id, model)
 
 
-def _execute(sql: str, document_id: UUID, model: EmbeddingModel) -> int:
+def execute_for(sql: str, document_id: UUID, model: EmbeddingModel) -> int:
     """Return the row count of the first statement."""
     with connection.cursor() as cursor:
         cursor.execute(sql, {"document": document_id, **model.params})
@@ -138,120 +134,3 @@ def empty_buffers(document_id: UUID) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM document_vector_buffer WHERE document_id = %s", [document_id])
         cursor.execute(EMPTY_CHUNK_BUFFER, {"document": document_id})
-
-
-ROWS_PER_TRANSACTION = 200  # 1.5 MB
-
-# Only of chunks that search finds today, and whose live vector is of another model.
-COMMIT_SHADOWS = """
-    INSERT INTO shadow_vectors AS s (chunk_id, user_id, document_id, embed_model, embed_version, vector_dim, vector_sha,
-        embed_updated_at, embedding)
-    SELECT b.chunk_id, b.user_id, b.document_id, b.embed_model, b.embed_version, b.vector_dim, b.vector_sha,
-        clock_timestamp(), b.embedding
-    FROM document_vector_buffer b
-    WHERE b.document_id = %(document)s AND b.embed_model = %(model)s AND b.embed_version = %(version)s
-      AND (SELECT c.embed_model <> %(model)s OR c.embed_version <> %(version)s
-           FROM document_chunks c WHERE c.chunk_id = b.chunk_id)
-    ON CONFLICT (chunk_id, embed_model, embed_version) DO UPDATE SET
-        vector_dim = excluded.vector_dim, vector_sha = excluded.vector_sha, embedding = excluded.embedding,
-        embed_updated_at = excluded.embed_updated_at
-    WHERE s.vector_sha <> excluded.vector_sha"""
-
-
-def commit_shadow_vectors(document_id: UUID, model: EmbeddingModel) -> int:
-    """Move a document's buffered vectors to shadow_vectors and empty both buffers; return how many were moved."""
-    moved = salvage_shadow_vectors(document_id, model)
-    empty_buffers(document_id)
-    return moved
-
-
-def salvage_shadow_vectors(document_id: UUID, model: EmbeddingModel) -> int:
-    return _execute(COMMIT_SHADOWS, document_id, model)
-
-
-_OF_LIVE = "{row}.embed_model = l.embed_model AND {row}.embed_version = l.embed_version"
-_OF_TARGET = "{row}.embed_model = %(model)s AND {row}.embed_version = %(version)s"
-_OF_SHADOW = "(SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id AND {condition} LIMIT 1)"
-UNCOVERED = f"""
-    SELECT DISTINCT c.document_id
-    FROM active_models l JOIN document_chunks c ON c.user_id = l.user_id
-    WHERE l.user_id = %(user)s AND c.embed_model IS NOT NULL AND NOT ({_OF_TARGET.format(row="c")})
-      AND {_OF_SHADOW.format(condition=_OF_TARGET.format(row="s"))} IS NULL
-      AND ({_OF_LIVE.format(row="c")} OR {_OF_SHADOW.format(condition=_OF_LIVE.format(row="s"))} IS NOT NULL)
-    LIMIT %(most)s"""
-
-
-def uncovered_documents(user_id: UUID, model: EmbeddingModel, *, most: int = 1) -> list[UUID]:
-    """Return up to ``most`` documents with a searchable chunk that has no vector of this model.
-
-    Without any, the tenant can be cut over to it, unless a commit comes between; lock the active model to be sure.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(UNCOVERED, {"user": user_id, "most": most, **model.params})
-        return [document_id for (document_id,) in cursor.fetchall()]
-
-
-NEXT = """
-    SELECT document_id FROM shadow_vectors
-    WHERE user_id = %(user)s AND embed_model = %(model)s AND embed_version = %(version)s LIMIT 1"""
-# One statement: at no moment is a row in neither table.
-SETTLE = f"""
-    WITH batch AS MATERIALIZED (
-        SELECT * FROM shadow_vectors
-        WHERE document_id = %(document)s AND embed_model = %(model)s AND embed_version = %(version)s
-        LIMIT %(most)s FOR UPDATE),
-    settled AS ({SET_VECTOR}
-        FROM batch b WHERE c.chunk_id = b.chunk_id)
-    DELETE FROM shadow_vectors s USING batch b
-    WHERE s.chunk_id = b.chunk_id AND s.embed_model = b.embed_model AND s.embed_version = b.embed_version"""
-DELETE_OTHERS = """
-    DELETE FROM shadow_vectors WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM shadow_vectors WHERE user_id = %(user)s
-          AND (embed_model <> %(model)s OR embed_version <> %(version)s) LIMIT %(most)s))"""
-DELETE_SHADOWS = """
-    DELETE FROM shadow_vectors WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM shadow_vectors WHERE user_id = %(user)s
-          AND embed_model = %(model)s AND embed_version = %(version)s LIMIT %(most)s))"""
-
-
-def settle_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = ROWS_PER_TRANSACTION) -> int:
-    """Move up to ``most`` vectors of the tenant's active model into its chunks; return how many, 0 when all is done.
-
-    Afterwards no shadow vectors are left: those of other models are deleted. Nothing is done while another model is
-    active. Safe to be killed, repeated and run concurrently. Call outside of a transaction.
-    """
-    params: dict[str, Any] = {"user": user_id, **model.params}
-
-    def execute_if_active(statement: str, **more: Any) -> int | None:
-        with transaction.atomic(), connection.cursor() as cursor:
-            if not active_model.confirm_active_model(user_id, model):
-                return None
-            cursor.execute(statement, params | more)
-            return int(cursor.rowcount)
-
-    def settle_next_document(most: int) -> int | None:
-        """Settle a document under its lock: commits of its vectors wait."""
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(NEXT, params)
-            if not (row := cursor.fetchone()):
-                return None
-            lock_document(row[0], "vectors")
-            return execute_if_active(SETTLE, document=row[0], most=most)
-
-    settled = 0
-    while settled < most and (moved := settle_next_document(most - settled)) is not None:
-        settled += moved
-    return settled or execute_if_active(DELETE_OTHERS, most=most) or 0
-
-
-def drop_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = 10 * ROWS_PER_TRANSACTION) -> int:
-    """Delete up to ``most`` of the tenant's shadow vectors of this model; return how many.
-
-    Nothing is deleted while this model is active: search may find chunks by them.
-    """
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(active_model.LOCK_FOR_SHARE, {"user": user_id})
-        if cursor.fetchone() == (model.model, model.version):
-            return 0
-        cursor.execute(DELETE_SHADOWS, {"user": user_id, "most": most, **model.params})
-        return int(cursor.rowcount)

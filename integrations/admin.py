@@ -15,9 +15,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from accounts.audit import admin_base
-from accounts.audit.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, datetime_range_filter
-from accounts.error_codes import ApiError
+from accounts import admin_base
+from accounts.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, datetime_range_filter
+from accounts.errors import ApiError
 from accounts.models import User
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
 from integrations.sync.lifecycle import replay_messages

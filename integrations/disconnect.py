@@ -12,7 +12,7 @@ from integrations.models import ClientIntelligence, ConnectedSource, IngestionJo
 from integrations.oauth import token_endpoint, token_vault
 from integrations.oauth.token_endpoint import SHARED_GRANTS, GrantRefused
 from integrations.records import orphaned_imports
-from integrations.records.bulk_sql import execute
+from integrations.records.prepared_sql import execute
 from integrations.sync import lifecycle, pgmq
 from integrations.sync.lifecycle import PageCounts
 from integrations.sync.pgmq import ARCHIVE, Message

@@ -9,8 +9,9 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models.functions import Left
 
-from embeddings import active_model
+from embeddings import active_model, embedding_calls
 from embeddings.embedders import EmbeddingModel
+from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.search import MIN_CANDIDATES, query_parser, search_snapshot
 from embeddings.search.bm25 import TextHit
 from embeddings.search.fusion import RankedChunk, ScoreParts, fuse
@@ -18,6 +19,7 @@ from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmb
 from embeddings.search.results import render_snippets
 from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
 from integrations.models import ClientIntelligence, ConnectedSource, Provider, SourceDocument
+from integrations.records.record_embedding import records_model
 
 CLIENTS = "clients"
 RECORDS = (*Provider.values, CLIENTS)
@@ -104,12 +106,14 @@ def search_records(
 ) -> list[RecordResult]:
     """Return at most ``k`` records of ``user_id`` that match ``query``, the best first.
 
-    A record without a vector of the tenant's live model is found by its words. ``bought`` has the query's vector for
-    another search of the same request. Raises what ``embeddings.search.search`` raises.
+    A record without a vector of the model of the tenant's records is found by its words. ``bought`` has the query's
+    vector for another search of the same request. Raises what ``embeddings.search.search`` raises.
     """
     parsed = query_parser.parse_query(query)
     query_parser.validate_options(k, mode)
-    model = live or active_model.active_model(user_id)
+    with embedding_calls.as_api_errors(SEARCH_UNAVAILABLE, "Search is away; try again shortly.", field="query"):
+        model_of = active_model.active_model if mode == TEXT else records_model  # words need no other deployment
+        model = live or model_of(user_id)
     with search_snapshot(user_id):
         scope = resolve_scope(user_id, model, parsed, sources)
         needs_vector = mode != TEXT and has_vectors(scope)

@@ -22,9 +22,9 @@ from django.utils.html import format_html
 from django.utils.module_loading import import_string
 from django.utils.timesince import timesince
 
-from accounts.audit import admin_base
-from accounts.audit.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, column, nowrap
-from accounts.error_codes import ApiError
+from accounts import admin_base
+from accounts.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, column, nowrap
+from accounts.errors import ApiError
 from accounts.models import User
 from jobs import display_status, pipeline, staff_actions
 from jobs.choices import STATUSES, Stage, State

@@ -7,21 +7,28 @@ from django.conf import settings
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from jobs import claims
+from jobs import fair_queue
 from jobs.choices import Stage, State
 from jobs.models import UploadJob
 
+# The counters in ``progress`` of stages that take time. Chunking has none: its chunks are written at once.
+STAGE_COUNTERS = {Stage.PARSING: "pages", Stage.EMBEDDING: "embeds"}
 DISPLAY_STATUSES = ("queued", "waiting", "starved", "working", "retrying", "dead", "done")
 
 
 def stage_pct(job: UploadJob) -> float:
-    """Return the percentage of the current stage that is done; only embedding counts within its stage."""
-    if job.state == State.DONE:
+    """Return the percentage of the result that names the stage: pages parsed, vectors saved.
+
+    A job reaches a stage that is named after a finished result ("parsed", "chunks_buffered") with all of it (RFC001).
+    """
+    if job.stage in (Stage.QUEUED, Stage.CHUNKING):
+        return 0.0
+    counter = STAGE_COUNTERS.get(Stage(job.stage))
+    if counter is None:
         return 100.0
-    total = job.progress.get("embeds_total") or 0
-    if job.stage == Stage.EMBEDDING and total:
-        return round(100.0 * int(job.progress.get("embeds_done", 0)) / int(total), 1)
-    return 0.0
+    total = int(job.progress.get(f"{counter}_total") or 0)
+    done = int(job.progress.get(f"{counter}_done") or 0)
+    return round(100.0 * min(done, total) / total, 1) if total else 0.0
 
 
 def tenant_display_status(job: UploadJob, *, running: int) -> str:
@@ -45,18 +52,18 @@ def display_status(job: UploadJob, *, is_starved: bool) -> str:
 
 
 def count_running(user_id: UUID) -> int:
-    """Count the user's working jobs, without those of campaigns, which yield their slots."""
-    return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, campaign_id=None).count()
+    """Count the user's working jobs, without those of low priority, which yield their slots."""
+    return UploadJob.objects.filter(user_id=user_id, state=State.WORKING, low_priority=False).count()
 
 
-# Users without a free slot: for a job of their own, to which a campaign's job yields, and for a campaign's job, which
+# Users without a free slot: for a job of normal priority, and for a job of low priority, which yields to the former and
 # never takes the first slot where there are more. There are few: each slot is a busy worker. Parameters:
-# claims.concurrency_params().
-_CAP = claims.concurrency_limit_sql("user_id")
+# fair_queue.concurrency_params().
+_CAP = fair_queue.concurrency_limit_sql("user_id")
 USERS_AT_LIMIT = f"""
-SELECT user_id FROM upload_jobs WHERE state = 'working' AND campaign_id IS NULL GROUP BY 1
+SELECT user_id FROM upload_jobs WHERE state = 'working' AND NOT low_priority GROUP BY 1
 HAVING count(*) >= {_CAP}"""
-USERS_AT_CAMPAIGN_LIMIT = f"""
+USERS_AT_LOW_PRIORITY_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND slot >= least(1, {_CAP} - 1) GROUP BY 1
 HAVING count(*) >= greatest(1, {_CAP} - 1)"""
 DUE = Q(state=State.QUEUED, run_after=None)
@@ -64,12 +71,12 @@ DUE = Q(state=State.QUEUED, run_after=None)
 
 def starved_filter() -> Q:
     """Return the filter of due jobs (``DUE``) whose user has no free slot."""
-    own, low = _raw(USERS_AT_LIMIT), _raw(USERS_AT_CAMPAIGN_LIMIT)
-    return Q(campaign_id=None, user_id__in=own) | Q(campaign_id__isnull=False, user_id__in=low)
+    own, low = _raw(USERS_AT_LIMIT), _raw(USERS_AT_LOW_PRIORITY_LIMIT)
+    return Q(low_priority=False, user_id__in=own) | Q(low_priority=True, user_id__in=low)
 
 
 def _raw(sql: str) -> RawSQL:
     # Django requires positional parameters.
-    caps = claims.concurrency_params()
+    caps = fair_queue.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

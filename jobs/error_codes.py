@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, ErrorCode, failure, staff_error, wait_reason
+from accounts.errors import Context, ErrorCode, failure, staff_error, wait_reason
 
 OUR_FAULT = _("Something went wrong on our side. Try again; if it fails once more, ask our staff.")
 OUR_CONFIGURATION = _("Something is set up wrongly on our side. Our staff must correct it first.")

@@ -24,9 +24,17 @@ Severity = Literal["info", "warn", "error"]
 
 WOKEN = "WOKEN"  # the wait reason of a working job that must not wait: what it waits for has come
 
+# The fence: locks the row if the claim still has it.
+_OURS = "FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s"
+LOCK_CLAIM = f"SELECT job_id {_OURS} FOR UPDATE"
+# The same for a transaction that commits asynchronously.
+LOCK_CLAIM_NO_FSYNC = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
+# The same without the lock.
+CHECK_CLAIM = f"SELECT job_id {_OURS}"
+
 _FREE = "claim_token = NULL, lease_until = NULL, slot = NULL"
 _UNPARKED = "run_after = NULL, wait_reason = NULL"
-_FRESH = "attempts = 0, retry_count = 0, finished_at = NULL, last_error = NULL, traceback = NULL"
+_FRESH = "attempts = 0, retry_count = 0, overloads = 0, finished_at = NULL, last_error = NULL, traceback = NULL"
 _STAGED = (
     "stage = %(stage)s, retry_count = 0, last_error = NULL, traceback = NULL,"
     " total_pct = greatest(u.total_pct, %(total_pct)s)"
@@ -49,7 +57,7 @@ class Move:
 MOVES: Mapping[str, Move] = {
     #                 from          to          sets
     "claim":   Move([QUEUED],       WORKING,    "claim_token = %(token)s, claimed_by = %(worker)s, claimed_at = clock_timestamp(),"
-                                                " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, wait_reason = NULL,"
+                                                " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, wait_reason = NULL, overloaded = false,"
                                                 " started_at = coalesce(u.started_at, clock_timestamp()), attempts = u.attempts + 1",
                                                 "stage_started", "info", "CLAIMED"),
     "advance": Move([WORKING],      WORKING,    f"{_STAGED}, attempts = 1",
@@ -72,6 +80,9 @@ MOVES: Mapping[str, Move] = {
                                                 "retry", "warn", "RETRY_SCHEDULED"),
     "expire":  Move([WORKING],      QUEUED,     f"{_FREE}, retry_count = u.attempts, last_error = %(error)s",
                                                 "retry", "warn", "LEASE_EXPIRED"),
+    # Instead of an expiry while the machine was too busy for the job: a release, counted for the whole job.
+    "overload": Move([WORKING],     QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), overloads = u.overloads + 1",
+                                                "stage_started", "warn", "OVERLOADED"),
     "discard": Move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
                                                 "error", "error", "DLQ_MOVED"),
     "due":     Move([QUEUED, RETRYABLE], QUEUED, _UNPARKED,

@@ -26,7 +26,8 @@ _CHECKS = {
     "job_retryable_has_a_time": ~Q(state="retryable") | Q(run_after__isnull=False),
     "job_finished_when_ended": (_ENDED & Q(finished_at__isnull=False)) | (~_ENDED & Q(finished_at__isnull=True)),
     "job_done_is_embedded": ~Q(state="done") | Q(stage="embedded"),
-    "job_counts_not_negative": Q(attempts__gte=0, retry_count__gte=0),
+    "job_counts_not_negative": Q(attempts__gte=0, retry_count__gte=0, overloads__gte=0),
+    "job_of_a_campaign_has_low_priority": Q(campaign_id__isnull=True) | Q(low_priority=True),
     "job_slot_not_negative": Q(slot__isnull=True) | Q(slot__gte=0),
 }
 
@@ -36,14 +37,20 @@ class UploadJob(models.Model):
     user_id = models.UUIDField()
     document = models.ForeignKey("documents.Document", on_delete=models.CASCADE, related_name="jobs", db_index=False)
     pipeline = models.TextField(db_default="insurance")
-    # Set for the job of a campaign: it yields to all other jobs, and its tenant does not see it.
+    # Set for the job of a campaign: its tenant does not see it.
     campaign_id = models.UUIDField(null=True)
+    # Yields to all other jobs: a campaign's job, or one of a document imported from another system.
+    low_priority = models.BooleanField(db_default=False)
     stage = models.TextField(choices=Stage.choices, db_default=Stage.QUEUED)
     state = models.TextField(choices=State.choices, db_default=State.QUEUED)
     status = models.GeneratedField(expression=status_expression(), output_field=models.TextField(), db_persist=True)
     # Attempts at this stage, counted by the claim: before the work that may kill the worker.
     attempts = models.IntegerField(db_default=0)
     retry_count = models.IntegerField(db_default=0)
+    # Whether the claim's processes waited for a core most of the time before the last heartbeat, and how many claims
+    # that were lost so have cost no attempt.
+    overloaded = models.BooleanField(db_default=False)
+    overloads = models.IntegerField(db_default=0)
     run_after = models.DateTimeField(null=True)
     wait_reason = models.TextField(null=True)
     slot = models.SmallIntegerField(null=True)
@@ -91,9 +98,9 @@ class UploadJob(models.Model):
             models.Index(
                 F("stage"), KT("last_error__code"), F("finished_at").desc(), name="ix_jobs_dead", condition=_DEAD
             ),
-            # The claim's skip scan: due jobs by user, oldest first; then those of campaigns.
-            models.Index(*_CLAIM, name="ix_jobs_due", condition=Q(**_DUE, campaign_id__isnull=True)),
-            models.Index(*_CLAIM, name="ix_jobs_due_low", condition=Q(**_DUE, campaign_id__isnull=False)),
+            # The claim's skip scan: due jobs by user, oldest first; then those of low priority.
+            models.Index(*_CLAIM, name="ix_jobs_due", condition=Q(**_DUE, low_priority=False)),
+            models.Index(*_CLAIM, name="ix_jobs_due_low", condition=Q(**_DUE, low_priority=True)),
             models.Index("campaign_id", "state", name="ix_jobs_campaign", condition=_OF_CAMPAIGNS),
             models.Index("run_after", name="ix_jobs_parked", condition=Q(run_after__isnull=False)),
             models.Index("lease_until", name="ix_jobs_lease", condition=_WORKING),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from accounts.error_codes import ErrorCode
+    from accounts.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

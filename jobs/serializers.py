@@ -9,7 +9,7 @@ from jobs.choices import STATUSES
 from jobs.display_status import DISPLAY_STATUSES, stage_pct, tenant_display_status
 from jobs.models import UploadJob
 
-COUNTERS = ("chunks_total", "chunks_done", "embeds_total", "embeds_done")
+COUNTERS = ("pages_total", "pages_done", "chunks_total", "chunks_done", "embeds_total", "embeds_done")
 
 
 class RetryRequest(serializers.Serializer[object]):
@@ -26,15 +26,26 @@ class JobErrorResponse(serializers.Serializer[object]):
 
 
 class JobProgressResponse(serializers.Serializer[object]):
-    stage_pct = serializers.FloatField(min_value=0, max_value=100)
+    stage_pct = serializers.FloatField(
+        min_value=0, max_value=100, help_text="of the pages while parsing, of the vectors while embedding"
+    )
     total_pct = serializers.FloatField(min_value=0, max_value=100, help_text="never falls")
 
 
 class JobProgressDetailResponse(JobProgressResponse):
+    pages_total = serializers.IntegerField(min_value=0)
+    pages_done = serializers.IntegerField(min_value=0)
     chunks_total = serializers.IntegerField(min_value=0)
     chunks_done = serializers.IntegerField(min_value=0)
     embeds_total = serializers.IntegerField(min_value=0)
     embeds_done = serializers.IntegerField(min_value=0)
+
+
+class ParseWarningsResponse(serializers.Serializer[object]):
+    """Irregularities of a parse that fail no document, counted when the job left the stage ``parsed``."""
+
+    heading_jumps = serializers.IntegerField(min_value=0, help_text="headings that skip a level")
+    ragged_tables = serializers.IntegerField(min_value=0, help_text="tables whose rows have other numbers of cells")
 
 
 class JobResponse(serializers.ModelSerializer[UploadJob]):
@@ -59,16 +70,27 @@ class JobResponse(serializers.ModelSerializer[UploadJob]):
 
 
 class JobDetailResponse(JobResponse):
-    """A job with context 002's status, counters and standing. Context: ``running``, the user's working jobs."""
+    """A job with context 002's status, counters and standing.
+
+    Context: ``running``, the user's working jobs; ``unsettled_cents`` by job.
+    """
 
     status = serializers.ChoiceField(choices=STATUSES)
     progress = serializers.SerializerMethodField()
     standing = serializers.SerializerMethodField()
     wait_reason = serializers.SerializerMethodField()
+    unsettled_cents = serializers.SerializerMethodField(
+        help_text="of calls in flight, and of calls that an interruption left without an answer and that were bought"
+        " again: spent, and not part of cost_cents"
+    )
     predicted_cents = serializers.SerializerMethodField()
+    parse_warnings = serializers.SerializerMethodField()
 
     class Meta(JobResponse.Meta):
-        fields = (*JobResponse.Meta.fields, "status", "standing", "wait_reason", "predicted_cents", "created_at")
+        fields = (
+            *JobResponse.Meta.fields, "status", "standing", "wait_reason", "unsettled_cents", "predicted_cents",
+            "parse_warnings", "created_at",
+        )  # fmt: skip
         read_only_fields = fields
 
     @extend_schema_field(JobProgressDetailResponse)
@@ -78,9 +100,16 @@ class JobDetailResponse(JobResponse):
     def get_wait_reason(self, job: UploadJob) -> str | None:
         return job.wait_reason if job.run_after else None
 
+    def get_unsettled_cents(self, job: UploadJob) -> float:
+        return float(self.context["unsettled_cents"].get(job.pk, 0))
+
     def get_predicted_cents(self, job: UploadJob) -> float | None:
         # Estimated before the first paid call.
         return cast("float | None", job.payload.get("predicted_cents"))
+
+    @extend_schema_field(ParseWarningsResponse(allow_null=True))
+    def get_parse_warnings(self, job: UploadJob) -> dict[str, int] | None:
+        return cast("dict[str, int] | None", job.payload.get("parse_warnings"))
 
     @extend_schema_field(serializers.ChoiceField(choices=DISPLAY_STATUSES))
     def get_standing(self, job: UploadJob) -> str:

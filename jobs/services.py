@@ -1,18 +1,20 @@
 """Services of jobs: enqueue, retry, cancel, discard, advance and wake, and the requeue of due and expired jobs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django_q.tasks import async_task
 
-from accounts.error_codes import ApiError, ErrorCode, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError, ErrorCode
+from accounts.idempotency import IdempotentRequest
 from jobs import error_codes, lifecycle
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import Event, UploadJob
@@ -23,6 +25,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
 T = TypeVar("T")
 MAX_TRIES = 3
+MAX_OVERLOADS = 10  # claims of a job that an overloaded machine may lose; each further one costs an attempt
 BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
 
 LOCK_JOB = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
@@ -44,10 +47,16 @@ PARKED = """
     ORDER BY run_after LIMIT 500 FOR UPDATE SKIP LOCKED"""
 EXPIRED = """
     SELECT job_id FROM upload_jobs
-    WHERE state = 'working' AND lease_until < clock_timestamp() AND {tries}
+    WHERE state = 'working' AND lease_until < clock_timestamp() AND {condition}
     ORDER BY lease_until LIMIT 100 FOR UPDATE SKIP LOCKED"""
-EXPIRED_AGAIN = EXPIRED.format(tries="attempts <= %(retries)s")
-EXPIRED_TOO_OFTEN = EXPIRED.format(tries="attempts > %(retries)s")
+_IS_OVERLOAD = "overloaded AND overloads < %(most_overloads)s"
+EXPIRED_BY_OVERLOAD = EXPIRED.format(condition=_IS_OVERLOAD)
+EXPIRED_AGAIN = EXPIRED.format(condition=f"NOT ({_IS_OVERLOAD}) AND attempts <= %(retries)s")
+EXPIRED_TOO_OFTEN = EXPIRED.format(condition=f"NOT ({_IS_OVERLOAD}) AND attempts > %(retries)s")
+# The table of `vendors`, by its name: jobs import nothing of it. By the document, which the index begins with.
+UNSETTLED_CENTS = """
+    SELECT job_id, sum(cents)::float8 FROM purchases
+    WHERE document_id = ANY(%(documents)s) AND job_id = ANY(%(jobs)s) AND state = 'reserved' GROUP BY 1"""
 
 
 def tenant_jobs() -> QuerySet[UploadJob]:
@@ -67,6 +76,15 @@ def get_latest_job(document_id: UUID) -> UploadJob:
     return job
 
 
+def sum_unsettled_cents(jobs: Iterable[UploadJob]) -> dict[UUID, float]:
+    """Return what each job has spent in calls that were not settled, where that is not 0."""
+    jobs = list(jobs)
+    ids = {"jobs": [job.pk for job in jobs], "documents": [job.document_id for job in jobs]}
+    with connection.cursor() as cursor:
+        cursor.execute(UNSETTLED_CENTS, ids)
+        return dict(cursor.fetchall())
+
+
 def lock_jobs(document_id: UUID) -> None:
     list(UploadJob.objects.select_for_update(no_key=True).filter(document_id=document_id).order_by("pk").values("pk"))
 
@@ -80,16 +98,25 @@ def notify_workers() -> None:
 def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
     """Insert a job at the first stage of a pipeline, in the caller's transaction, and notify the workers.
 
-    A tenant's job cancels an active job of a campaign. Raises ``ApiError("JOB_ALREADY_ACTIVE")``.
+    A campaign's job has low priority, and a tenant's job cancels it while it is active. Raises
+    ``ApiError("JOB_ALREADY_ACTIVE")``.
     """
+    is_campaign = columns.get("campaign_id") is not None
     columns |= {"user_id": user_id, "document_id": document_id, "stage": get_pipeline(pipeline).steps[0].stage}
+    columns = {"low_priority": is_campaign} | columns
     job = _activate(
-        lambda: UploadJob.objects.create(pipeline=pipeline, **columns),
-        document_id,
-        is_campaign=columns.get("campaign_id") is not None,
+        lambda: UploadJob.objects.create(pipeline=pipeline, **columns), document_id, is_campaign=is_campaign
     )
     lifecycle.log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
     notify_workers()
+    return job
+
+
+def record_finished(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) -> UploadJob:
+    """Insert a job that has nothing left to do, in the caller's transaction: its results come from another system."""
+    columns |= {"user_id": user_id, "document_id": document_id, "stage": get_pipeline(pipeline).steps[-1].stage}
+    job = UploadJob.objects.create(pipeline=pipeline, state=State.DONE, total_pct=100.0, finished_at=Now(), **columns)
+    lifecycle.log_event(job, "ADOPTED", Event.Type.FINALIZED)
     return job
 
 
@@ -110,13 +137,19 @@ def _activate(activate: Callable[[], UploadJob], document_id: UUID, *, is_campai
 
 
 def retry(
-    job: UploadJob, *, by: str, stage: str | None = None, noted: Callable[[UploadJob, UploadJob], None] | None = None
+    job: UploadJob,
+    *,
+    by: str,
+    stage: str | None = None,
+    noted: Callable[[UploadJob, UploadJob], None] | None = None,
+    request: IdempotentRequest | None = None,
 ) -> UploadJob:
     """Requeue a dead letter from the latest stage whose invariant holds (002 §8). ``by`` is the caller's id.
 
     From an earlier ``stage`` the plan (parser, chunker, model) is made again by today's settings. The same plan repeats
     no work and no purchase: stored results that are intact are reused. Another plan costs what it costs. ``noted`` is
-    called with the job before and after, in the move's transaction. Raises ``ApiError``: ``JOB_ALREADY_ACTIVE``,
+    called with the job before and after, in the move's transaction. A ``request`` that has taken effect before changes
+    nothing. Raises ``ApiError``: ``JOB_ALREADY_ACTIVE``,
     ``JOB_DONE``, ``NOT_FOUND`` (deleted), ``STAGE_UNKNOWN``, ``STAGE_NOT_REACHED``, ``PIPELINE_UNKNOWN``,
     ``JOB_STATE_CHANGED`` (it keeps changing); ``OSError`` of the store.
     """
@@ -135,14 +168,23 @@ def retry(
         moved = _move("requeue", seen, event={"by": by, "from": seen.stage}, fields=fields, stage=start)
         if noted is not None:
             noted(seen, moved)
+        if request is not None:
+            request.record()
         return moved
 
     is_campaign = job.campaign_id is not None
-    return _check_then_apply(
-        job,
-        check,
-        lambda seen, start: _activate(lambda: requeue(seen, start), job.document_id, is_campaign=is_campaign),
-    )
+    if request is not None and request.is_repeated():
+        return job
+    try:
+        return _check_then_apply(
+            job,
+            check,
+            lambda seen, start: _activate(lambda: requeue(seen, start), job.document_id, is_campaign=is_campaign),
+        )
+    except ApiError:
+        if request is None or not request.is_repeated():  # by a concurrent twin
+            raise
+    return get_latest_job(job.document_id)
 
 
 def reset_plan(job: UploadJob) -> None:
@@ -213,14 +255,15 @@ def wake_job(document_id: UUID) -> None:
 def requeue_due_and_expired() -> int:
     """Make parked jobs due whose time has come; requeue or discard jobs whose worker is gone. Return the count."""
     error = {"code": error_codes.WORKER_LOST, "detail": error_codes.WORKER_LOST.sentence}
-    expired: dict[str, Any] = {"error": error, "retries": settings.JOBS_MAX_RETRIES}
+    limits = {"retries": settings.JOBS_MAX_RETRIES, "most_overloads": MAX_OVERLOADS}
     due = lifecycle.make_move("due", PARKED)
-    requeued = lifecycle.make_move("expire", EXPIRED_AGAIN, **expired)
-    discarded = lifecycle.make_move("discard", EXPIRED_TOO_OFTEN, **expired, traceback=None)
-    for name, rows in (("expire", requeued), ("discard", discarded)):
+    released = lifecycle.make_move("overload", EXPIRED_BY_OVERLOAD, **limits)
+    requeued = lifecycle.make_move("expire", EXPIRED_AGAIN, error=error, **limits)
+    discarded = lifecycle.make_move("discard", EXPIRED_TOO_OFTEN, error=error, traceback=None, **limits)
+    for name, rows in (("overload", released), ("expire", requeued), ("discard", discarded)):
         for row in rows:
             log.warning(lifecycle.MOVES[name].code, **job_fields(lifecycle.load_job(row)), stage=row["stage"])
-    return len(due) + len(requeued)
+    return len(due) + len(released) + len(requeued)
 
 
 def _move(name: str, job: UploadJob, **params: Any) -> UploadJob:

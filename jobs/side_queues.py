@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, safe_errors, telemetry
+from jobs import fair_queue, safe_errors, telemetry
 from jobs.cluster import shared_state
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
@@ -58,7 +58,7 @@ def drain_side_queues() -> bool:
 
 def count_claimable(cursor: Any, *, most: int) -> int:
     """Count the workers that would find a due job or a side queue's message, up to ``most``."""
-    count = claims.count_claimable(cursor, most=most)
+    count = fair_queue.count_claimable(cursor, most=most)
     for queue in side_queues():
         count += queue.count_claimable(cursor, most=most - count) if count < most else 0
     return count

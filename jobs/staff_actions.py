@@ -9,7 +9,9 @@ from uuid import UUID
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.error_codes import ApiError, not_found, unavailable
+from accounts.error_codes import not_found, unavailable
+from accounts.errors import ApiError
+from accounts.idempotency import IdempotentRequest
 from accounts.models import User
 from jobs import services
 from jobs.choices import CANCELLED_CODES
@@ -27,7 +29,14 @@ PERMISSIONS: Mapping[str, str] = {
 }
 
 
-def retry(job: UploadJob, *, by: User | None, reason: str, stage: str | None = None) -> UploadJob:
+def retry(
+    job: UploadJob,
+    *,
+    by: User | None,
+    reason: str,
+    stage: str | None = None,
+    request: IdempotentRequest | None = None,
+) -> UploadJob:
     """Retry a dead letter from its latest valid stage, or from an earlier ``stage``. Raises as ``services.retry``."""
 
     def write_entry(seen: UploadJob, moved: UploadJob) -> None:
@@ -37,7 +46,7 @@ def retry(job: UploadJob, *, by: User | None, reason: str, stage: str | None = N
     log.clean_reason(reason)
     _check_not_cancelled(job)
     try:
-        return services.retry(job, by=_actor_id(by), stage=stage, noted=write_entry)
+        return services.retry(job, by=_actor_id(by), stage=stage, noted=write_entry, request=request)
     except OSError as error:
         raise unavailable("The file store cannot be reached to check the stages; try again shortly.") from error
 

@@ -9,11 +9,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import rate_limit
-from accounts.error_codes import not_found, raises
+from accounts import idempotency, rate_limit
+from accounts.authentication import caller_id
+from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, not_found
+from accounts.errors import raises
+from accounts.idempotency import IdempotentRequest
 from accounts.models import User
 from accounts.pagination import NewestFirstPagination
-from accounts.permissions import IsService, caller_id, has_staff_permission
+from accounts.permissions import IsService, has_staff_permission
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
 from jobs import display_status, error_codes, services, staff_actions
@@ -31,7 +34,14 @@ def _check_poll(job: UploadJob | None) -> UploadJob:
 
 
 def _serialize(job: UploadJob) -> dict[str, Any]:
-    return dict(JobDetailResponse(job, context={"running": display_status.count_running(job.user_id)}).data)
+    return dict(JobDetailResponse(job, context=_context(job.user_id, [job])).data)
+
+
+def _context(user_id: UUID, jobs: list[UploadJob]) -> dict[str, Any]:
+    return {
+        "running": display_status.count_running(user_id),
+        "unsettled_cents": services.sum_unsettled_cents(jobs),
+    }
 
 
 class JobView(APIView):
@@ -61,7 +71,7 @@ class JobsView(APIView):
         pages = NewestFirstPagination()
         with as_tenant(user_id):
             page = pages.paginate_queryset(jobs, request, view=self)
-            rows = JobDetailResponse(page, many=True, context={"running": display_status.count_running(user_id)}).data
+            rows = JobDetailResponse(page, many=True, context=_context(user_id, page or [])).data
         return pages.get_paginated_response(rows)
 
 
@@ -77,7 +87,8 @@ class RetryView(APIView):
         operation_id="retry_job",
         request=RetryRequest,
         responses={202: JobDetailResponse},
-        extensions=raises(*error_codes.RETRY),
+        parameters=[idempotency.PARAMETER],
+        extensions=raises(*error_codes.RETRY, IDEMPOTENCY_KEY_REUSED),
     )
     def post(self, request: Request, document_id: UUID) -> Response:
         """Retry a failed job from its latest valid stage.
@@ -89,13 +100,15 @@ class RetryView(APIView):
         if job is None:
             raise not_found()
         if job.user_id == caller_id(request):
-            moved = services.retry(job, by=str(caller_id(request)))
+            moved = services.retry(job, by=str(job.user_id), request=_repeatable(request, document_id=document_id))
         else:
             # The body is optional, so a body that is not JSON is no error.
             retry_request = RetryRequest(data=request.data if "json" in (request.content_type or "") else {})
             retry_request.is_valid(raise_exception=True)
             reason = retry_request.validated_data.get("reason") or "via the API"
-            moved = staff_actions.retry(job, by=User.objects.get(pk=caller_id(request)), reason=reason)
+            repeatable = _repeatable(request, document_id=document_id, reason=reason)
+            staff = User.objects.get(pk=caller_id(request))
+            moved = staff_actions.retry(job, by=staff, reason=reason, request=repeatable)
         return Response(_serialize(moved), status=HTTPStatus.ACCEPTED)
 
 
@@ -111,6 +124,10 @@ class AdvanceView(APIView):
     def post(self, request: Request, document_id: UUID) -> Response:
         """Move a waiting job to its next stage if the next stage's invariants hold. For the service only."""
         return Response(_serialize(services.advance(services.get_latest_job(document_id), by="service")))
+
+
+def _repeatable(request: Request, **body: Any) -> IdempotentRequest | None:
+    return idempotency.idempotent_request(request, user_id=caller_id(request), route="retry", body=body)
 
 
 def get_own_job(request: Request, document_id: UUID) -> UploadJob | None:

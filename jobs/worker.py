@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import claims, failpoints, infrastructure_errors, safe_errors, services, side_queues, telemetry
+from jobs import claims, failpoints, fair_queue, infrastructure_errors, safe_errors, services, side_queues, telemetry
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT, Lease
@@ -62,7 +62,7 @@ class DrainSlice:
     ended: int = 0
 
     # The user whose job this process ran last: the rotation continues from there, in the next drain too.
-    last_user: ClassVar[UUID] = claims.NIL_UUID
+    last_user: ClassVar[UUID] = fair_queue.NIL_UUID
 
     @property
     def is_over(self) -> bool:

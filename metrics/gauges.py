@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from integrations.sync.pgmq import ARCHIVE, TABLE
-from jobs import claims
+from jobs import fair_queue
 from jobs.choices import STATUSES, State
 from jobs.cluster import live_clusters
 from jobs.display_status import DUE, USERS_AT_LIMIT, starved_filter
@@ -34,17 +34,17 @@ VERSIONS = "SELECT status, count(*) FROM law_versions GROUP BY 1"
 # who have a free slot; of very many users the first thousand.
 LAG = f"""
 WITH RECURSIVE users AS (
-    (SELECT user_id, 1 AS n FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND campaign_id IS NULL
+    (SELECT user_id, 1 AS n FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND NOT low_priority
      ORDER BY user_id LIMIT 1)
     UNION ALL
     SELECT (SELECT j.user_id FROM upload_jobs j WHERE j.state = 'queued' AND j.run_after IS NULL
-            AND j.campaign_id IS NULL AND j.user_id > u.user_id ORDER BY j.user_id LIMIT 1), u.n + 1
+            AND NOT j.low_priority AND j.user_id > u.user_id ORDER BY j.user_id LIMIT 1), u.n + 1
     FROM users u WHERE u.user_id IS NOT NULL AND u.n < 1000
 )
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(head.updated_at)), 0)::float8
 FROM users u CROSS JOIN LATERAL (
     SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND j.state = 'queued' AND j.run_after IS NULL
-        AND j.campaign_id IS NULL ORDER BY j.created_at, j.job_id LIMIT 1) head
+        AND NOT j.low_priority ORDER BY j.created_at, j.job_id LIMIT 1) head
 WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({USERS_AT_LIMIT})"""
 _OLDEST = " UNION ALL ".join(
     f"(SELECT created_at FROM upload_jobs WHERE state = '{state.value}' ORDER BY created_at LIMIT 1)"
@@ -93,7 +93,7 @@ class BreakerState(NamedTuple):
 
 def _rows(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, claims.concurrency_params())
+        cursor.execute(sql, fair_queue.concurrency_params())
         return list(cursor.fetchall())
 
 

@@ -15,9 +15,10 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from jobs.cluster import live_clusters
-from metrics import gauges, rollups, spend_and_storage
+from metrics import gauges, rollup_queries, rollups, spend_and_storage
 from metrics.models import MeasurementRun, MetricRollup, Resolution
-from metrics.rollups import BOUNDS, PERIODS
+from metrics.rollup_queries import PERIODS
+from metrics.rollups import BOUNDS
 
 _SAFE = re.compile(r"[A-Za-z0-9_@.:+-]{0,80}")
 
@@ -114,7 +115,7 @@ def _by_label(numbers: Mapping[str, float]) -> Rows:
 
 def _live_jobs(now: datetime) -> Iterator[Metric]:
     workers, busy = live_clusters.count_workers(), gauges.jobs_working()
-    probes = rollups.distributions("probe", PERIODS["24h"], now, label=None)
+    probes = rollup_queries.distributions("probe", PERIODS["24h"], now, label=None)
     probe_p95 = probes.get("", rollups.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
     for name, number, text in (
         ("queue_lag_seconds", gauges.queue_lag(),

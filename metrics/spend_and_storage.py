@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 
 from metrics.models import MeasurementRun
-from metrics.rollups import PERIODS, Period
+from metrics.rollup_queries import PERIODS, Period
 
 DAYS_SHOWN = 30  # as far back as any page looks; a first run counts them all
 UPDATE_SECONDS = 5.0  # of one run; the next continues

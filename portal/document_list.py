@@ -1,7 +1,6 @@
 """Document list of a tenant, with the progress of each document: a fixed number of queries per page."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -9,12 +8,10 @@ from uuid import UUID
 from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 
-from accounts.error_codes import not_found
 from accounts.rls import as_tenant
 from documents.models import Document
-from jobs import display_status, services
-from jobs.models import UploadJob
-from portal.document_status import DocumentStatus, document_status
+from jobs import display_status
+from portal.document_status import DocumentStatus, _newest_jobs, document_status
 
 PAGE_SIZE = 20
 
@@ -46,22 +43,6 @@ def list_documents(user_id: UUID, cursor: str = "") -> DocumentListPage:
     rows = [document_status(document, jobs.get(document.pk), running=running) for document in documents]
     last = documents[-1] if has_more else None
     return DocumentListPage(rows, f"{last.created_at.isoformat()}_{last.pk}" if last else None)
-
-
-def get_document(user_id: UUID, document_id: UUID) -> DocumentStatus:
-    """Return a document of the tenant. Raises ``NOT_FOUND`` for another tenant's and for one that does not exist."""
-    with as_tenant(user_id):
-        document = Document.objects.filter(user_id=user_id, pk=document_id).first()
-        if document is None:
-            raise not_found()
-        job = _newest_jobs(user_id, [document]).get(document_id)
-        return document_status(document, job, running=display_status.count_running(user_id))
-
-
-def _newest_jobs(user_id: UUID, documents: Sequence[Document]) -> dict[UUID, UploadJob]:
-    own = services.tenant_jobs().filter(user_id=user_id, document_id__in=[document.pk for document in documents])
-    newest = own.order_by("document_id", "-created_at", "-job_id").distinct("document_id")
-    return {job.document_id: job for job in newest}
 
 
 def _after(cursor: str) -> Q:

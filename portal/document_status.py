@@ -1,14 +1,17 @@
 """Status of a document for its tenant: step, progress, and why it does not move."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.utils import timezone
 
-from accounts.error_codes import ErrorCode
+from accounts.error_codes import not_found
+from accounts.errors import ErrorCode
+from accounts.rls import as_tenant
 from documents.error_codes import NO_TEXT_LAYER
 from documents.models import Document
-from jobs import display_status
+from jobs import display_status, services
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
 from portal import user_messages
@@ -123,3 +126,19 @@ def _page_count(document: Document) -> str:
     if document.failed_pages:
         return f"{pages} These pages could not be read: {', '.join(map(str, document.failed_pages))}."
     return pages
+
+
+def get_document(user_id: UUID, document_id: UUID) -> DocumentStatus:
+    """Return a document of the tenant. Raises ``NOT_FOUND`` for another tenant's and for one that does not exist."""
+    with as_tenant(user_id):
+        document = Document.objects.filter(user_id=user_id, pk=document_id).first()
+        if document is None:
+            raise not_found()
+        job = _newest_jobs(user_id, [document]).get(document_id)
+        return document_status(document, job, running=display_status.count_running(user_id))
+
+
+def _newest_jobs(user_id: UUID, documents: Sequence[Document]) -> dict[UUID, UploadJob]:
+    own = services.tenant_jobs().filter(user_id=user_id, document_id__in=[document.pk for document in documents])
+    newest = own.order_by("document_id", "-created_at", "-job_id").distinct("document_id")
+    return {job.document_id: job for job in newest}

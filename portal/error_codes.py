@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import ErrorCode
+from accounts.errors import ErrorCode
 
 UNREADABLE = ErrorCode("UNREADABLE", _("The file cannot be read. Was it moved or deleted?"))
 INSECURE = ErrorCode(

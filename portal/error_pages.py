@@ -3,7 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from portal.user_messages import format_pause, headline
 
 

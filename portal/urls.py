@@ -6,7 +6,7 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from portal.views import documents, integrations, search
-from portal.views.auth import SignIn
+from portal.views.sign_in import SignIn
 
 app_name = "portal"
 urlpatterns = [

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from accounts.error_codes import ApiError, Context, ErrorCode, find_error_code
+from accounts.errors import ApiError, Context, ErrorCode, find_error_code
 from integrations.disconnect import GrantOutcome
 from integrations.error_codes import RECONNECT
 from integrations.models import Provider

@@ -4,9 +4,8 @@ from django.conf import settings
 from rest_framework import serializers
 
 from accounts.strict_fields import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
-from embeddings.serializers import FiltersField, PassageResponse
-from integrations.serializers import RecordResponse
-from statutes.serializers import LawResponse
+from embeddings.serializers import FiltersField, PartsResponse, PassageResponse
+from statutes.models import Law
 
 
 class SearchRequest(serializers.Serializer[object]):
@@ -33,6 +32,52 @@ class SearchRequest(serializers.Serializer[object]):
     )
     filters = FiltersField(required=False, allow_null=True)  # of documents and statutes, as is merge
     merge = StrictBooleanField(default=False, help_text="join neighbouring passages of one section")
+
+
+class RecordResponse(serializers.Serializer[object]):
+    record_id = serializers.UUIDField()
+    # REST framework's serializers have an attribute of that name, which a declared field does not touch.
+    source = serializers.CharField(help_text="the connected system, or clients")  # type: ignore[assignment]
+    source_id = serializers.UUIDField(allow_null=True, help_text="null: the tenant's own entry")
+    document_type = serializers.CharField(help_text="hubspot.company; client")
+    external_id = serializers.CharField(allow_null=True, help_text="kind and id at the provider: company:512")
+    title = serializers.CharField()
+    url = serializers.CharField(allow_null=True, help_text="where the provider shows it")
+    client_name = serializers.CharField(allow_null=True, help_text="of clients only")
+    text = serializers.CharField(help_text="its beginning, 4,000 characters at most")
+    snippet = serializers.CharField(help_text="HTML: about 40 words, what was asked for in <mark>")
+    score = serializers.FloatField(help_text="of the fused ranks: compares the records of one answer only")
+    parts = PartsResponse(help_text="what each arm said; null where it did not name the record")
+    updated_at = serializers.DateTimeField(help_text="at the provider, where it tells")
+
+
+class ArticleResponse(serializers.Serializer[object]):
+    id = serializers.CharField(help_text="its key within the statute: 12-bis")
+    # REST framework's serializers have an attribute of that name, which a declared field does not touch.
+    label = serializers.CharField(help_text="as in the source: Artículo 12 Bis")  # type: ignore[assignment]
+
+
+class LawResponse(serializers.Serializer[object]):
+    chunk_id = serializers.UUIDField(help_text="of the best chunk, where several were merged")
+    chunk_ids = serializers.ListField(child=serializers.UUIDField(), help_text="in reading order")
+    law_id = serializers.CharField()
+    title = serializers.CharField(help_text="of the statute")
+    version = serializers.CharField(help_text="of the statute: 2024-01")
+    status = serializers.ChoiceField([Law.Status.EMBEDDED.value, Law.Status.PARTIAL_FAILED.value])
+    language = serializers.CharField(help_text="es or en")
+    article = serializers.CharField(allow_null=True, help_text="label; null: no article, or several that match alike")
+    articles = ArticleResponse(many=True, help_text="all of the passage, in reading order")
+    citation = serializers.CharField(help_text="Ley de Ejemplo (2024-01), Artículo 12 Bis, p. 3")
+    headings = serializers.ListField(child=serializers.CharField(), help_text="heading path")
+    pages = serializers.ListField(
+        child=serializers.IntegerField(), help_text="first and last page; none where the file has no pages"
+    )
+    start = serializers.IntegerField(help_text="offset into the normalized text, in characters")
+    end = serializers.IntegerField()
+    text = serializers.CharField()
+    snippet = serializers.CharField(help_text="HTML: about 40 words, with matches in <mark>")
+    score = serializers.FloatField(help_text="of the fused ranks: compares the results of one response only")
+    parts = PartsResponse(help_text="rank and score by retriever; null where it did not find the passage")
 
 
 class SearchResponse(serializers.Serializer[object]):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings.search import HYBRID, Passage
 from embeddings.search import search as search_passages
 from embeddings.search.query_parser import QueryEmbedding

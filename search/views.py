@@ -6,8 +6,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import rate_limit
-from accounts.error_codes import raises
-from accounts.permissions import caller_id
+from accounts.authentication import caller_id
+from accounts.errors import raises
 from accounts.rate_limit import SEARCH_LIMIT_REACHED
 from embeddings.error_codes import SEARCH_ERRORS
 from integrations.error_codes import UNKNOWN_SOURCE
@@ -17,6 +17,8 @@ from vendors.error_codes import BUDGET_SPENT
 
 
 class SearchView(APIView):
+    reads_only = True  # a service may search for a tenant
+
     @extend_schema(
         operation_id="search",
         request=SearchRequest,

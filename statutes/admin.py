@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 
-from accounts.audit import admin_base
-from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, exact_filter, nowrap
-from accounts.error_codes import ApiError
+from accounts import admin_base
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, exact_filter, nowrap
+from accounts.errors import ApiError
 from accounts.models import User
 from jobs.admin import UploadJobAdmin, job_link
 from statutes import staff_actions

@@ -22,7 +22,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services, storage
 from documents.deterministic_ids import chunk_id
 from documents.error_codes import HASH_MISMATCH
-from documents.files import lock_document
+from documents.locks import lock_document
 from documents.models import Document
 from embeddings import active_model
 from embeddings.embedders import DIMENSIONS, EmbeddingModel, vector_sha
@@ -31,7 +31,7 @@ from embeddings.search import bm25
 from jobs.advisory_locks import session_lock
 from jobs.choices import ACTIVE
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import document_ids, version_order
 from statutes.error_codes import LAW_BUSY, MANIFEST_INVALID, OTHER_MODEL, OUTDATED, VECTORS_TOO_WIDE
 from statutes.models import Law, LawVersion
 from statutes.s3 import client, keys
@@ -162,7 +162,7 @@ def import_artifacts(source: Source, law_id: str) -> tuple[int, int]:
     document_id = _document_id(manifest)
     law = json.loads(read_verified(source, manifest.law))
     with (
-        session_lock(versions.publish_lock_key(law_id)) as is_ours,
+        session_lock(document_ids.publish_lock_key(law_id)) as is_ours,
         verified_file(source, manifest.embeddings) as vectors,
     ):
         if not is_ours:
@@ -183,15 +183,15 @@ def import_artifacts(source: Source, law_id: str) -> tuple[int, int]:
 def _document_id(manifest: Manifest) -> UUID:
     """Return the document of the manifest, one of its version's two: any other could belong to another law."""
     document_id = str(manifest.header.get("document_id"))
-    if document_id not in map(str, versions.document_ids(manifest.law_id, manifest.version)):
+    if document_id not in map(str, document_ids.document_ids(manifest.law_id, manifest.version)):
         raise ManifestRefused(MANIFEST_INVALID, "The manifest names another document.")
     return UUID(document_id)
 
 
 def _check_version(manifest: Manifest) -> None:
-    if versions.is_outdated(manifest.law_id, manifest.version, _ingest_timestamp(manifest)):
+    if version_order.is_outdated(manifest.law_id, manifest.version, _ingest_timestamp(manifest)):
         raise ManifestRefused(OUTDATED, "A newer version of the statute is searched here.")
-    both = versions.document_ids(manifest.law_id, manifest.version)
+    both = document_ids.document_ids(manifest.law_id, manifest.version)
     if UploadJob.objects.filter(document_id__in=both, state__in=ACTIVE).exists():
         raise ManifestRefused(LAW_BUSY, "This version of the statute is being processed.")
 
@@ -276,7 +276,7 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
     """Lock and create the version's document; return the live document that it replaces, if there is one."""
     live = Law.objects.filter(pk=manifest.law_id).exclude(document_id=None).first()
     replaced = live.document_id if live and live.document_id != document_id else None
-    both = versions.document_ids(manifest.law_id, manifest.version)
+    both = document_ids.document_ids(manifest.law_id, manifest.version)
     for pk in sorted({*both, *([replaced] if replaced else [])}):
         lock_document(pk)
     _check_version(manifest)
@@ -294,7 +294,7 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
             "user_id": SYSTEM_TENANT_ID,
             "mime": "application/octet-stream",
             "bytes_len": source.get("size") or 0,
-            "file_sha256": versions.file_sha256(document_id, source.get("sha256") or ""),
+            "file_sha256": document_ids.file_sha256(document_id, source.get("sha256") or ""),
             "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
             "pages": source.get("pages"),
             "parser_name": reader or None,

@@ -8,7 +8,7 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, error_codes, staff_error
+from accounts.errors import Context, error_codes, staff_error
 from documents import error_codes as documents
 from embeddings import error_codes as embeddings
 from jobs.outcomes import Permanent, StageFailure
@@ -72,6 +72,9 @@ DOCX_ENCRYPTED = file_failure("DOCX_ENCRYPTED", _("The Word document is encrypte
 
 # Contents
 NO_TEXT = file_failure("NO_TEXT", _("The file has no text."), REPLACE_FILE)
+TOO_MANY_ARTICLES = file_failure(
+    "TOO_MANY_ARTICLES", _("The statute has more than 30,000 articles and divisions."), SPLIT_FILE
+)
 NO_ARTICLES = file_failure("NO_ARTICLES", _("No article or section was found: it may be no statute."), REPLACE_FILE)
 LAW_SCHEMA_INVALID = file_failure(
     "LAW_SCHEMA_INVALID", _("The parsed statute does not match schemas/law.schema.json."), _("A bug: tell a developer.")

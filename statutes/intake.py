@@ -9,12 +9,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import services
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
-from statutes import reprocessing, versions
+from statutes import document_ids, reprocessing, version_order
 from statutes.models import Law, LawVersion
 from statutes.sqs.messages import Message
 
@@ -49,16 +49,16 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
     """
     with transaction.atomic():
         reprocessing.lock_documents(message.law_id, message.version)
-        if versions.is_outdated(message.law_id, message.version, message.ingest_timestamp):
+        if version_order.is_outdated(message.law_id, message.version, message.ingest_timestamp):
             return IntakeResult(IntakeStatus.OUTDATED)
         if message.rest and not _is_known(message):
             return IntakeResult(IntakeStatus.WITHDRAWN)
-        both = versions.document_ids(message.law_id, message.version)
+        both = document_ids.document_ids(message.law_id, message.version)
         active = services.newest_job(services.tenant_jobs().filter(document_id__in=both, state__in=ACTIVE))
         if active is not None:
             return IntakeResult(IntakeStatus.IN_PROGRESS, active.pk)
         live_id = reprocessing.live_document_id(message.law_id, message.version)
-        document_id = live_id or versions.document_id(message.law_id, message.version)
+        document_id = live_id or document_ids.document_id(message.law_id, message.version)
         job = _newest_job(document_id)
         # A partially embedded version is not done: a repeated message requests its missing passages.
         is_whole = LawVersion.objects.filter(pk=document_id).exclude(status=Law.Status.PARTIAL_FAILED).exists()
@@ -97,7 +97,7 @@ def is_superseded_or_withdrawn(message: Message) -> bool:
     return (
         outdated
         or not _is_known(message)
-        or versions.is_outdated(message.law_id, message.version, message.ingest_timestamp)
+        or version_order.is_outdated(message.law_id, message.version, message.ingest_timestamp)
     )
 
 
@@ -106,7 +106,7 @@ def _is_known(message: Message) -> bool:
 
 
 def _versions(message: Message) -> QuerySet[LawVersion]:
-    return LawVersion.objects.filter(pk__in=versions.document_ids(message.law_id, message.version))
+    return LawVersion.objects.filter(pk__in=document_ids.document_ids(message.law_id, message.version))
 
 
 def _newest_job(document_id: UUID) -> UploadJob | None:
@@ -116,14 +116,14 @@ def _newest_job(document_id: UUID) -> UploadJob | None:
 def _target_document(live_id: UUID | None, message: Message) -> UUID:
     """Return the second document while the first is live, unless its reprocessing without a change has failed."""
     if live_id is None:
-        return versions.document_id(message.law_id, message.version)
+        return document_ids.document_id(message.law_id, message.version)
     job = _newest_job(live_id)
     has_failed = job is not None and job.state == State.DEADLETTER
     # Otherwise the live version would name a file that it was not made of.
     is_same_file = LawVersion.objects.filter(pk=live_id, bucket=message.bucket, raw_key=message.raw_key).exists()
     if has_failed and is_same_file:
         return live_id
-    return versions.other_document_id(message.law_id, message.version, live_id)
+    return document_ids.other_document_id(message.law_id, message.version, live_id)
 
 
 def _lock_version(document_id: UUID, message: Message) -> LawVersion:
@@ -155,6 +155,6 @@ def _record_message(version: LawVersion, message: Message) -> None:
     while law is None:  # a concurrent withdrawal may delete the row after it was inserted
         Law.objects.bulk_create([Law(law_id=message.law_id, version=message.version)], ignore_conflicts=True)
         law = Law.objects.select_for_update().filter(pk=message.law_id).first()
-    if law.document_id is None and versions.sort_key(law.version) <= versions.sort_key(message.version):
+    if law.document_id is None and version_order.sort_key(law.version) <= version_order.sort_key(message.version):
         law.version, law.status, law.uploader_id = message.version, Law.Status.PROCESSING, message.uploader_id
         law.save(update_fields=["version", "status", "uploader_id"])

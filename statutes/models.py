@@ -45,7 +45,7 @@ class Law(models.Model):
 class LawVersion(models.Model):
     """A version of a law; its row is the processing lock (spec 004 §5.2). Reprocessed while live, it has two."""
 
-    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of versions.document_ids
+    document_id = models.UUIDField(primary_key=True)  # of the corpus' document: one of document_ids.document_ids
     law_id = models.TextField()
     version = models.TextField()
     status = models.TextField(choices=Law.Status.choices, db_default=Law.Status.PROCESSING)

@@ -4,18 +4,19 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Expression
 from django.db.models.functions import Now
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import parsed_text, services, storage
-from documents.files import lock_document
+from documents.locks import lock_document
 from documents.models import Document
 from documents.parsed_text import ParseResult
 from jobs.choices import ACTIVE, Stage, State
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Moved, Outcome, Wait
-from statutes import versions
+from statutes import document_ids
 from statutes.error_codes import LAW_BUSY
 from statutes.models import Law, LawVersion
 
@@ -27,7 +28,7 @@ RESET_FIELDS: dict[str, Any] = {**dict.fromkeys(NULLED), "refused": [], "reproce
 
 
 def live_document_id(law_id: str, version: str) -> UUID | None:
-    law = Law.objects.filter(pk=law_id, document_id__in=versions.document_ids(law_id, version))
+    law = Law.objects.filter(pk=law_id, document_id__in=document_ids.document_ids(law_id, version))
     return law.values_list("document_id", flat=True).first()
 
 
@@ -37,7 +38,7 @@ def is_live(version: LawVersion) -> bool:
 
 def lock_documents(law_id: str, version: str) -> None:
     """Lock both documents of a version until the transaction ends: before any row, as deletions do."""
-    for document_id in sorted(versions.document_ids(law_id, version)):
+    for document_id in sorted(document_ids.document_ids(law_id, version)):
         lock_document(document_id)
 
 
@@ -49,7 +50,7 @@ def get_or_create_document(version: LawVersion) -> Document:
             "filename": version.law_id,
             "mime": "application/octet-stream",
             "bytes_len": 0,
-            "file_sha256": versions.file_sha256(version.pk),
+            "file_sha256": document_ids.file_sha256(version.pk),
             # One suffix for all formats, which the integrity check expects: the format is known after the download.
             "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, version.pk, "pdf"),
         },
@@ -65,7 +66,7 @@ def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
     with transaction.atomic():
         version = LawVersion.objects.defer("canonical").get(pk=claim.job.document_id)
         lock_documents(version.law_id, version.version)
-        other_id = versions.other_document_id(version.law_id, version.version, version.pk)
+        other_id = document_ids.other_document_id(version.law_id, version.version, version.pk)
         if _has_active_job(other_id):
             raise Wait(BUSY_SECONDS, LAW_BUSY)
         with claim.transaction():
@@ -100,9 +101,7 @@ def _restore_live_version(version: LawVersion) -> None:
     Document.objects.filter(pk=version.pk).update(processing_status=last.status if last else None)
 
 
-def move_to_live_document(
-    claim: Claim, version: LawVersion, parse: ParseResult, canonical: dict[str, object]
-) -> Moved | None:
+def move_to_live_document(claim: Claim, version: LawVersion, parse: ParseResult, canonical: Expression) -> Moved | None:
     """Move a job back to the live document if file and text are the same, so that ids of passages stay; else None."""
     live = None if claim.job.payload.get(SEPARATE) else _identical_live_document(version, parse)
     if live is None:

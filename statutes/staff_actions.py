@@ -11,16 +11,17 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log as audit_log
-from accounts.error_codes import ApiError, not_found, unavailable
+from accounts.error_codes import not_found, unavailable
+from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
-from documents.files import lock_document
+from documents.locks import lock_document
 from documents.models import Document
 from jobs.advisory_locks import session_lock
 from jobs.error_codes import JOB_ALREADY_ACTIVE
 from jobs.models import UploadJob
-from statutes import intake, versions
+from statutes import document_ids, intake
 from statutes.error_codes import LAW_BUSY, LAW_FILE_UNKNOWN, LAW_OUTDATED, MESSAGE_BUCKET_REFUSED, RAW_FILE_MISSING
 from statutes.intake import WITHDRAWN, IntakeStatus
 from statutes.models import Law, LawVersion
@@ -85,7 +86,7 @@ def withdraw(law_id: str, *, by: User | None, reason: str) -> None:
     """
     audit_log.clean_reason(reason)
     # A concurrent publication would upload what is deleted here.
-    with session_lock(versions.publish_lock_key(law_id)) as is_ours:
+    with session_lock(document_ids.publish_lock_key(law_id)) as is_ours:
         if not is_ours:
             raise ApiError(LAW_BUSY, "This statute is being published; try again in a minute.")
         if not (Law.objects.filter(pk=law_id).exists() or LawVersion.objects.filter(law_id=law_id).exists()):
@@ -111,13 +112,13 @@ def _erase_documents(law_id: str, *, by: User | None, reason: str) -> list[Docum
         rows = LawVersion.objects.filter(law_id=law_id)
         # Both documents of each version: a job may just be moving from one to the other.
         names = rows.values_list("version", flat=True)
-        document_ids = sorted({pk for name in names for pk in versions.document_ids(law_id, name)})
-        for document_id in document_ids:
+        both = sorted({pk for name in names for pk in document_ids.document_ids(law_id, name)})
+        for document_id in both:
             lock_document(document_id)  # before any row, as intake and deletions do
-        documents = list(Document.objects.filter(pk__in=document_ids, user_id=SYSTEM_TENANT_ID).order_by("pk"))
+        documents = list(Document.objects.filter(pk__in=both, user_id=SYSTEM_TENANT_ID).order_by("pk"))
         for document in documents:
             services.delete_rows(document)
-        count = rows.filter(pk__in=document_ids).update(
+        count = rows.filter(pk__in=both).update(
             status=Law.Status.FAILED, error_code=WITHDRAWN, job_id=None, canonical=None, updated_at=Now()
         )
         Law.objects.filter(pk=law_id).update(

@@ -8,12 +8,13 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models.functions import Now
+from django.db.models import JSONField, Value
+from django.db.models.functions import Cast, Now
 
-from documents import files, ocr_batches, parsed_text, parsers, services, storage
+from documents import files, parsed_text, parsers, scanned_pages, services, storage
 from documents.deterministic_ids import canonical_json, parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
-from documents.files import lock_document
+from documents.locks import lock_document
 from documents.models import Document, OcrPage
 from documents.parsed_text import ParseResult
 from documents.parsers import ocr
@@ -29,18 +30,19 @@ from jobs.choices import Stage, State
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
-from statutes import article_chunker, reprocessing, stage_invariants, versions
+from statutes import article_chunker, document_ids, reprocessing, stage_invariants, version_order
 from statutes.error_codes import LAMBDA_REFUSED, LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
 from statutes.intake import OUTDATED, PIPELINE
 from statutes.models import Law, LawVersion
 from statutes.readers import sandbox_client
 from statutes.readers.file_type import Format, sniff_format
+from statutes.readers.sandbox_client import ParsedStatute
 from statutes.s3 import artifact_upload, client, keys, raw_files
 from statutes.sqs.messages import PRIORITIES
 from statutes.stage_invariants import CHUNKS_WITHOUT_VECTOR
-from statutes.structure import markdown, model, schema_validation
+from statutes.structure import schema_validation
 from vendors import aws_client, calls
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 MIMES = {
     "pdf": "application/pdf",
@@ -99,7 +101,7 @@ def receive(claim: Claim) -> Outcome:
         with claim.transaction():
             Document.objects.filter(pk=document.pk).update(
                 bytes_len=length,
-                file_sha256=versions.file_sha256(document.pk, raw_sha256),
+                file_sha256=document_ids.file_sha256(document.pk, raw_sha256),
                 mime=MIMES[file_format],
                 pages=pages,
                 stored_at=Now(),
@@ -155,22 +157,31 @@ def normalize(claim: Claim) -> Outcome:
         """Read the blank pages with OCR, slice by slice: pages that a lost worker has read are reused."""
         nonlocal failed_pages
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
-        scanned, failed_pages = ocr_batches.recognize_blank_pages(claim, path, pages, SCANS)
+        scanned, failed_pages = scanned_pages.recognize_blank_pages(claim, path, pages, SCANS)
         return {number: scanned[number - 1] for number in blank}
 
     with bucket.local_file(name) as path:
-        law = sandbox_client.read_statute(path, format=cast(Format, version.format), scan=scan)
-    source = {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256}
-    canonical = law.as_json(law_id=version.law_id, version=version.version, source=source)
-    rendered = markdown.render_markdown(law, pages=(document.pages or 1) if version.format == "pdf" else 0)
-    parse = ParseResult(_reader(version), rendered.text, rendered.page_starts, failed_pages)
-    moved = reprocessing.move_to_live_document(claim, version, parse, canonical)
-    return moved or _store_parse(claim, version, law, canonical, parse)
+        statute = sandbox_client.read_statute(
+            path,
+            format=cast(Format, version.format),
+            scan=scan,
+            header={
+                "law_id": version.law_id,
+                "version": version.version,
+                "source": {"key": version.raw_key, "format": version.format, "sha256": version.raw_sha256},
+            },
+            pages=(document.pages or 1) if version.format == "pdf" else 0,
+        )
+    parse = ParseResult(_reader(version), statute.text, tuple(statute.page_starts), failed_pages)
+    moved = reprocessing.move_to_live_document(claim, version, parse, _as_jsonb(statute))
+    return moved or _store_parse(claim, version, statute, parse)
 
 
-def _store_parse(
-    claim: Claim, version: LawVersion, law: model.CanonicalLaw, canonical: dict[str, object], parse: ParseResult
-) -> Outcome:
+def _as_jsonb(statute: ParsedStatute) -> Cast:
+    return Cast(Value(statute.canonical), JSONField())
+
+
+def _store_parse(claim: Claim, version: LawVersion, statute: ParsedStatute, parse: ParseResult) -> Outcome:
     document = claim.job.document
     with claim.transaction():
         pass
@@ -182,10 +193,10 @@ def _store_parse(
                 raise Retryable(PARSE_TWIN_GONE)
             with claim.transaction():
                 fields = parsed_text.record_parse(document, parse, path)
-                Document.objects.filter(pk=document.pk).update(filename=law.title or version.law_id)
-                _update(version, canonical=canonical, status=Law.Status.NORMALIZED)
+                Document.objects.filter(pk=document.pk).update(filename=statute.title or version.law_id)
+                _update(version, canonical=_as_jsonb(statute), status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
-                    status=Law.Status.NORMALIZED, title=law.title, language=law.language, updated_at=Now()
+                    status=Law.Status.NORMALIZED, title=statute.title, language=statute.language, updated_at=Now()
                 )
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
@@ -196,12 +207,13 @@ def _store_parse(
 
 
 def check_parse(claim: Claim) -> Outcome:
-    """Stage parsed: check the canonical JSON against its schema, and the stored text against its recorded hash."""
+    """Stage parsed: check the canonical JSON against its schema, and the stored text by its hash and its pages."""
     document, version = claim.job.document, _version(claim)
     schema_validation.check_schema(version.canonical)
     content = parsed_text.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent(PARSE_HASH_MISMATCH)
+    parsed_text.require_pages(document, content.decode())
     return Advance()
 
 
@@ -267,16 +279,16 @@ def publish(claim: Claim) -> Outcome:
     """Stage embedded: upload the artifacts, then replace the live version; erase a version that became outdated."""
     with claim.transaction():  # a law that was withdrawn meanwhile has no row
         version = LawVersion.objects.get(pk=claim.job.document_id)
-    with session_lock(versions.publish_lock_key(version.law_id)) as is_ours:
+    with session_lock(document_ids.publish_lock_key(version.law_id)) as is_ours:
         if not is_ours:
             raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
         def ensure_lock() -> None:
             with claim.transaction():
-                if not holds_session_lock(versions.publish_lock_key(version.law_id)):
+                if not holds_session_lock(document_ids.publish_lock_key(version.law_id)):
                     raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
 
-        if versions.is_outdated(version.law_id, version.version, version.ingest_timestamp):
+        if version_order.is_outdated(version.law_id, version.version, version.ingest_timestamp):
             # An earlier attempt that lost its lock while uploading may have overwritten the live version's artifacts.
             live = LawVersion.objects.filter(pk__in=Law.objects.filter(pk=version.law_id).values("document_id"))
             for row in live.filter(job_id__in=UploadJob.objects.filter(state=State.DONE).values("job_id")):
@@ -300,13 +312,7 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
     function = settings.STATUTES_LAMBDA
     if not function:
         return False
-    payload = {
-        "bucket": client.statutes_bucket(),
-        "law_id": version.law_id,
-        "version": version.version,
-        "manifest_key": keys.manifest(version.law_id),
-        "manifest_sha256": manifest_sha256,
-    }
+    event = lambda_event(version, manifest_sha256)
     parts = function.split(":")
     region = str(parts[3] if parts[0] == "arn" and len(parts) > 3 else settings.SQS_REGION)
     function_client = aws_client.create_client("lambda", region=region, endpoint=None, seconds=LAMBDA_READ_SECONDS)
@@ -314,11 +320,22 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
         with calls.guarded_call(Vendor("lambda", function, requests_per_minute=0), "invoke"):
             # https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
             function_client.invoke(
-                FunctionName=function, InvocationType="Event", Payload=canonical_json(payload).encode()
+                FunctionName=function, InvocationType="Event", Payload=canonical_json(event).encode()
             )
     except calls.VendorRefused as refused:
         raise Wait(LAMBDA_WAIT_SECONDS, LAMBDA_REFUSED) from refused
     return True
+
+
+def lambda_event(version: LawVersion, manifest_sha256: str) -> dict[str, str]:
+    """Return what the function gets; ``lambda_function`` is one that takes it."""
+    return {
+        "bucket": client.statutes_bucket(),
+        "law_id": version.law_id,
+        "version": version.version,
+        "manifest_key": keys.manifest(version.law_id),
+        "manifest_sha256": manifest_sha256,
+    }
 
 
 def _replace_live_version(claim: Claim, version: LawVersion, manifest_sha256: str) -> Moved:

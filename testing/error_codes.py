@@ -1,6 +1,6 @@
 """Error codes for tests: any string, declared or not."""
 
-from accounts.error_codes import ErrorCode, find_error_code
+from accounts.errors import ErrorCode, find_error_code
 
 
 def error_code(code: str) -> ErrorCode:

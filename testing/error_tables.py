@@ -7,8 +7,8 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.openapi.error_codes import ANYWHERE, by_status
-from accounts.error_codes import Context, ErrorCode, error_codes, find_error_code
+from accessa.openapi.operation_errors import ANYWHERE, by_status
+from accounts.errors import Context, ErrorCode, error_codes, find_error_code
 
 GUIDES = (Path(settings.BASE_DIR, "docs/api.md"), Path(settings.BASE_DIR, "docs/operations/incidents.md"))
 SECTION = re.compile(r"(<!-- error codes: (\w+) -->\n).*?(<!-- end of error codes -->)", re.DOTALL)

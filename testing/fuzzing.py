@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from schemathesis import Case
 from schemathesis.checks import CHECKS
 
+from accounts.authentication import TENANT_HEADER
 from documents.storage import MIME
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class World:
     """Who asks, and things that are really there: half of the cases are about them."""
 
     tenant: str
+    tenant_id: str
     service: str
     document_id: str
     job_id: str
@@ -54,7 +56,8 @@ class World:
         if name == "internal_embed":
             return {"Authorization": f"Bearer {SECRET}"}
         if any("bearer" in scheme for scheme in case.operation.definition.raw.get("security", [])):
-            return {"Authorization": f"Bearer {self.service if name == 'advance_job' else self.tenant}"}
+            is_service = name == "advance_job" or TENANT_HEADER in (case.headers or {})
+            return {"Authorization": f"Bearer {self.service if is_service else self.tenant}"}
         return {}
 
     def _point(self, case: Case[Any]) -> None:
@@ -67,6 +70,8 @@ class World:
             _, _, bucket, name = unquote(url.path).split("/", 3)
             case.path_parameters.update(bucket=bucket, name=name)
             case.query.update(token=parse_qs(url.query)["token"][0])
+        if TENANT_HEADER in (case.headers or {}):
+            case.headers[TENANT_HEADER] = self.tenant_id
         for name, real in (("document_id", self.document_id), ("job_id", self.job_id)):
             if name in path_params and operation_id(case) != "delete_document":
                 case.path_parameters[name] = real

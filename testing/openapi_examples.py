@@ -79,6 +79,7 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
         ("document_chunks", f"{document}/chunks?page_size=1"),
         ("document_purchases", f"{document}/purchases"),
         ("usage", "/usage"),
+        ("cutover", "/cutover"),
     ):
         note(operation, ana.client.get(path))
         note(operation, Client().get(path))

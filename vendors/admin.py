@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
 from vendors.models import Breaker, Budget, Purchase, RateLimit
 
 

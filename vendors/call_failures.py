@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from accounts.error_codes import ErrorCode
+from accounts.errors import ErrorCode
 from jobs.outcomes import StageFailure, Wait
 from vendors.error_codes import VENDOR_ANSWER_INVALID, VENDOR_UNREACHABLE
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
-from accounts.error_codes import ErrorCode, find_error_code
+from accounts.errors import ErrorCode, find_error_code
 from jobs import telemetry
 from jobs.outcomes import Permanent, Retryable, Wait
 from jobs.safe_errors import safe_error_name
-from vendors import call_failures, circuit_breaker, error_codes, rate_limit
+from vendors import call_failures, circuit_breaker, error_codes, rate_limit, rate_limit_headers
 from vendors.models import Breaker, RateLimit
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 log = logging.getLogger("accessa.vendors")
 
 SLEEP_SECONDS = 2.0  # a shorter wait is slept through; for a longer one the job is put back
-LIMITED_SECONDS, QUOTA_SECONDS, KEY_SECONDS = 5.0, 600.0, 60.0
+QUOTA_SECONDS, KEY_SECONDS = 600.0, 60.0
 LEAST_SECONDS = 0.5  # a 429 with "retry at once" is not retried without end
 
 # The clock is read after the rows are locked: a call that waited for them has not come earlier.
@@ -92,7 +92,7 @@ def _acquire(vendor: Vendor, tokens: int) -> None:
 def record_success(vendor: Vendor, headers: Mapping[str, str] | None = None) -> None:
     """Report a response to the breaker, and its rate-limit headers to the rate limit."""
     circuit_breaker.record_success(vendor)
-    if headers and (seconds := rate_limit.quota_reset(headers)):
+    if headers and (seconds := rate_limit_headers.quota_reset(headers)):
         rate_limit.pause(vendor, seconds, error_codes.VENDOR_RATE_LIMITED)
     flush_call_records()
 
@@ -117,7 +117,7 @@ def record_failure(vendor: Vendor, error: Exception, interpret: StatusInterprete
 def _response_outcome(
     vendor: Vendor, response: call_failures.ErrorResponse, interpret: StatusInterpreter | None
 ) -> Exception:
-    status, retry_after = response.status, rate_limit.retry_after(response.headers)
+    status, retry_after = response.status, rate_limit_headers.retry_after(response.headers)
     if status >= 500 or status in (408, 409):
         return _failure(vendor, error_codes.VENDOR_UNAVAILABLE, retry_after or 0.0)
     circuit_breaker.record_success(vendor)
@@ -131,8 +131,8 @@ def _response_outcome(
         log.error("Vendor %s refuses its key with status %d.", vendor.name, status)
         return _pause(vendor, KEY_SECONDS, error_codes.VENDOR_REFUSES_KEY)
     if status == 429:
-        seconds = LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS)
-        return _pause(vendor, seconds, error_codes.VENDOR_RATE_LIMITED)
+        seconds = rate_limit.LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS)
+        return Wait(rate_limit.back_off(vendor, seconds), error_codes.VENDOR_RATE_LIMITED)
     return VendorRefused(status, response.vendor_code)
 
 

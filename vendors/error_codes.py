@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, failure, wait_reason
+from accounts.errors import Context, failure, wait_reason
 from jobs.error_codes import OUR_CONFIGURATION, RUN_DOCTOR
 
 VENDOR_FAILED = _("A service that we use could not do its work. Try again later.")

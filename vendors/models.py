@@ -19,6 +19,7 @@ class RateLimit(models.Model):
     # By the vendor's own words: Retry-After, a used-up quota, a refused key.
     paused_until = models.DateTimeField(null=True)
     pause_reason = models.TextField(null=True)
+    throttles = models.IntegerField(db_default=0)  # pauses in a row because of a 429
 
     class Meta:
         db_table = "vendor_rate_limits"

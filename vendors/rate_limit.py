@@ -1,25 +1,25 @@
-"""Vendor accounts and their rate limits: requests and tokens a minute, shared by all processes; the vendors' headers.
+"""Rate limits of vendors: requests and tokens a minute, shared by all processes.
 
 GCRA keeps one time a row, the theoretical arrival: when all that was spent is paid off at the rate of the limit.
 """
 
-import hashlib
 import math
-import re
-import time
+import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 
-from django.db import connection
+from django.db import connection, transaction
 
 from jobs.outcomes import Wait
-from vendors.error_codes import VENDOR_BUDGET
+from vendors.error_codes import VENDOR_BUDGET, VENDOR_RATE_LIMITED
+from vendors.vendor import Vendor
 
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30
-LONGEST_PAUSE = 600.0  # no header pauses the whole deployment for longer
+# Pauses after 429s: the first where the vendor names none, then twice as long each time, up to the minute by which
+# vendors count, and a random part, so that two deployments with one key do not come back together.
+LIMITED_SECONDS, LONGEST_BACKOFF = 5.0, 60.0
+JITTER = 0.25
 
 CREATE = "INSERT INTO vendor_rate_limits (key) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING"
 SPEND = """
@@ -32,36 +32,17 @@ VALUES (%(key)s, clock_timestamp() + make_interval(secs => %(seconds)s), %(reaso
 ON CONFLICT (key) DO UPDATE SET paused_until = excluded.paused_until, pause_reason = excluded.pause_reason
 WHERE r.paused_until IS NULL OR r.paused_until < excluded.paused_until
 """
-
-_GO_DURATION = re.compile(r"(?:\d{1,12}(?:\.\d{1,12})?(?:h|ms|m|s|us|µs|ns))+", re.ASCII)
-_GO_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(h|ms|m|s|us|µs|ns)", re.ASCII)
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_KINDS = ("requests", "tokens")
+SELECT_THROTTLES = """
+SELECT throttles, extract(epoch FROM clock_timestamp() - paused_until)::float FROM vendor_rate_limits WHERE key = %s"""
+SET_THROTTLES = "UPDATE vendor_rate_limits SET throttles = %s WHERE key = %s"
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
-    """A vendor account: name, API key, rate limits. ``tokens_per_minute`` 0 means that the vendor counts no tokens.
+class TokenBudgetSpent(Wait):
+    """A call has to wait for ``VENDOR_BUDGET``; one of ``tokens_left`` would not."""
 
-    ``part`` has its own breaker and shares the rate limit: downloads may work while paid calls fail, and must not
-    report that all is well. ``circuits``: how many breakers share a job's tries, so each opens the sooner.
-    """
-
-    name: str
-    api_key: str
-    requests_per_minute: int
-    tokens_per_minute: int = 0
-    part: str = ""
-    circuits: int = 1
-
-    @property
-    def key(self) -> str:
-        """Return the key of its rate limit: two API keys of one vendor are two budgets."""
-        return f"{self.name}:{hashlib.sha256(self.api_key.encode()).hexdigest()[:12]}"
-
-    @property
-    def circuit(self) -> str:
-        return f"{self.key}/{self.part}" if self.part else self.key
+    def __init__(self, seconds: float, tokens_left: int) -> None:
+        super().__init__(seconds, VENDOR_BUDGET)
+        self.tokens_left = tokens_left
 
 
 def row_keys(vendor: Vendor) -> list[str]:
@@ -69,8 +50,13 @@ def row_keys(vendor: Vendor) -> list[str]:
     return [vendor.key, f"{vendor.key}:tokens"] if vendor.tokens_per_minute else [vendor.key]
 
 
+def burst_size(per_minute: int) -> int:
+    """Return how many requests, or tokens, of a limit may be spent at once."""
+    return math.ceil(per_minute * BURST_SECONDS / 60)
+
+
 def spend(vendor: Vendor, arrivals: Mapping[str, datetime | None], *, tokens: int, now: datetime) -> None:
-    """Spend one request and ``tokens``, both or neither, or raise ``Wait("VENDOR_BUDGET")``.
+    """Spend one request and ``tokens``, both or neither, or raise ``Wait("VENDOR_BUDGET")``, ``TokenBudgetSpent``.
 
     ``arrivals`` are the rows as the current transaction has locked them, ``now`` is the database's time.
     """
@@ -79,12 +65,15 @@ def spend(vendor: Vendor, arrivals: Mapping[str, datetime | None], *, tokens: in
     for key, limit, weight in limits:
         if limit and weight:
             interval = timedelta(microseconds=math.ceil(60_000_000 / limit))
-            burst = math.ceil(limit * BURST_SECONDS / 60)
+            burst = burst_size(limit)
             arrival = max(arrivals[key] or now, now)
             # A call of more than the burst goes when nothing is owed, and owes the rest of it.
             wait = arrival + (min(weight, burst) - burst) * interval - now
             if wait > timedelta():
-                raise Wait(max(wait.total_seconds(), 0.001), VENDOR_BUDGET)
+                seconds = max(wait.total_seconds(), 0.001)
+                if key != vendor.key:
+                    raise TokenBudgetSpent(seconds, max(0, (now - arrival) // interval + burst))
+                raise Wait(seconds, VENDOR_BUDGET)
             updates[key] = arrival + weight * interval
     if updates:
         with connection.cursor() as cursor:
@@ -97,51 +86,34 @@ def pause(vendor: Vendor, seconds: float, reason: str) -> None:
         cursor.execute(PAUSE, {"key": vendor.key, "seconds": seconds, "reason": reason})
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the longest wait, in seconds, that a 429 or 503 asks for; None when it names none."""
-    lowered = {name.lower(): value for name, value in headers.items()}
-    text = lowered.get("retry-after")
-    seconds = _number(text)
-    if seconds is None and text is not None and (until := _epoch(text)) is not None:
-        # RFC 9110 §10.2.3: a date counts from the vendor's own clock where it shows one.
-        seconds = max(0.0, until - (_epoch(lowered.get("date", "")) or time.time()))
-    resets = [parse_duration(lowered.get(f"x-ratelimit-reset-{kind}")) for kind in _KINDS]
-    return _longest([_number(lowered.get("retry-after-ms"), scale=1e-3), seconds, *resets])
+def back_off(vendor: Vendor, seconds: float) -> float:
+    """Hold back all calls after a 429 that asks for ``seconds``; return for how long: never less.
 
-
-def quota_reset(headers: Mapping[str, str]) -> float | None:
-    """Return in how many seconds the vendor takes calls again when a response used up the last of its allowance."""
-    lowered = {name.lower(): value for name, value in headers.items()}
-    used_up = [kind for kind in _KINDS if _number(lowered.get(f"x-ratelimit-remaining-{kind}")) == 0]
-    return _longest([parse_duration(lowered.get(f"x-ratelimit-reset-{kind}")) for kind in used_up])
-
-
-def parse_duration(text: str | None) -> float | None:
-    """Return the seconds of a Go duration (``12ms``, ``1s``, ``6m0s``) or of a bare number; None for anything else.
-
-    https://pkg.go.dev/time#ParseDuration, the format of OpenAI's x-ratelimit-reset headers.
+    Each 429 that comes soon after the last one's pause doubles it; those of calls that were under way do not.
     """
-    text = (text or "").strip()
-    if len(text) <= 64 and _GO_DURATION.fullmatch(text):
-        return sum(float(number) * _UNITS[unit] for number, unit in _GO_PART.findall(text))
-    return _number(text)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(CREATE, [[vendor.key]])
+        cursor.execute(f"{SELECT_THROTTLES} FOR UPDATE", [vendor.key])
+        throttles, since_pause = cursor.fetchone()
+        is_paused = throttles and since_pause is not None and since_pause < 0
+        throttles = throttles if is_paused else _recent(throttles, since_pause) + 1
+        cursor.execute(SET_THROTTLES, [throttles, vendor.key])
+        seconds = max(seconds, _backoff_seconds(throttles, seconds)) * random.uniform(1, 1 + JITTER)  # noqa: S311
+        pause(vendor, seconds, VENDOR_RATE_LIMITED)
+    return seconds
 
 
-def _epoch(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text[:64]).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None
+def count_throttles(vendor: Vendor) -> int:
+    """Return how many times in a row the vendor has answered 429, up to now: each soon after the last one's pause."""
+    with connection.cursor() as cursor:
+        cursor.execute(SELECT_THROTTLES, [vendor.key])
+        return _recent(*(cursor.fetchone() or (0, None)))
 
 
-def _number(text: str | None, scale: float = 1.0) -> float | None:
-    try:
-        number = float((text or "")[:64])
-    except ValueError:
-        return None
-    return number * scale if math.isfinite(number) and number >= 0 else None
+def _recent(throttles: int, since_pause: float | None) -> int:
+    is_recent = since_pause is not None and since_pause < _backoff_seconds(throttles, LIMITED_SECONDS)
+    return throttles if is_recent else 0
 
 
-def _longest(waits: list[float | None]) -> float | None:
-    named = [wait for wait in waits if wait is not None]
-    return min(max(named), LONGEST_PAUSE) if named else None
+def _backoff_seconds(throttles: int, first: float) -> float:
+    return min(LONGEST_BACKOFF, first * 2.0 ** min(throttles - 1, 10))

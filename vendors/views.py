@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.authentication import caller_id
 from accounts.pagination import NewestFirstPagination
-from accounts.permissions import caller_id
 from accounts.rls import as_tenant
 from vendors import ledger
 from vendors.models import Purchase

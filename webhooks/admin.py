@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from accounts.audit.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter
 from webhooks.models import Delivery
 
 CODES = ("JOB_WOKEN", "PARSE_STORED", "ALREADY_PARSED", "ALREADY_ENDED", "EVENT_IGNORED")

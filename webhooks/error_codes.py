@@ -4,7 +4,7 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, ErrorCode, staff_error
+from accounts.errors import Context, ErrorCode, staff_error
 from documents.error_codes import VENDOR_ERROR
 
 callback_error = partial(staff_error, context=Context.CALLBACK)

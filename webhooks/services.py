@@ -6,7 +6,7 @@ from datetime import timedelta
 from django.db import transaction
 from django.db.models.functions import Now
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents import vendor_parses
 from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest

@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from standardwebhooks import Webhook
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from vendors.webhook_secrets import standard_key
 from webhooks import payloads
 from webhooks.error_codes import INVALID_SIGNATURE

@@ -30,7 +30,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.error_codes import BODY_TOO_LARGE, METHOD_NOT_ALLOWED, ApiError
+from accounts.error_codes import BODY_TOO_LARGE, METHOD_NOT_ALLOWED
+from accounts.errors import ApiError
 from documents.storage import storage_error
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
@@ -47,6 +48,7 @@ class LlamaParseView(View):
     """No login and no cookie: the signature is the permission."""
 
     http_method_names = ["post"]
+    streams_body = True
 
     def post(self, request: HttpRequest) -> HttpResponse:
         verifier = verifiers.select_verifier(request.headers)  # before the body, which is read of signed requests only

@@ -133,11 +133,11 @@ SETTINGS_RULES = (
     Rule("accessa.E208", lambda s: s.STORAGE == "s3" and s.S3_RAW_BUCKET == s.S3_PARSED_BUCKET,
          "Raw and parsed files have one bucket.", "Give S3_RAW_BUCKET and S3_PARSED_BUCKET a bucket each."),
     Rule("accessa.E209", lambda s: s.STORAGE == "s3"
-         and s.S3_SERVER_SIDE_ENCRYPTION not in ("", "AES256", "aws:kms", "aws:kms:dsse"),
-         "S3 does not know this S3_SERVER_SIDE_ENCRYPTION.", "Set it to AES256 or aws:kms."),
+         and s.S3_ENCRYPTION not in ("", "bucket-default", "AES256", "aws:kms", "aws:kms:dsse"),
+         "S3 does not know this S3_ENCRYPTION.", "Set it to AES256, aws:kms or bucket-default."),
     Rule("accessa.E210", lambda s: s.STORAGE == "s3" and bool(s.S3_KMS_KEY_ID)
-         and not s.S3_SERVER_SIDE_ENCRYPTION.startswith("aws:kms"),
-         "S3_KMS_KEY_ID has no effect without aws:kms.", "Set S3_SERVER_SIDE_ENCRYPTION=aws:kms."),
+         and not s.S3_ENCRYPTION.startswith("aws:kms"),
+         "S3_KMS_KEY_ID has no effect without aws:kms.", "Set S3_ENCRYPTION=aws:kms."),
     # --- vendors
     Rule("accessa.E211", lambda s: configuration_error(lambda: registry.configured_parser(ocr=False)),
          "{0}", "Correct PARSER."),
@@ -151,12 +151,17 @@ SETTINGS_RULES = (
     Rule("accessa.E214", lambda s: [(s.EMBEDDER, ", ".join(sorted(embedders.EMBEDDERS)))]
          if s.EMBEDDER not in embedders.EMBEDDERS and "." not in s.EMBEDDER else (),
          "There is no embedder {0!r}.", "Use one of {1}, or the dotted path of a class."),
+    Rule("accessa.E260", lambda s: [", ".join(missing)] if (missing := embedders.missing_packages()) else (),
+         "The configured embedder needs packages that are not installed: {0}.",
+         "Install them: pip install -r requirements/optional.txt; or set EMBEDDER=local."),
     Rule("accessa.W215", lambda s: bool(s.OPENAI_API_KEY) and s.EMBEDDER == "local",
          "OPENAI_API_KEY is set, and EMBEDDER=local ignores it.", "Unset EMBEDDER to use it, or unset the key."),
-    Rule("accessa.E216",
-         lambda s: s.EMBEDDER == "remote" and s.BOOTS_BRAIN_URL.rstrip("/") == s.PUBLIC_URL != "",
-         "EMBEDDER=remote leads to this very deployment.",
+    Rule("accessa.E216", lambda s: s.BOOTS_BRAIN_URL.rstrip("/") == s.PUBLIC_URL != "",
+         "BOOTS_BRAIN_URL leads to this very deployment.",
          "Set BOOTS_BRAIN_URL to the deployment that embeds for this one."),
+    Rule("accessa.W261", lambda s: bool(s.BOOTS_BRAIN_URL) and not s.BRAIN_API_SECRET and s.EMBEDDER != "remote",
+         "BOOTS_BRAIN_URL is set without BRAIN_API_SECRET: EMBEDDER embeds records, not the other deployment.",
+         "Set BRAIN_API_SECRET to the other deployment's, or unset BOOTS_BRAIN_URL."),
     Rule("accessa.E217", lambda s: [(position, PREFIX)
                                     for position, secret in enumerate(s.LLAMAPARSE_WEBHOOK_SECRETS, start=1)
                                     if secret.startswith(PREFIX) and standard_key(secret) is None],

@@ -80,7 +80,7 @@ def upload_headers(url: str, sha256: str) -> dict[str, str]:
     """Return the headers of an upload: S3 requires each header that it signed, and refuses others of its own."""
     ours = {"content-type": MIME, "x-amz-checksum-sha256": base64.b64encode(bytes.fromhex(sha256)).decode()}
     encryption = {
-        "x-amz-server-side-encryption": settings.S3_SERVER_SIDE_ENCRYPTION,
+        "x-amz-server-side-encryption": settings.S3_ENCRYPTION,
         "x-amz-server-side-encryption-aws-kms-key-id": settings.S3_KMS_KEY_ID,
     }
     signed = parse_qs(urlsplit(url).query).get("X-Amz-SignedHeaders")

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 
-from accessa.server.programs import REPOSITORY, Address
+from accessa.server.address import Address
+from accessa.server.programs import REPOSITORY
 
 STOP_SECONDS = 10.0
 

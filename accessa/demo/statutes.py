@@ -18,7 +18,7 @@ from documents.cli_progress import JobStatus
 from embeddings.search.query_parser import TEXT
 from embeddings.search.results import strip_marks
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import document_ids
 from statutes.models import Consumer, Law, LawVersion
 from statutes.s3 import keys
 
@@ -41,12 +41,12 @@ class Sample:
 
     @property
     def document_id(self) -> UUID:
-        return versions.document_id(self.law_id, VERSION)
+        return document_ids.document_id(self.law_id, VERSION)
 
     @property
     def document_ids(self) -> tuple[UUID, UUID]:
         """Return both documents that a version may have: reprocessing alternates between them."""
-        return versions.document_ids(self.law_id, VERSION)
+        return document_ids.document_ids(self.law_id, VERSION)
 
 
 # fmt: off

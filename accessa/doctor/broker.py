@@ -7,7 +7,7 @@ from uuid import uuid4
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from django_q.brokers import get_broker
 
-from accessa.doctor.runner import Finding, error
+from accessa.doctor.findings import Finding, error
 from jobs.cluster.notify_broker import NotifyBroker
 from jobs.safe_errors import safe_error_name
 

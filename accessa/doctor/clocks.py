@@ -7,8 +7,8 @@ from django.conf import settings
 from django.core.files.storage import storages
 from django.db import connection
 
+from accessa.doctor.findings import Finding, error, warning
 from accessa.doctor.http_probe import NoResponse, send_request
-from accessa.doctor.runner import Finding, error, warning
 from documents.storage.s3 import S3Bucket
 from jobs.cluster import live_clusters
 

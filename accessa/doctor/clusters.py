@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from django.conf import settings
 
 from accessa import config_digest
-from accessa.doctor.runner import Finding, error, note, warning
+from accessa.doctor.findings import Finding, error, note, warning
 from jobs.cluster import live_clusters
 
 SAME_ENVIRONMENT = "Give API, workers and this shell the same environment, and restart them."

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.db import connection
 
-from accessa.doctor.runner import Finding, error, note, warning
+from accessa.doctor.findings import Finding, error, note, warning
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
 from jobs.outcomes import StageFailure

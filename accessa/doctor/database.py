@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from accessa.checks.database import VECTOR, check_database
 from accessa.checks.deployment import EMBEDDED
-from accessa.doctor.runner import Finding, error, note, system_check_findings, warning
+from accessa.doctor.findings import Finding, error, note, system_check_findings, warning
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 from jobs.cluster import live_clusters

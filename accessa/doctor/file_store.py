@@ -15,11 +15,11 @@ from django.conf import settings
 from django.core.files.storage import storages
 
 from accessa.checks import s3_error_messages
-from accessa.checks.deployment import PRIVATE, PROBE_FOLDER
+from accessa.checks.bucket_probe import PRIVATE, PROBE_FOLDER
 from accessa.demo.api_client import upload_headers
+from accessa.doctor.findings import Finding, error, note, warning
 from accessa.doctor.http_probe import NoResponse, Response, send_request
-from accessa.doctor.runner import Finding, error, note, warning
-from documents.storage import MIME, Bucket, LocalSignedStorage
+from documents.storage import MIME, Bucket, LocalSignedStorage, make_private_folder
 from documents.storage.s3 import S3Bucket, map_s3_errors
 
 STALE_AFTER = timedelta(minutes=10)
@@ -32,7 +32,7 @@ def check_storage(alias: str) -> Iterator[Finding]:
     if isinstance(bucket, LocalSignedStorage):
         root = Path(settings.STORAGE_ROOT)
         with suppress(OSError):  # reported by the first write
-            root.mkdir(parents=True, exist_ok=True)
+            make_private_folder(root)
             free = shutil.disk_usage(root).free
             if free < MIN_FREE_BYTES:
                 remedy = "Make room on the disk that holds STORAGE_ROOT."

@@ -19,9 +19,9 @@ from django.core.files.storage import storages
 from accessa.checks import is_allowed, is_local
 from accessa.demo.api_client import upload_headers
 from accessa.doctor.file_store import forge_signature, is_api_url
+from accessa.doctor.findings import Finding, error, note, skipped, warning
 from accessa.doctor.http_probe import NoResponse, Response, send_request
-from accessa.doctor.runner import Finding, error, note, skipped, warning
-from accessa.server.programs import Address, published_url
+from accessa.server.address import Address, published_url
 from documents.storage import MIME, Bucket
 from vendors.webhook_secrets import webhook_secrets
 from webhooks.urls import urlpatterns as webhook_routes

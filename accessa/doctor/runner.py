@@ -2,66 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from django.core.checks import CheckMessage, Error
 from django.db import connection
 
+from accessa.doctor.findings import Check, Finding, Level, error, note, skipped
 from accessa.observability.redaction import redact_secrets
 from jobs.safe_errors import safe_error_name, safe_traceback
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-    SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence and its remedy. A check passes without findings, or with OK ones alone."""
-
-    level: Level
-    message: str
-    remedy: str = ""
-
-
-def error(message: str, remedy: str) -> Finding:
-    return Finding(Level.ERROR, message, remedy)
-
-
-def warning(message: str, remedy: str) -> Finding:
-    return Finding(Level.WARNING, message, remedy)
-
-
-def note(message: str) -> Finding:
-    return Finding(Level.OK, message)
-
-
-def skipped(reason: str) -> Finding:
-    return Finding(Level.SKIPPED, reason)
-
-
-def system_check_findings(messages: Iterable[CheckMessage]) -> Iterator[Finding]:
-    for message in messages:
-        if not message.is_silenced():
-            make = error if isinstance(message, Error) or message.is_serious() else warning
-            yield make(f"{message.msg} ({message.id})", str(message.hint or ""))
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """``passed`` is printed when there is no finding; ``timeout_remedy`` when ``run`` exceeds ``timeout`` seconds."""
-
-    name: str
-    passed: str
-    run: Callable[[], Iterable[Finding]]
-    needs: tuple[str, ...] = ()
-    timeout: float = 10.0
-    timeout_remedy: str = "Look whether a firewall or a proxy drops packets, and whether this machine is overloaded."
 
 
 @dataclass(frozen=True, slots=True)

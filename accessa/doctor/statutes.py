@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from accessa.checks import s3_error_messages
-from accessa.doctor.runner import Finding, error, note, skipped, warning
+from accessa.doctor.findings import Finding, error, note, skipped, warning
 from jobs.outcomes import StageFailure, Wait
 from statutes.models import ALIVE, Consumer
 from statutes.s3 import client as s3

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.db import ProgrammingError, connection, transaction
 
-from accessa.doctor.runner import Finding, error, note
+from accessa.doctor.findings import Finding, error, note
 from accounts.rls import as_tenant
 from documents.models import Document
 from jobs.safe_errors import safe_error_name
@@ -88,7 +88,10 @@ def _read_as_stranger(tables: list[str]) -> Iterator[Finding]:
                 (sees_rows,) = cursor.fetchone()
         except ProgrammingError as failure:
             name = safe_error_name(failure)
-            yield error(f"As a tenant {table} cannot be read: {name}.", "Run: manage.py migrate")
+            yield error(
+                f"As a tenant {table} cannot be read: {name}.",
+                "Run: manage.py migrate. Or TENANT_ROLE has changed since.",
+            )
             continue
         if sees_rows:
             remedy = f"Drop the policy on {table} that shows them, at once."

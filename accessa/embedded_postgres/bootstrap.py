@@ -31,6 +31,10 @@ EXTENSIONS = """
         LOOP
             EXECUTE format('CREATE EXTENSION IF NOT EXISTS %I', extension_name);
         END LOOP;
+        -- It shows statements of others' as they were sent where it has not normalized them.
+        IF to_regproc('pg_stat_statements') IS NOT NULL THEN
+            REVOKE ALL ON FUNCTION pg_stat_statements(boolean) FROM PUBLIC;
+        END IF;
     END $$
 """
 VERSION = hashlib.sha256("".join((*ROLES, EXTENSIONS)).encode()).hexdigest()

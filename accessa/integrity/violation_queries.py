@@ -5,7 +5,7 @@ The keys are the kinds that `manage.py audit_jobs` prints. The statements read i
 """
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings.periodic import WAITS_FOR_RETRY
+from embeddings.buffer_cleanup import WAITS_FOR_RETRY
 from integrations.sync.pgmq import TABLE
 from jobs.choices import ACTIVE
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 from accessa import health
-from accessa.openapi.error_codes import STORAGE
-from accounts.error_codes import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, ErrorCode, raises
+from accessa.openapi.operation_errors import STORAGE
+from accounts.error_codes import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, UNSUPPORTED_MEDIA_TYPE
+from accounts.errors import ErrorCode, raises
 from documents.error_codes import (
     ARTIFACT_EMPTY,
     CALLBACK_CONTRADICTS,
@@ -33,7 +34,7 @@ HEALTHY = {"description": "Healthy.", "content": {"application/json": {"schema":
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 CALLBACK = (
     INVALID_REQUEST, BODY_INTERRUPTED, INVALID_SIGNATURE, CALLBACK_UNKNOWN_JOB, CALLBACK_CONTRADICTS, JOB_NOT_PARSING,
-    JOB_STATE_CHANGED, BODY_TOO_LARGE, ARTIFACT_MISMATCH, ARTIFACT_EMPTY,
+    JOB_STATE_CHANGED, BODY_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ARTIFACT_MISMATCH, ARTIFACT_EMPTY,
 )  # fmt: skip
 SIGNED_URL = (URL_EXPIRED, URL_NOT_VALID, NOT_FOUND)
 EFFECTS = ("JOB_WOKEN", "ALREADY_ENDED", "EVENT_IGNORED", "PARSE_STORED", "ALREADY_PARSED")
@@ -53,7 +54,14 @@ def _storage() -> dict[str, Any]:
         "responses": {"200": {"description": "Stored. The job sees it within about two seconds."}},
         "security": [],
         **raises(
-            *SIGNED_URL, *STORAGE, UPLOAD_INTERRUPTED, LENGTH_REQUIRED, TYPE_MISMATCH, LENGTH_MISMATCH, HASH_MISMATCH
+            *SIGNED_URL,
+            *STORAGE,
+            UPLOAD_INTERRUPTED,
+            LENGTH_REQUIRED,
+            TYPE_MISMATCH,
+            UNSUPPORTED_MEDIA_TYPE,
+            LENGTH_MISMATCH,
+            HASH_MISMATCH,
         ),
     }
     get = {
@@ -109,8 +117,8 @@ def paths() -> dict[str, Any]:
         "/healthz": _health("alive", "Liveness: the process answers."),
         "/readyz": _health(
             "ready",
-            "Readiness: the process stays up, and database, migrations and storage settings are fine.",
-            *(error.code for _, error in health.CHECKS.values()),
+            "Readiness: the process stays up; database, migrations and storage settings are fine; the disk has room.",
+            *health.ERROR_CODES,
         ),
     }
 

@@ -12,12 +12,19 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.openapi import error_codes, extra_operations
+from accessa.openapi import extra_operations, operation_errors
+from accounts.authentication import TENANT_HEADER
 from search.services import SOURCES
 
 EXAMPLES_FILE = Path(__file__).with_name("examples.json")
 RETRY_AFTER = {"description": "Seconds until a retry may succeed.", "schema": {"type": "integer", "minimum": 1}}
 CHALLENGE = {"description": "The authentication scheme.", "schema": {"type": "string"}}
+TENANT_PARAMETER = {
+    "in": "header",
+    "name": TENANT_HEADER,
+    "schema": {"type": "string", "format": "uuid"},
+    "description": "From a service only: the tenant for whom it reads.",
+}
 CORRELATION = {"description": "The request's id in our logs.", "schema": {"type": "string", "format": "uuid"}}
 INTRODUCTION = """\
 Insurance PDFs as searchable, cited passages.
@@ -27,7 +34,8 @@ Declare a file (`POST /upload`), put its bytes to the signed URL, poll its job (
 
 **Authentication.** `Authorization: Bearer …` with a Supabase JWT or an API token; or the session of a user who
 has signed in here, whose writing calls bring the CSRF token in `X-CSRFToken`. Objects of another tenant are
-answered like missing ones: 404.
+answered like missing ones: 404. A service (a service token, or Supabase's service role) that sends
+`X-Accessa-User` searches, reads and polls as that tenant; the audit log keeps it.
 
 **Errors** have one shape: a stable `code`, a `detail` for people, the `field` where there is one. The codes
 of each operation are listed with it; any operation may answer 405 `METHOD_NOT_ALLOWED` and 500 `INTERNAL` in
@@ -41,6 +49,7 @@ TAGS = (
     ("files", r"^/upload$|^/storage/|^/documents(?!.*/purchases$)", "Declare a file, put its bytes, list documents."),
     ("jobs", r"^/jobs?\b(?!.*/advance$)", "The progress of a document's job, and why it does not move."),
     ("search", r"^/search$", "Passages, records of connected systems and statutes for a query."),
+    ("cut-over", r"^/cutover$", "Which system has the caller's documents while an old one is being replaced."),
     ("money", r"^/usage$|/purchases$", "Costs, and purchases from vendors."),
     ("machines", r"^/internal/|^/webhooks/|/advance$", "For other services: agents, deployments, the parsing vendor."),
     ("health", r"^/(health|ready)z$", "For monitoring."),
@@ -90,6 +99,7 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         for method, operation in methods.items():
             operation["tags"] = [next(tag for tag, pattern, _ in TAGS if re.search(pattern, path))]
             operation.setdefault("summary", re.split(r"[.:;(\n]", operation["description"])[0].strip())
+            _add_tenant_header(method, operation)
             _add_errors(method, operation, schemas)
             for response in operation["responses"].values():
                 response["headers"] = response.get("headers", {}) | {"X-Correlation-ID": CORRELATION}
@@ -140,10 +150,16 @@ def property_constraints() -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
+def _add_tenant_header(method: str, operation: dict[str, Any]) -> None:
+    is_bearer = any("bearer" in security for security in operation["security"])
+    if is_bearer and (method == "get" or operation["operationId"] == "search"):
+        operation.setdefault("parameters", []).append(TENANT_PARAMETER)
+
+
 def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     name = operation["operationId"]
-    for status, codes in error_codes.operation_codes(method, operation).items():
-        component = error_codes.component_name(name, status, codes)
+    for status, codes in operation_errors.operation_codes(method, operation).items():
+        component = operation_errors.component_name(name, status, codes)
         schemas[component] = {
             "type": "object",
             "required": ["code", "detail"],

@@ -12,7 +12,7 @@ from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 from accessa import settings_logs
 from accessa.observability import logs
 from accessa.observability.redaction import redact
-from accessa.server import gunicorn_worker
+from accessa.server import shutdown_state
 from jobs import telemetry
 
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
@@ -23,6 +23,7 @@ timeout = 120  # without a heartbeat; a slow upload occupies a thread, not its w
 graceful_timeout = 25  # the supervisor kills after 30
 control_socket_disable = True  # would be written to the home folder
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() and os.access("/dev/shm", os.W_OK) else None  # noqa: S108
+forwarder_headers = ""  # else a client behind a proxy on this host chooses SCRIPT_NAME, and with it the path
 accesslog = None  # accessa.middleware logs each request by its route: paths and queries are not for logs
 STALLED_SECONDS = 60
 SILENT_SECONDS = 10
@@ -62,7 +63,7 @@ def post_worker_init(worker: Any) -> None:
 
     A client that sends a byte now and then still holds a thread: in production a buffering proxy stands in front.
     """
-    gunicorn_worker.register_worker(worker)
+    shutdown_state.register_worker(worker)
     telemetry.start_tracers()
     # By its name: this file is imported before Django is loaded.
     import_string("documents.storage.file_cache.start_eviction")()

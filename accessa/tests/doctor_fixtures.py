@@ -11,9 +11,10 @@ from typing import Any
 from django.core import signing
 from django.db import connection
 
-from accessa.doctor.probes import CHECKS
-from accessa.doctor.runner import Level, run_checks
-from accounts.error_codes import ApiError
+from accessa.doctor.findings import Level
+from accessa.doctor.registry import CHECKS
+from accessa.doctor.runner import run_checks
+from accounts.errors import ApiError
 from documents.storage import SIGNING_SALT
 from testing.fakes.faults import Fault
 from testing.fakes.http_messages import Request, Response, json_response

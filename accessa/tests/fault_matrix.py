@@ -14,8 +14,8 @@ from documents.parsers import registry
 from jobs import failpoints, services, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
-from testing.fakes.faults import FAULTS, Fault, replacement, slow_body
-from testing.fakes.http_messages import ClientConnection, Response, json_response
+from testing.fakes.faults import FAULTS, replacement, slow_body, slow_head
+from testing.fakes.http_messages import json_response
 from testing.fakes.server import Server
 from testing.personas import make_parked_jobs_due
 from vendors.models import Breaker, RateLimit
@@ -59,21 +59,13 @@ OUTCOMES = {
 USUAL_WAITS = {"WAITING_FOR_PARSER", "WAITING_FOR_UPLOAD", "WOKEN"}
 
 
-def _slow_head(wire: ClientConnection, answer: Response) -> None:
-    for byte in answer.head(len(answer.body)):
-        if not wire.wait(0.1):
-            break
-        wire.send(bytes([byte]))
-    wire.close()
-
-
 ECHO = {"error": {"message": f"Bad: {CANARY}", "code": f"Bad: {CANARY}"}, "detail": f"Bad: {CANARY}"}
 # Each byte comes in time, the whole does not; and errors that repeat what the tenant wrote.
 MORE_KINDS = {
     kind.name: kind
     for kind in (
         replace(slow_body(0.1), name="ten-bytes-a-second"),
-        Fault("head-ten-bytes-a-second", sold=True, send=_slow_head),
+        replace(slow_head(0.1), name="head-ten-bytes-a-second"),
         replacement("status-400-echo", json_response(ECHO, 400)),
         replacement("status-500-echo", json_response(ECHO, 500)),
     )

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.admin_base import query_parameters
 from accounts.audit import log
-from accounts.audit.admin_base import query_parameters
 from accounts.audit.tests.personas import Staff
 from documents.models import Document, ObjectDeletion, ParseRequest
 from embeddings.models import ActiveModel, VectorIndex

@@ -25,13 +25,13 @@ def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
     uploaded = ana.ingest(plan_pdf("therapy"))
     signed = ana.post("/upload", upload_request(b"%PDF-")).json()["signed_url"]
     with shared_connection():
-        yield World(ana.token, platform.token, str(uploaded.document_id), str(uploaded.job_id), signed)
+        yield World(ana.token, str(ana.id), platform.token, str(uploaded.document_id), str(uploaded.job_id), signed)
 
 
 api = schema(CASES)
 
 
 @api.parametrize()
-@settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=CASES, database=None, suppress_health_check=list(HealthCheck))
 def test_no_request_gets_an_answer_that_the_schema_does_not_know(case: Case[Any], world: World) -> None:
     world.ask(case)

@@ -7,10 +7,14 @@ from uuid import uuid4
 import pytest
 from botocore.exceptions import ClientError
 from django.core.files.storage import storages
+from django.db import connection
 
 from accessa.checks import active_models, database, s3_error_messages
-from accessa.checks.deployment import check_buckets, check_deployment
+from accessa.checks.bucket_probe import check_buckets
+from accessa.checks.deployment import check_deployment
+from accessa.checks.settings import check_settings
 from documents.tests.s3_settings import use_s3_storage
+from embeddings import embedders
 from embeddings.models import ActiveModel
 from testing.fakes.s3 import S3Server
 
@@ -40,6 +44,22 @@ def test_tenants_with_an_unconfigured_model_are_reported() -> None:
 
     assert ids(messages) == ["accessa.W003"]
     assert "gone@2, with which 1 tenants" in messages[0].msg
+
+
+@pytest.mark.parametrize("names", [{"EMBEDDER": "minilm"}, {"EMBEDDERS_OF": {uuid4(): "minilm"}}])
+def test_an_embedder_without_its_package_stops_the_worker(
+    names: dict[str, Any], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`qcluster` and `consume_sqs` run these checks when they start."""
+    monkeypatch.setitem(embedders.OPTIONAL_PACKAGES, "minilm", ("numpy", "no-such-package"))
+    settings.EMBEDDER = "local"
+    for name, value in names.items():
+        setattr(settings, name, value)
+
+    (message,) = [each for each in check_settings(app_configs=None) if each.id == "accessa.E260"]
+
+    assert message.msg.endswith("not installed: no-such-package.")
+    assert "requirements/optional.txt" in str(message.hint)
 
 
 def test_database_checks_run_only_for_named_databases() -> None:
@@ -85,6 +105,25 @@ def test_missing_roles_are_explained_with_their_sql(state: tuple[Any, ...], sql:
     assert sql in str(message.hint)
 
 
+def test_missing_roles_are_named_as_configured(settings: Any) -> None:
+    settings.TENANT_ROLE = "authenticated"
+
+    (message,) = database.check_roles(True, False, True, False, "me")
+
+    assert "GRANT authenticated TO me" in str(message.hint)
+
+
+@pytest.mark.django_db
+def test_readable_statement_statistics_are_a_warning() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE FUNCTION public.pg_stat_statements(int) RETURNS int LANGUAGE sql AS 'SELECT 1'")
+
+    (message,) = database.check_database(app_configs=None, databases=["default"])
+
+    assert message.id == "accessa.W005"
+    assert "REVOKE ALL ON FUNCTION pg_stat_statements(integer) FROM PUBLIC, accessa_client;" in str(message.hint)
+
+
 def test_a_superuser_is_a_warning() -> None:
     assert ids(database.check_roles(True, True, True, True, "postgres")) == ["accessa.W002"]
 
@@ -104,6 +143,18 @@ def test_deployment_accepts_explicit_settings(settings: Any, monkeypatch: pytest
     settings.SECRET_KEY_IS_LOCAL = False
 
     assert deployment_ids() == []
+
+
+@pytest.mark.parametrize(
+    ("storage", "encryption", "expected"),
+    [("s3", "", ["accessa.E116"]), ("s3", "aws:kms", []), ("s3", "bucket-default", []), ("local", "", [])],
+)
+def test_deployment_demands_a_word_about_encryption_at_rest(
+    storage: str, encryption: str, expected: list[str], settings: Any
+) -> None:
+    settings.STORAGE, settings.S3_ENCRYPTION = storage, encryption
+
+    assert [each for each in deployment_ids() if each == "accessa.E116"] == expected
 
 
 def test_a_public_address_without_trusted_proxies_is_a_warning(settings: Any) -> None:

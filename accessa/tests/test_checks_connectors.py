@@ -9,6 +9,7 @@ from accessa.checks import check_rules, connectors
 from accessa.checks.settings import check_settings
 from accessa.env import Env, find_unread_variables
 from accessa.observability import redaction
+from accessa.settings_connectors import provider_settings
 
 PLANTED: list[tuple[str, dict[str, Any], str, str]] = [
     ("hubspot", {"client_id": "id"}, "accessa.E236", "HUBSPOT_CLIENT_SECRET"),
@@ -42,6 +43,21 @@ def test_invalid_provider_settings_are_found(
     (message,) = check_rules(connectors.CONNECTOR_RULES)
     assert message.id == id
     assert remedy in str(message.hint)
+
+
+def test_one_variable_chooses_mcp_for_each_provider_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def transports(**variables: str) -> dict[str, str]:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return {provider: config["transport"] for provider, config in provider_settings(Env()).items()}
+
+    assert set(transports().values()) == {"rest"}
+    assert transports(INTEGRATIONS_TRANSPORT="mcp") == {
+        "hubspot": "mcp", "google_drive": "mcp", "quickbooks": "rest", "gmail": "mcp",
+    }  # fmt: skip
+    assert transports(GMAIL_TRANSPORT="rest", QUICKBOOKS_MCP_URL="https://mcp.example") == {
+        "hubspot": "mcp", "google_drive": "mcp", "quickbooks": "mcp", "gmail": "rest",
+    }  # fmt: skip
 
 
 def test_an_invalid_vault_key_is_reported_without_its_value(settings: Any) -> None:

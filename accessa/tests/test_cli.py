@@ -17,7 +17,8 @@ from accessa import command_line_errors
 from accessa.checks.settings import NOT_NEGATIVE, POSITIVE, check_settings
 from accessa.doctor.public_urls import DEFAULT_URL
 from accessa.env import Env
-from accessa.server import pidfile, programs
+from accessa.server import pidfile
+from accessa.server.address import PIDFILE, Address, publish_address
 from accessa.tests.doctor_fixtures import temporary_sql
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -123,8 +124,8 @@ def test_doctor_finds_the_serve_that_runs_at_another_address(
     settings.PUBLIC_URL, settings.VAR = DEFAULT_URL, tmp_path
     host, _, port = live_server.url.removeprefix("http://").rpartition(":")
 
-    address = programs.Address(host, int(port))
-    with pidfile.lock_pidfile(tmp_path / programs.PIDFILE), programs.publish_address(tmp_path, address):
+    address = Address(host, int(port))
+    with pidfile.lock_pidfile(tmp_path / PIDFILE), publish_address(tmp_path, address):
         call_command("doctor", "--only", "api", "--only", "storage-raw")
 
     assert f"PUBLIC_URL leads to this deployment. (http://{host}:{port})" in capsys.readouterr().out

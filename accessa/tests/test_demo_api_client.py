@@ -18,7 +18,7 @@ def test_our_own_urls_get_the_type_and_the_checksum() -> None:
 
 
 def test_an_s3_gets_exactly_what_it_signed(settings: Any) -> None:
-    settings.S3_SERVER_SIDE_ENCRYPTION = "AES256"
+    settings.S3_ENCRYPTION = "AES256"
 
     assert upload_headers(s3(*TYPE), SHA256) == TYPE
     assert upload_headers(s3(*TYPE, *CHECKSUM), SHA256) == TYPE | CHECKSUM

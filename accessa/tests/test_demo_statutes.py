@@ -16,7 +16,8 @@ from accessa.demo.fake_aws import FakeAws, run_fake_aws, use_fake_aws
 from accessa.demo.scenarios import Demo, DemoFailed
 from accessa.demo.statutes import LAW_IDS, SAMPLE_LAWS, Rounds, StatuteScenario
 from accessa.management.commands import demo
-from accessa.server.programs import Address, programs
+from accessa.server.address import Address
+from accessa.server.programs import programs
 from accessa.server.supervisor import Supervisor
 from statutes.models import Law, LawVersion
 from testing.cluster import database_params, database_url

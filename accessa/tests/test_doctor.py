@@ -19,8 +19,9 @@ from django.test import override_settings
 
 from accessa import config_digest
 from accessa.checks.active_models import check_embedding_models
-from accessa.doctor.probes import CHECKS
-from accessa.doctor.runner import Check, Finding, Level, note, run_checks
+from accessa.doctor.findings import Check, Finding, Level, note
+from accessa.doctor.registry import CHECKS
+from accessa.doctor.runner import run_checks
 from accessa.management.commands.doctor import NAMES
 from accessa.observability.redaction import secrets_pattern
 from accessa.tests.doctor_fixtures import OtherDeployment, has_finding, reports, run_findings, spoil_json, temporary_sql
@@ -87,7 +88,7 @@ def test_a_working_deployment_passes_and_keeps_no_probe(
     api: None, llamaparse: LlamaParseServer, openai: OpenAIServer, strict: S3Server, settings: Any
 ) -> None:
     use_s3_storage(settings, strict)
-    settings.STORAGE = "s3"
+    settings.STORAGE, settings.S3_ENCRYPTION = "s3", "bucket-default"
     settings.CORS_ALLOWED_ORIGINS = [ORIGIN]
     live_clusters.record_heartbeat()
     before, out = rows(), io.StringIO()
@@ -406,7 +407,7 @@ def test_bucket_cors_with_another_origin_is_reported(lenient: S3Server, settings
     assert not has_finding(everything, f"{settings.PUBLIC_URL} may not", "")
 
 
-ENCRYPTING = {"S3_SERVER_SIDE_ENCRYPTION": "aws:kms", "S3_KMS_KEY_ID": "a-key"}
+ENCRYPTING = {"S3_ENCRYPTION": "aws:kms", "S3_KMS_KEY_ID": "a-key"}
 KEY_ID = "x-amz-server-side-encryption-aws-kms-key-id"
 
 
@@ -520,6 +521,11 @@ def test_an_unreachable_and_a_hanging_vendor_are_reported(openai: OpenAIServer, 
     [
         ({"EMBEDDER": "opneai"}, "There is no embedder 'opneai'", "EMBEDDER=local"),
         (
+            {"BOOTS_BRAIN_URL": "http://127.0.0.1:9", "BRAIN_API_SECRET": "secret"},
+            "The other deployment does not answer: nobody listens there.",
+            "BOOTS_BRAIN_URL",
+        ),
+        (
             {"EMBEDDER": "remote", "BOOTS_BRAIN_URL": "http://127.0.0.1:9", "BRAIN_API_SECRET": "secret"},
             "The other deployment does not answer: nobody listens there.",
             "BOOTS_BRAIN_URL",
@@ -584,7 +590,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"S3_ACCESS_KEY_ID": "key", "STORAGE": "local"}, "accessa.W206", "Unset STORAGE"),
     ({"S3_ACCESS_KEY_ID": "key", "STORAGE": "s3"}, "accessa.E207", "S3_SECRET_ACCESS_KEY"),
     ({"S3_PARSED_BUCKET": "raw", "STORAGE": "s3"}, "accessa.E208", "a bucket each"),
-    ({"S3_SERVER_SIDE_ENCRYPTION": "aes", "STORAGE": "s3"}, "accessa.E209", "AES256"),
+    ({"S3_ENCRYPTION": "aes", "STORAGE": "s3"}, "accessa.E209", "AES256"),
     ({"S3_KMS_KEY_ID": "key", "STORAGE": "s3"}, "accessa.E210", "aws:kms"),
     ({"PARSER": "llama"}, "accessa.E211", "PARSER"),
     ({"PARSER": "llamaparse"}, "accessa.E212", "LLAMAPARSE_API_KEY"),
@@ -597,6 +603,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
         "accessa.E216",
         "BOOTS",
     ),
+    ({"BOOTS_BRAIN_URL": "https://brain.example"}, "accessa.W261", "BRAIN_API_SECRET"),
     ({"LLAMAPARSE_WEBHOOK_SECRETS": ["whsec_" + "ä" * 30]}, "accessa.E217", "openssl"),
     ({"LLAMAPARSE_WEBHOOK_SECRETS": ["short"]}, "webhooks.E001", "openssl"),
     ({"LLAMAPARSE_CALLBACK_URL": "http://127.0.0.1:8000/hook"}, "accessa.E218", "/webhooks/llamaparse"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa.doctor.runner import Level
+from accessa.doctor.findings import Level
 from accessa.tests.doctor_fixtures import reports, run_findings, temporary_sql
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault

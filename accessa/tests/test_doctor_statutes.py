@@ -12,7 +12,7 @@ from accessa import env
 from accessa.checks import check_rules
 from accessa.checks.settings import check_settings
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES, STATUTE_RULES
-from accessa.doctor.runner import Level
+from accessa.doctor.findings import Level
 from accessa.tests.doctor_fixtures import reports, run_findings
 from statutes.models import Consumer
 from statutes.tests.sqs_messages import message_body as message
@@ -52,6 +52,8 @@ def bucket(store: S3Server, settings: Any) -> Iterator[S3Server]:
     settings.S3_ACCESS_KEY_ID, settings.S3_SECRET_ACCESS_KEY = store.access_key, store.secret_key
     yield store
     store.clear_faults()
+    for stored in store.client().list_objects_v2(Bucket="laws").get("Contents", ()):
+        store.client().delete_object(Bucket="laws", Key=stored["Key"])
 
 
 def set_policy(queue: Queue, most: int | None) -> None:

@@ -8,7 +8,7 @@ import pytest
 from accessa.checks import check_rules
 from accessa.checks.settings import check_settings
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES
-from accessa.doctor.vendors import check_titan
+from accessa.doctor.embedders import check_titan
 from testing.fakes.bedrock import BedrockServer
 from testing.fakes.faults import http_error
 

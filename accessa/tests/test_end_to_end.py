@@ -10,6 +10,7 @@ from django.db import connection, connections, transaction
 from django.db.utils import DEFAULT_DB_ALIAS
 
 from documents import storage
+from documents.deterministic_ids import uuidv5
 from documents.models import Document
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import claims, services, worker
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.django_db
 MVP_JOB = {
     "job_id", "stage", "state", "retry_count", "progress", "cost_cents", "document_id", "last_error", "updated_at",
 }  # fmt: skip
-COUNTERS = {"chunks_total", "chunks_done", "embeds_total", "embeds_done"}
+COUNTERS = {"pages_total", "pages_done", "chunks_total", "chunks_done", "embeds_total", "embeds_done"}
 
 
 def parsed_file(uploaded: Upload) -> Path:
@@ -60,8 +61,12 @@ def test_a_pdf_becomes_searchable_passages(ana: Person) -> None:
     assert job["progress"] == {"stage_pct": 100.0, "total_pct": 100.0}
     counted = ana.get(f"/jobs/{uploaded.document_id}").json()
     assert counted["status"] == "complete"
-    assert {counted["progress"][name] for name in COUNTERS} == {DocumentChunk.objects.count()}
+    done = {name: counted["progress"][name] for name in COUNTERS}
+    assert (done.pop("pages_total"), done.pop("pages_done")) == (3, 3)
+    assert set(done.values()) == {DocumentChunk.objects.count()}
     chunks = ana.get(f"/documents/{uploaded.document_id}/chunks").json()["results"]
+    ids = {chunk["embedding_id"] for chunk in chunks}
+    assert ids == {str(uuidv5(chunk["chunk_id"], chunk["embed_model"], chunk["embed_version"])) for chunk in chunks}
     assert [chunk["chunk_ord"] for chunk in chunks] == list(range(len(chunks)))
     assert all(chunk["embed_model"] and chunk["meta"]["pages"] and chunk["meta"]["tokens"] <= 512 for chunk in chunks)
     passage = ana.post("/search", {"query": "dental care", "k": 1}).json()["passages"][0]
@@ -100,6 +105,18 @@ def test_the_stages_the_statuses_and_the_share_done_go_one_way(ana: Person) -> N
 def look(uploaded: Upload) -> tuple[str, str, float, str]:
     job = uploaded.job
     return job.stage, job.status, job.total_pct, str(Document.objects.get(pk=uploaded.document_id).processing_status)
+
+
+def test_a_local_document_counts_its_pages_without_a_write_of_their_own(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Claim, "save_progress")
+    ana.upload(PDF)
+
+    counted = {claim.job.stage: claim.job.progress.get("pages_done") for claim in run_stages()}
+
+    assert (counted["parsing"], counted["parsed"]) == (0, 3)
+    assert UploadJob.objects.get().state == "done"
 
 
 def test_the_share_done_never_falls_through_failure_and_retry(ana: Person) -> None:

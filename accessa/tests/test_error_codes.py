@@ -7,8 +7,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa.tests.test_openapi_schema import schema
-from accounts.error_codes import ApiError, Context, ErrorCode, error_codes, find_error_code
-from documents.parsers.errors import FAILURES
+from accounts.errors import ApiError, Context, ErrorCode, error_codes, find_error_code
+from documents.parsers.failures import FAILURES
 from jobs.choices import CANCELLED_CODES
 from jobs.outcomes import Permanent
 from testing.error_tables import GUIDES, insert_tables, schema_codes

@@ -2,6 +2,7 @@
 
 import base64
 import uuid
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +15,8 @@ from jobs import worker
 from jobs.models import UploadJob
 from testing.factories import JobFactory
 from testing.personas import Person, Upload, claim_at_stage, plan_pdf
+from vendors import ledger
+from vendors.models import Purchase
 
 PDF = plan_pdf("drugs")
 pytestmark = pytest.mark.django_db
@@ -55,13 +58,31 @@ def test_the_eleventh_poll_of_a_minute_gets_retry_after(ana: Person) -> None:
     assert ana.get(paths[0]).status_code == 429
 
 
+def test_the_cost_of_calls_without_an_answer_is_shown_beside_the_settled_cost(ana: Person, ben: Person) -> None:
+    jobs = [person.upload(PDF) for person in (ana, ben)]
+    call: dict[str, Any] = {"stage": "embedding", "vendor": "openai", "model": "m", "unit": "tokens", "quantity": 9}
+    for person, uploaded, cents in ((ana, jobs[0], "0.5"), (ana, jobs[0], "0.25"), (ben, jobs[1], "4")):
+        ledger.reserve(
+            user_id=person.id, document_id=uploaded.document_id, job_id=uploaded.job_id, cents=Decimal(cents), **call
+        )
+    ledger.settle(Purchase.objects.get(cents="0.5").pk, quantity=9, cents=Decimal("0.5"))
+    UploadJob.objects.filter(pk=jobs[0].job_id).update(cost_cents=Decimal("0.5"))
+
+    shown = ana.get(f"/jobs/{jobs[0].document_id}").json()
+    listed = ana.get("/jobs").json()["results"]
+
+    assert (shown["cost_cents"], shown["unsettled_cents"]) == (0.5, 0.25)
+    assert {job["job_id"]: job["unsettled_cents"] for job in listed} == {str(jobs[0].job_id): 0.25}
+
+
 def test_job_details_have_counters_and_display_status(ana: Person) -> None:
     uploaded = ana.upload(PDF)
 
     job = ana.get(f"/jobs/{uploaded.document_id}").json()
 
     assert job["progress"] == {
-        "stage_pct": 0.0, "total_pct": 0.0, "chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_done": 0,
+        "stage_pct": 0.0, "total_pct": 0.0, "pages_total": 0, "pages_done": 0, "chunks_total": 0, "chunks_done": 0,
+        "embeds_total": 0, "embeds_done": 0,
     }  # fmt: skip
     assert (job["status"], job["standing"], job["wait_reason"]) == ("uploaded", "queued", None)
 

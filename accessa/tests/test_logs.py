@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,7 +19,7 @@ from django.test import Client
 from accessa import health, settings_logs
 from accessa.observability.logs import LogFormatter
 from accessa.observability.redaction import redact
-from accessa.server import gunicorn_worker
+from accessa.server import shutdown_state
 from jobs import services, telemetry, worker
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
@@ -251,9 +253,9 @@ def stopping() -> Any:
     class Worker:
         alive = False
 
-    gunicorn_worker.register_worker(Worker())
+    shutdown_state.register_worker(Worker())
     yield
-    gunicorn_worker._workers.clear()
+    shutdown_state._workers.clear()
 
 
 @pytest.mark.django_db
@@ -298,6 +300,22 @@ def test_a_store_that_is_not_configured_is_not_ready(break_it: Callable[[Any], N
     answer = Client().get("/readyz")
 
     assert (answer.status_code, answer.json()["code"]) == (503, "STORAGE_NOT_CONFIGURED")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("store", "free"), [("local", 0), ("local", 4 * 25 * 1024 * 1024 - 4096), ("s3", 0)])
+def test_a_full_disk_is_not_ready(store: str, free: int, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.STORAGE = store
+    disk = os.statvfs("/")
+    fields = {name: getattr(disk, name) for name in dir(disk) if name.startswith("f_")}
+    full = SimpleNamespace(**fields | {"f_bavail": free // 4096, "f_frsize": 4096})
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+
+    answer = Client().get("/readyz")
+
+    assert (answer.status_code, answer.json()["code"]) == (507, "INSUFFICIENT_STORAGE")
+    assert answer.json()["parts"] == {"process": "ok", "database": "ok", "migrations": "ok", "storage": "failed"}
+    assert int(answer["Retry-After"]) > 0
 
 
 def test_a_jobs_lines_say_only_ids_and_words_of_ours() -> None:

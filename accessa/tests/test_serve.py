@@ -14,8 +14,8 @@ from django.db import connection
 from pytest_django import Settings
 
 from accessa.server import pidfile
-from accessa.server import programs as serving
-from accessa.server.programs import Address, programs
+from accessa.server.address import ADDRESS, PIDFILE, Address, publish_address, published_url
+from accessa.server.programs import programs
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def test_a_port_in_use_is_named_and_exits_2() -> None:
 
 def test_a_second_serve_names_the_first() -> None:
     with (
-        pidfile.lock_pidfile(settings.VAR / serving.PIDFILE),
+        pidfile.lock_pidfile(settings.VAR / PIDFILE),
         pytest.raises(CommandError, match=f"by process {os.getpid()}") as refusal,
     ):
         call_command("serve")
@@ -87,17 +87,17 @@ def test_statutes_are_consumed_beside_the_workers_where_there_is_a_queue(
 def test_where_it_is_served_is_known_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PUBLIC_URL", raising=False)
 
-    with pidfile.lock_pidfile(tmp_path / serving.PIDFILE), serving.publish_address(tmp_path, Address("0.0.0.0", 8123)):
-        assert serving.published_url(tmp_path) == "http://127.0.0.1:8123"
+    with pidfile.lock_pidfile(tmp_path / PIDFILE), publish_address(tmp_path, Address("0.0.0.0", 8123)):
+        assert published_url(tmp_path) == "http://127.0.0.1:8123"
 
-    assert serving.published_url(tmp_path) == ""
+    assert published_url(tmp_path) == ""
 
 
 def test_the_address_file_of_a_killed_serve_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / serving.PIDFILE).write_text("7")
-    (tmp_path / serving.ADDRESS).write_text("http://127.0.0.1:8123")
+    (tmp_path / PIDFILE).write_text("7")
+    (tmp_path / ADDRESS).write_text("http://127.0.0.1:8123")
 
-    assert serving.published_url(tmp_path) == ""
+    assert published_url(tmp_path) == ""
 
 
 @pytest.mark.parametrize("command", [["check"], ["check", "--deploy"]])

@@ -51,15 +51,16 @@ def test_a_named_endpoint_goes_before_supabases_and_that_before_aws(
     assert config["S3_ADDRESSING_STYLE"] == ("path" if endpoint else "auto")
 
 
+@pytest.mark.parametrize(("anon", "signer"), [("anon", "anon"), ("", "abcdefgh")])
 @pytest.mark.parametrize("presign", [{}, {"S3_PRESIGN": "true"}])
 def test_the_service_role_alone_serves_as_a_session_and_never_presigns(
-    presign: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    presign: dict[str, str], anon: str, signer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = read(monkeypatch, **ROLE, **presign)
+    config = read(monkeypatch, **{**ROLE, "SUPABASE_ANON_KEY": anon}, **presign)
 
     assert is_s3(config)
     assert config["S3_ENDPOINT_URL"] == AT_SUPABASE
-    assert (config["S3_ACCESS_KEY_ID"], config["S3_SECRET_ACCESS_KEY"]) == ("abcdefgh", "anon")
+    assert (config["S3_ACCESS_KEY_ID"], config["S3_SECRET_ACCESS_KEY"]) == ("abcdefgh", signer)
     assert config["S3_SESSION_TOKEN"] == "role"
     assert config["S3_PRESIGN"] is False
 
@@ -73,7 +74,6 @@ def test_files_stay_here_without_any_key(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("variables", "named"),
     [
-        ({"SUPABASE_URL": PROJECT, "SUPABASE_SERVICE_ROLE": "role"}, "SUPABASE_ANON_KEY"),
         ({"STORAGE": "ftp"}, "STORAGE"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.db.models import QuerySet
 from django.db.models.sql.where import WhereNode
+from django.test import Client
 
 from documents.models import Document
 from embeddings.models import DocumentChunk
@@ -121,10 +122,22 @@ def nothing_in(answer: Any) -> bool:
     return bool(answer.status_code == 200 and visible == [])
 
 
+class ServiceForTenant(Person):
+    """The platform's calls on behalf of a tenant, which are for reading only."""
+
+    def __init__(self, platform: Person, tenant: Person) -> None:
+        headers = {"authorization": f"Bearer {platform.token}", "x-accessa-user": str(tenant.id)}
+        self.client = Client(headers=headers, raise_request_exception=False)
+
+
+WRITES = {"retry", "delete"}
+
+
 def shown(ben: Person, owned: Upload) -> list[str]:
     """Return the endpoints at which Ben sees Ana's document."""
+    one = {name: look for name, look in ONE.items() if not (isinstance(ben, ServiceForTenant) and name in WRITES)}
     visible = [name for name, look in MANY.items() if not nothing_in(look(ben, owned))]
-    return visible + [name for name, look in ONE.items() if not hidden(look(ben, owned))]
+    return visible + [name for name, look in one.items() if not hidden(look(ben, owned))]
 
 
 def test_another_tenants_rows_are_invisible_with_both_layers(owned: Upload, ben: Person) -> None:
@@ -146,6 +159,30 @@ def test_with_both_layers_gone_everything_would_show(
 ) -> None:
     """That the two tests above take away what they say. What answers 409 to a finished job has found it."""
     assert set(shown(ben, owned)) == {*ONE, *MANY}
+
+
+# A service that acts for a tenant, at the same addresses
+
+
+@pytest.fixture
+def for_ben(platform: Person, ben: Person) -> Person:
+    return ServiceForTenant(platform, ben)
+
+
+def test_for_another_tenant_a_service_sees_nothing(owned: Upload, for_ben: Person) -> None:
+    assert shown(for_ben, owned) == []
+
+
+def test_for_another_tenant_the_policies_alone_hide(owned: Upload, for_ben: Person, unscoped: None) -> None:
+    assert shown(for_ben, owned) == []
+
+
+def test_for_another_tenant_the_querysets_alone_hide(owned: Upload, for_ben: Person, without_policies: None) -> None:
+    assert shown(for_ben, owned) == []
+
+
+def test_for_the_owner_a_service_sees_all_of_it(owned: Upload, ana: Person, platform: Person) -> None:
+    assert set(shown(ServiceForTenant(platform, ana), owned)) == {*ONE, *MANY} - WRITES
 
 
 # The functions that search records by their words restrict themselves, where no policy reaches
@@ -197,7 +234,7 @@ def test_without_policies_and_scoping_the_functions_hide(
 
 def test_the_owner_sees_all_of_it_at_the_same_addresses(owned: Upload, ana: Person) -> None:
     for name, look in (ONE | MANY).items():
-        if name not in ("retry", "delete"):
+        if name not in WRITES:
             answer = look(ana, owned)
             assert answer.status_code == 200, name
             assert name in ONE or not nothing_in(answer), name

@@ -1,19 +1,32 @@
-"""Audit log: entries of staff actions, written in the transaction of the action."""
+"""Audit log: entries of staff actions, written in the transaction of the action, and of services' calls."""
 
-from typing import Any
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from django.db.models.functions import Now
+
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import REASON_REQUIRED, ApiError
-from accounts.models import User
+from accounts.error_codes import REASON_REQUIRED
+from accounts.errors import ApiError
+
+if TYPE_CHECKING:  # whose manager writes an entry
+    from accounts.models import User
 
 MAX_REASON_CHARS = 500
 COMMAND_LINE_ACTOR = "command line"
+SERVICE_ROLE_ACTOR = "service role"  # of Supabase, which names no user
+SERVICE_CALL = "tenants.service_call"
+SERVICE_CALL_INTERVAL = timedelta(hours=1)  # a service polls without end
+UNKNOWN_ACTOR = "unknown"  # before the sign-in
 
 
 def record_action(
     *,
-    by: User | None,  # None: the command line
+    by: User | None,  # None: `unnamed`
+    unnamed: str = COMMAND_LINE_ACTOR,
     action: str,
     reason: str,
     object_type: str,
@@ -24,7 +37,7 @@ def record_action(
     """Write one entry; ``details`` are ids, codes and counts. Raises ``ApiError("REASON_REQUIRED")``."""
     return AuditEntry.objects.create(
         actor_id=by.pk if by else None,
-        actor=by.get_username() if by else COMMAND_LINE_ACTOR,
+        actor=by.get_username() if by else unnamed,
         action=action,
         reason=clean_reason(reason),
         object_type=object_type,
@@ -32,6 +45,17 @@ def record_action(
         tenant_id=tenant_id,
         details=details,
     )
+
+
+def record_service_call(*, by: User | None, tenant_id: UUID, call: str) -> None:
+    """Write an entry for a service's call on behalf of a tenant, unless the last hour has one of the same call."""
+    same = AuditEntry.objects.filter(tenant_id=tenant_id, action=SERVICE_CALL, object_id=call)
+    same = same.filter(actor_id=by.pk if by else None, at__gt=Now() - SERVICE_CALL_INTERVAL)
+    if not same.exists():
+        record_action(
+            by=by, unnamed=SERVICE_ROLE_ACTOR, action=SERVICE_CALL, reason="On the tenant's behalf.",
+            object_type="api_call", object_id=call, tenant_id=tenant_id,
+        )  # fmt: skip
 
 
 def clean_reason(reason: str) -> str:

@@ -1,13 +1,8 @@
-"""Staff roles: the permissions of the groups support and operator, and the grant of a role to a user."""
+"""Staff roles: the permissions of the groups support and operator."""
 
 from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
 from django.db.models import Q
-
-from accounts import api_tokens
-from accounts.audit import log
-from accounts.models import ApiToken, User
 
 VIEW_PERMISSIONS = (
     "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
@@ -31,35 +26,6 @@ GROUPS = {
         "audit.view_auditentry", "audit.export_auditentry",
     ),
 }  # fmt: skip
-
-
-def grant_role(
-    email: str, *, group: str, by: User | None, reason: str, password: str | None = None
-) -> tuple[User, bool, int]:
-    """Make a user a member of staff with this role only; return them, whether they are new, and the tokens revoked.
-
-    Without ``password`` an existing user keeps theirs, and a new one has none. API tokens from before the role are
-    revoked: their holders were not given these permissions.
-    """
-    email = email.strip().lower()
-    with transaction.atomic():
-        user, is_new = User.objects.get_or_create(email=email, defaults={"username": email})
-        user = User.objects.select_for_update().get(pk=user.pk)
-        had_role = user.is_staff and user.groups.filter(name=group).exists()
-        if password is not None:
-            user.set_password(password)
-        elif is_new:
-            user.set_unusable_password()
-        user.is_staff = True
-        user.save()
-        user.groups.remove(*Group.objects.filter(name__in=GROUPS))
-        user.groups.add(sync_group(group))
-        revoked = 0 if had_role else api_tokens.revoke_tokens(ApiToken.objects.filter(user=user), by=by, reason=reason)
-        log.record_action(
-            by=by, action="users.create_staff", reason=reason, object_type="user", object_id=user.pk,
-            group=group, new=is_new, tokens_revoked=revoked,
-        )  # fmt: skip
-    return user, is_new, revoked
 
 
 def sync_group(name: str) -> Group:

@@ -32,6 +32,22 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='IdempotencyKey',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('user_id', models.UUIDField()),
+                ('route', models.TextField()),
+                ('key', models.TextField()),
+                ('body_sha256', models.TextField()),
+                ('expires_at', models.DateTimeField(db_index=True)),
+            ],
+            options={
+                'db_table': 'idempotency_keys',
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(models.F('user_id'), models.F('route'), models.F('key'), name='uq_idempotency_key')],
+            },
+        ),
+        migrations.CreateModel(
             name='User',
             fields=[
                 ('password', models.CharField(max_length=128, verbose_name='password')),

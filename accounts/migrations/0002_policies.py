@@ -1,9 +1,9 @@
-"""auth.uid() as policies call it, and row-level security of the user tables."""
+"""auth.uid() as policies call it; tables of users, and of packages, that no client may read."""
 
 from django.conf import settings
 from django.db import migrations
 
-from accounts.rls import enable_rls
+from accounts.rls import hide_tables
 
 # Supabase has auth.uid(); elsewhere it is created here with the same result. After SET LOCAL the setting is '' and not
 # NULL, hence the nullif.
@@ -25,12 +25,17 @@ GRANT USAGE ON SCHEMA public TO {settings.TENANT_ROLE};
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0001_initial"), ("admin", "0003_logentry_add_action_flag_choices")]
+    dependencies = [
+        ("accounts", "0001_initial"),
+        ("admin", "0003_logentry_add_action_flag_choices"),
+        ("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more"),
+        ("sessions", "0001_initial"),
+    ]
 
     operations = [
         migrations.RunSQL(UID, migrations.RunSQL.noop),
-        enable_rls("api_tokens", "token_select_self", readable=False),
-        enable_rls("users_groups", "user_group_select_self", readable=False),
-        enable_rls("users_user_permissions", "user_permission_select_self", readable=False),
-        enable_rls("django_admin_log", "admin_log_select_self", readable=False),
+        hide_tables("users", "users_groups", "users_user_permissions", "api_tokens", "rate_windows", "idempotency_keys"),
+        hide_tables("auth_group", "auth_group_permissions", "auth_permission"),
+        hide_tables("django_admin_log", "django_content_type", "django_migrations", "django_session"),
+        hide_tables("django_q_ormq", "django_q_schedule", "django_q_task"),
     ]

@@ -10,7 +10,7 @@ from django.test import Client
 
 from accounts import api_tokens
 from accounts.audit.tests.personas import Staff, audit_entries
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 from testing.personas import Person
 

@@ -87,8 +87,8 @@ BAD_CLAIMS: dict[str, dict[str, Any]] = {
     "a subject that is a number": {"sub": 7},
     "a subject that is a list": {"sub": ["6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]},
     "a subject with NUL": {"sub": "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b4\0"},
-    "not yet valid": {"nbf": int(time.time()) + 1800},
-    "issued in the future": {"iat": int(time.time()) + 1800},
+    "not yet valid": {"nbf": int(time.time()) + 86_400},
+    "issued in the future": {"iat": int(time.time()) + 86_400},
 }
 FORGED = {
     "another secret": jwt.encode(claims(), "another-secret-that-is-long-enough-as-well", algorithm="HS256"),

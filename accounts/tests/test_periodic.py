@@ -29,5 +29,6 @@ def test_expired_sessions_are_deleted_in_batches(monkeypatch: pytest.MonkeyPatch
     assert [session.pk for session in Session.objects.all()] == ["lasts"]
 
 
-def test_the_task_is_configured() -> None:
+def test_the_tasks_are_configured() -> None:
     assert "accounts.periodic.delete_expired_sessions" in settings.JOBS_PERIODIC_TASKS
+    assert "accounts.periodic.delete_expired_idempotency_keys" in settings.JOBS_PERIODIC_TASKS

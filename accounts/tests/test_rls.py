@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.utils import DataError, ProgrammingError
 
 from accounts.rls import as_tenant
+from embeddings.search import search_snapshot
 from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +112,19 @@ def test_invalid_claims_never_read_a_row(claims: str, full: Person) -> None:
             transaction.set_rollback(True)
 
 
+UNPROTECTED = """
+    SELECT relname FROM pg_class c
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relrowsecurity
+        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')"""
+
+
+def test_every_table_has_row_level_security(db: None) -> None:
+    """Also those of packages: whatever a host grants on new tables shows no rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNPROTECTED)
+        assert cursor.fetchall() == []
+
+
 @pytest.mark.parametrize("sql", FORBIDDEN)
 def test_no_verb_but_select_is_allowed_even_to_the_owner(sql: str, full: Person) -> None:
     for table in TABLES:
@@ -182,6 +197,29 @@ def test_claims_of_one_caller_never_outlive_the_next(full: Person) -> None:
         pass
     with as_tenant(uuid4()):
         assert count("documents") == 0
+
+
+@pytest.mark.skipif(not hasattr(connection, "server"), reason="needs a superuser")
+@pytest.mark.django_db(transaction=True)
+def test_statement_statistics_show_no_tenants_id() -> None:
+    """Where the role changes, pg_stat_statements keeps the statement's text as it was sent."""
+    tenant = uuid4()
+    with as_tenant(tenant), as_tenant(tenant):
+        count("documents")
+    with search_snapshot(tenant):
+        count("documents")
+
+    server = connection.server  # type: ignore[attr-defined]
+    params = server.params(connection.settings_dict["NAME"]) | {"user": "postgres"}
+    with psycopg.connect(**params) as superuser:
+        texts = superuser.execute("SELECT query FROM pg_stat_statements").fetchall()
+    assert any("set_config('role'" in text for (text,) in texts)
+    assert not [text for (text,) in texts if str(tenant) in text]
+
+
+def test_tenants_cannot_read_statement_statistics(db: None) -> None:
+    with pytest.raises(ProgrammingError, match="permission denied for function pg_stat_statements"), as_tenant(uuid4()):
+        one("SELECT query FROM pg_stat_statements")
 
 
 def test_claims_cannot_restore_the_application_role(full: Person) -> None:

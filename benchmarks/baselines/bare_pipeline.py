@@ -25,7 +25,7 @@ from psycopg.types.json import Jsonb  # noqa: E402
 from documents import parsers  # noqa: E402
 from documents.deterministic_ids import chunk_id  # noqa: E402
 from documents.markdown.normalization import normalize_pages  # noqa: E402
-from documents.parsers.errors import parse_failure  # noqa: E402
+from documents.parsers.failures import parse_failure  # noqa: E402
 from embeddings import chunking, embedders  # noqa: E402
 from jobs.outcomes import StageFailure  # noqa: E402
 

@@ -11,11 +11,13 @@ import pytest
 from benchmarks.__main__ import NAMES
 from benchmarks.cluster import ROOT
 from benchmarks.report import percentile
+from benchmarks.statutes import plan_laws
 
 pytestmark = pytest.mark.slow
 
 SMALL = (
     "admin",
+    "adoption",
     "chunking",
     "commit",
     "connectors",
@@ -70,6 +72,15 @@ def test_an_unknown_name_is_refused() -> None:
 
     assert run.returncode == 2
     assert not run.stdout
+
+
+@pytest.mark.parametrize("laws", [0, 6, 7, 9])
+def test_a_worker_is_given_laws_beyond_those_that_are_timed(laws: int) -> None:
+    first, timed, rest = plan_laws(rounds=2, laws=laws)
+
+    assert len(timed) == 6
+    assert len(rest) == max(1, laws - 7)
+    assert len({first, *timed, *rest}) == 7 + len(rest)
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentError, ArgumentParser, ArgumentTypeError
 from collections import Counter
 from pathlib import Path
 from uuid import UUID
@@ -11,10 +11,11 @@ from uuid import UUID
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from benchmarks import questions, ranking_metrics, text_loss
+from benchmarks import questions, ranking_metrics, retrieval, text_loss
 from benchmarks.baselines.bm25 import Okapi, words
 from benchmarks.cluster import ROOT
 from benchmarks.questions import Question
+from embeddings import embedders
 
 GOOD = {"document": "plan.pdf", "question": "Is ice cream covered?", "pages": [2]}
 FIRST, SECOND, THIRD = (UUID(int=number) for number in (1, 2, 3))
@@ -95,6 +96,15 @@ def test_a_path_without_questions_ends_the_benchmark_with_a_sentence() -> None:
     assert run.returncode == 2
     assert "argument PATH" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_an_embedder_without_its_package_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(embedders.OPTIONAL_PACKAGES, "minilm", ("no-such-package",))
+    parser = ArgumentParser(exit_on_error=False)
+    retrieval.add_arguments(parser)
+
+    with pytest.raises(ArgumentError, match="no-such-package"):
+        parser.parse_args(["--embedder", "minilm"])
 
 
 def test_a_question_stays_in_its_split_whatever_is_added(folder: Path) -> None:

@@ -54,6 +54,14 @@ def test_the_job_page_shows_status_reason_and_remedy(sue: Client, dead: Dead) ->
         assert str(named) in page
 
 
+def test_releases_by_overload_are_shown(sue: Client) -> None:
+    job = JobFactory.create(overloads=3)
+
+    page = sue.get(at(job)).content.decode()
+
+    assert "<dt>released by overload</dt><dd>3 of 10 times</dd>" in page
+
+
 def test_a_wait_has_its_reason(sue: Client) -> None:
     job = JobFactory.create(wait_reason="VENDOR_REFUSES_KEY", run_after=datetime.now(UTC) + timedelta(minutes=5))
 
@@ -122,7 +130,7 @@ def test_each_call_to_a_vendor_is_shown_with_its_price(sue: Client, dead: Dead) 
     page = sue.get(at(job)).content.decode()
 
     assert "1234 tokens" in page
-    assert "0.125" in page
+    assert "0.125 not settled" in page
     assert "9876" not in page
 
 

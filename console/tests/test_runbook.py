@@ -3,11 +3,12 @@
 import pytest
 from django.test import Client
 
-from accounts.error_codes import UNDECLARED, Context, error_codes
+from accounts.error_codes import UNDECLARED
+from accounts.errors import Context, error_codes
 from console import dead_letters
 from console.dead_letters import find_failure, find_wait
 from console.tests.test_job_page import at
-from documents.parsers.errors import FAILURES
+from documents.parsers.failures import FAILURES
 from testing.factories import JobFactory
 
 DOCUMENTS, STATUTES = error_codes(Context.FAILURE), error_codes(Context.STATUTE_FAILURE)

@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from accounts.audit.admin_base import parse_utc_datetime
-from accounts.error_codes import ApiError
+from accounts.admin_base import parse_utc_datetime
+from accounts.errors import ApiError
 from console import dead_letters
 from console.views import VIEW, allowed_actions, render_page, require_permissions
 from jobs import staff_actions

@@ -8,13 +8,13 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import User
 from console.dead_letters import find_failure, find_wait
-from console.invariant_report import invariant_report
+from console.job_invariants import invariant_report
 from console.timeline import format_elapsed, job_timeline
 from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
-from jobs import display_status, pipeline, staff_actions
+from jobs import display_status, pipeline, services, staff_actions
 from jobs.admin import ACTION_LABELS, report_bulk_result
 from jobs.choices import ACTIVE, State
 from jobs.models import UploadJob
@@ -53,6 +53,7 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         law=law,
         is_law=job.pipeline == PIPELINE,
         standing=display_status.display_status(job, is_starved=getattr(job, "is_starved", False)),
+        unsettled_cents=services.sum_unsettled_cents([job]).get(job.pk, 0),
         error=error,
         remedy=find_failure(error.get("code"), job.pipeline) if error else None,
         wait=find_wait(job.wait_reason) if job.run_after else None,

@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from accounts.rls import enable_rls
+from accounts.rls import enable_rls, hide_functions, hide_tables
 
 # The job of a campaign does not belong to the tenant: a searchable document does not become "embedding" by it.
 STATUS_TRIGGER = """
@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
 
     operations = [
         enable_rls("documents", "doc_select_self"),
-        enable_rls("parse_requests", "parse_request_select_self", readable=False),
-        enable_rls("document_ocr_pages", "ocr_page_select_self", readable=False),
+        hide_tables("parse_requests", "document_ocr_pages", "object_deletions"),
         migrations.RunSQL(STATUS_TRIGGER, NO_STATUS_TRIGGER),
+        hide_functions("follow_job_status()"),
     ]

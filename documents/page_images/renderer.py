@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.error_codes import ApiError, not_found, unavailable
+from accounts.error_codes import not_found, unavailable
+from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import files
 from documents.error_codes import NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from documents.parsers.errors import parse_failure
-from documents.parsers.page_structure import normalize_headings
+from documents.parsers.failures import parse_failure
+from documents.parsers.heading_levels import normalize_headings
+from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import pdf_sandbox
 
 NAME = "pdf-oxide"
@@ -40,7 +41,8 @@ def parse_pdf(path: Path, *, pages: int) -> list[str]:
     """Return a markdown string for each page, "" for a blank one; ``pages`` sets the deadline. Raises as above."""
     _require_header(path)
     request = {"ask": "parse", "path": str(path.resolve())}
-    return normalize_headings(pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))["markdown"])
+    markdown = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))["markdown"]
+    return normalize_headings(remove_headers_footers(markdown))
 
 
 def parse_timeout(pages: int) -> float:

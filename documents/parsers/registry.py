@@ -12,7 +12,7 @@ from django.utils.module_loading import import_string
 
 from documents import parsers
 from documents.parsers import ocr as ocr_engine
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 from urllib.parse import quote, urlencode
 
 from django.conf import settings
@@ -16,7 +16,7 @@ from django.core import signing
 from django.core.files import File
 from django.core.files.storage import FileSystemStorage, storages
 
-from accounts.error_codes import ApiError, ErrorCode
+from accounts.errors import ApiError, ErrorCode
 from documents.error_codes import HASH_MISMATCH, INSUFFICIENT_STORAGE, LENGTH_MISMATCH
 from jobs.error_codes import STORAGE_UNAVAILABLE
 
@@ -24,6 +24,21 @@ MIME = "application/pdf"  # of every upload
 URI_PREFIX = "storage://"
 SIGNING_SALT = "accessa.storage"
 INCOMING = ".incoming"
+
+
+def open_private(path: Path) -> BinaryIO:
+    """Create a file that only this process's user can read, whatever the umask."""
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def make_private_folder(folder: Path) -> Path:
+    """Make STORAGE_ROOT and a folder below it for this process's user alone; ``parents=True`` alone obeys the umask."""
+    root = Path(os.path.abspath(settings.STORAGE_ROOT))
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for path in (*reversed(folder.absolute().parents), folder.absolute()):
+        if path.is_relative_to(root):
+            path.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 class UploadRejected(Exception):
@@ -72,7 +87,7 @@ class Bucket(Protocol):
         path = self.incoming() / uuid.uuid4().hex
         digest, written = hashlib.sha256(), 0
         try:
-            with path.open("wb") as file:
+            with open_private(path) as file:
                 for piece in pieces:
                     written += len(piece)
                     if length is not None and written > length:
@@ -93,9 +108,7 @@ class Bucket(Protocol):
 
     def incoming(self) -> Path:
         """Return the folder of files on their way to or from the store."""
-        folder = Path(settings.STORAGE_ROOT, self.alias, INCOMING)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return make_private_folder(Path(settings.STORAGE_ROOT, self.alias, INCOMING))
 
     def stale_incoming(self, older: float) -> list[Path]:
         """Return incoming files that were begun more than ``older`` seconds ago: their process was killed."""
@@ -119,7 +132,7 @@ class LocalSignedStorage(FileSystemStorage, Bucket):
     def put_file(self, file: Path, name: str) -> None:
         """Move an incoming file to its name, atomically and durably."""
         target = Path(self.path(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(target.parent)
         os.replace(file, target)
         folder = os.open(target.parent, os.O_RDONLY)
         try:

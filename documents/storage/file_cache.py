@@ -7,7 +7,6 @@ each process evicts when it fetches, when it starts, and some minutes after.
 import hashlib
 import logging
 import os
-import shutil
 import threading
 import time
 import uuid
@@ -45,8 +44,8 @@ def cached_original(document: Document) -> Iterator[Path]:
         try:
             os.link(cached, own)
         except FileNotFoundError:
-            with files.verified_original(document) as fetched:
-                shutil.copyfile(fetched, own)
+            with files.verified_original(document) as fetched, storage.open_private(own) as copy:
+                copy.write(fetched.read_bytes())
             _cache(document, own, cached)
         yield own
     finally:
@@ -78,7 +77,8 @@ def _cached_parse(document: Document) -> bytes:
     if hashlib.sha256(fetched).hexdigest() == document.parsed_sha256:
         own = _folder() / uuid.uuid4().hex
         try:
-            own.write_bytes(fetched)
+            with storage.open_private(own) as file:
+                file.write(fetched)
             _cache(document, own, cached)
         finally:
             own.unlink(missing_ok=True)
@@ -149,6 +149,4 @@ def _cached_files() -> Iterator[tuple[float, int, Path]]:
 
 
 def _folder() -> Path:
-    folder = Path(settings.STORAGE_ROOT, FOLDER)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return storage.make_private_folder(Path(settings.STORAGE_ROOT, FOLDER))

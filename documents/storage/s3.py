@@ -209,7 +209,9 @@ def client_config(signature: Any = "s3v4") -> Config:
 
 
 def encryption_params() -> dict[str, str]:
-    terms = {"ServerSideEncryption": settings.S3_SERVER_SIDE_ENCRYPTION, "SSEKMSKeyId": settings.S3_KMS_KEY_ID}
+    if settings.S3_ENCRYPTION == "bucket-default":
+        return {}
+    terms = {"ServerSideEncryption": settings.S3_ENCRYPTION, "SSEKMSKeyId": settings.S3_KMS_KEY_ID}
     return {name: term for name, term in terms.items() if term}
 
 

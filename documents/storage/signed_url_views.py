@@ -12,7 +12,8 @@ from django.core.files.storage import storages
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.error_codes import METHOD_NOT_ALLOWED, ApiError, not_found
+from accounts.error_codes import METHOD_NOT_ALLOWED, not_found
+from accounts.errors import ApiError
 from documents import error_codes, services
 from documents.models import Document
 from documents.storage import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
@@ -23,12 +24,11 @@ READ_BYTES = 64 * 1024
 class SignedUrlView(View):
     """No login: the URL permits the one request that it was signed for, until it expires."""
 
+    streams_body = True
+
     def put(self, request: HttpRequest, bucket: str, name: str) -> HttpResponse:
         terms = _signed_terms(request, "PUT", bucket, name)
-        length = request.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise ApiError(error_codes.LENGTH_REQUIRED)
-        if int(length) != terms["length"]:
+        if request.headers.get("Content-Length", str(terms["length"])) != str(terms["length"]):
             raise UploadRejected(error_codes.LENGTH_MISMATCH)
         if request.content_type and request.content_type != terms["mime"].lower():
             raise ApiError(error_codes.TYPE_MISMATCH, "The content type is not the one that was declared.")

@@ -9,10 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.core.files.storage import storages
 from django.db.models.functions import Now
 
-from accessa.server import gunicorn_conf, gunicorn_worker
-from accounts.error_codes import ApiError
+from accessa.server import gunicorn_conf, shutdown_state
+from accounts.errors import ApiError
 from documents import storage
 from documents.models import Document
 from documents.page_images import renderer
@@ -52,6 +53,35 @@ def observed_response(seen: list[int], look: Callable[[], int]) -> Fault:
         return answer
 
     return Fault("watched", sold=True, change=change)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(root: Path) -> set[tuple[str, str]]:
+    """Return the kinds and modes of a folder and all below it."""
+    return {("folder" if path.is_dir() else "file", oct(path.stat().st_mode)[-3:]) for path in (root, *root.rglob("*"))}
+
+
+def test_local_files_are_private_whatever_the_umask(ana: Person, open_umask: None, settings: Any) -> None:
+    ana.ingest(plan_pdf("drugs"))
+    storages["raw"].write_incoming([b"on its way"])  # type: ignore[attr-defined]
+
+    assert len([path for path in Path(settings.STORAGE_ROOT).rglob("*") if path.is_file()]) == 3
+    assert modes(Path(settings.STORAGE_ROOT)) == {("folder", "700"), ("file", "600")}
+
+
+def test_cached_files_are_private_whatever_the_umask(remote_ana: Person, open_umask: None, settings: Any) -> None:
+    document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("drugs")).document_id)
+    file_cache.read_page(document, 1)
+    renderer.render_page(document, 1)
+
+    assert len(cached_files(settings)) == 2
+    assert modes(Path(settings.STORAGE_ROOT)) == {("folder", "700"), ("file", "600")}
 
 
 def test_fetching_from_the_store_occupies_no_sandbox(remote_ana: Person, server: S3Server) -> None:
@@ -112,7 +142,7 @@ def test_a_web_process_evicts_another_processs_files_when_it_starts(settings: An
     os.utime(old, (time.time() - file_cache.MAX_AGE_SECONDS - 1,) * 2)
 
     gunicorn_conf.post_worker_init(SimpleNamespace(sockets=[], alive=True))
-    gunicorn_worker._workers.clear()
+    shutdown_state._workers.clear()
 
     assert cached_files(settings) == [young]
     assert file_cache._timer_pending.locked(), "the young one goes too, though nobody looks at a page"

@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 
 from documents import parsers
 from documents.markdown.normalization import normalize_pages
-from documents.parsers.page_structure import normalize_headings
+from documents.parsers.heading_levels import normalize_headings
+from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import ROOT
 from embeddings.chunking import split_markdown
 
 SAMPLES = ROOT / "samples"
 
 
+def normalize(pages: Sequence[str]) -> list[str]:
+    return normalize_headings(remove_headers_footers(pages))
+
+
 def headings(*pages: str) -> list[str]:
-    return [line for page in normalize_headings(pages) for line in page.split("\n") if line.startswith("#")]
+    return [line for page in normalize(pages) for line in page.split("\n") if line.startswith("#")]
 
 
 def words(pages: Sequence[str]) -> Counter[str]:
@@ -34,7 +39,7 @@ def booklet(*bodies: str, head: str = "Harbor Mutual | PPO 1500", foot: str = "P
 
 
 def test_headers_and_footers_stay_on_the_first_page_only() -> None:
-    pages = normalize_headings(booklet("One.", "Two.", "Three.", "Four."))
+    pages = normalize(booklet("One.", "Two.", "Three.", "Four."))
 
     assert pages == ["Harbor Mutual | PPO 1500\n\nOne.\n\nPage 3", "Two.", "Three.", "Four."]
 
@@ -42,15 +47,12 @@ def test_headers_and_footers_stay_on_the_first_page_only() -> None:
 def test_a_title_repeated_as_the_header_remains_a_heading() -> None:
     bodies = ("# Evidence of Coverage\n\nOne.", "Two.", "Three.", "Four.")
 
-    assert (
-        normalize_headings(booklet(*bodies, head="Evidence of Coverage"))[0]
-        == "# Evidence of Coverage\n\nOne.\n\nPage 3"
-    )
+    assert normalize(booklet(*bodies, head="Evidence of Coverage"))[0] == "# Evidence of Coverage\n\nOne.\n\nPage 3"
 
 
 def test_a_footer_in_two_pieces_and_any_order_is_removed() -> None:
     feet = ["Form A-1\n\nCoverage", "Coverage\n\nForm A-1", "Form A-1\n\nCoverage", "Coverage\n\nForm A-1"]
-    pages = normalize_headings([f"Body {letter}.\n\n{foot}" for letter, foot in zip("abcd", feet, strict=True)])
+    pages = normalize([f"Body {letter}.\n\n{foot}" for letter, foot in zip("abcd", feet, strict=True)])
 
     assert pages[1:] == ["Body b.", "Body c.", "Body d."]
 
@@ -61,7 +63,7 @@ def test_left_and_right_pages_may_have_different_headers() -> None:
         for n in range(8)
     ]
 
-    assert normalize_headings(pages)[4:] == ["Text e.", "Text f.", "Text g.", "Text h."]
+    assert normalize(pages)[4:] == ["Text e.", "Text f.", "Text g.", "Text h."]
 
 
 def test_a_footer_between_two_columns_is_removed() -> None:
@@ -69,7 +71,7 @@ def test_a_footer_between_two_columns_is_removed() -> None:
     pages = [f"{body} {n}?\n\nForm A-1" for n, body in enumerate(bodies)]
     pages.append("Left\n\nForm A-1\n\nright\n\nright again")
 
-    assert normalize_headings(pages)[-1].split() == ["Left", "right", "right", "again"]
+    assert normalize(pages)[-1].split() == ["Left", "right", "right", "again"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_a_footer_between_two_columns_is_removed() -> None:
     ],
 )
 def test_no_other_line_is_taken_for_a_header(pages: list[str]) -> None:
-    assert normalize_headings(pages) == pages
+    assert normalize(pages) == pages
 
 
 # What is no heading
@@ -118,7 +120,7 @@ def test_no_other_line_is_taken_for_a_header(pages: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_a_false_heading_becomes_text(page: str, tidied: str) -> None:
-    assert normalize_headings([page]) == [tidied]
+    assert normalize([page]) == [tidied]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_false_heading_becomes_text(page: str, tidied: str) -> None:
     ],
 )
 def test_a_true_heading_stays(title: str) -> None:
-    assert normalize_headings([title]) == [title]
+    assert normalize([title]) == [title]
 
 
 # What is one, and where it belongs
@@ -188,9 +190,7 @@ def test_numbered_steps_in_a_section_do_not_restart_the_outline() -> None:
 
 
 def test_a_numbered_title_is_set_apart_from_its_paragraph() -> None:
-    assert normalize_headings(["**4. Office care** Most care begins here."]) == [
-        "## 4. Office care\n\nMost care begins here."
-    ]
+    assert normalize(["**4. Office care** Most care begins here."]) == ["## 4. Office care\n\nMost care begins here."]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_numbered_title_is_set_apart_from_its_paragraph() -> None:
     ],
 )  # fmt: skip
 def test_other_bold_text_is_left_alone(page: str) -> None:
-    assert normalize_headings([page]) == [page]
+    assert normalize([page]) == [page]
 
 
 def test_entries_of_a_table_of_contents_are_no_headings() -> None:
@@ -226,7 +226,7 @@ PAGES = st.lists(st.lists(st.tuples(LINES, LINES), max_size=12).map(lambda rows:
 @pytest.mark.slow
 @given(st.lists(st.text("# *\n.a1A|`:", max_size=60), max_size=3) | PAGES.map(lambda pages: pages[:3]))
 def test_no_word_is_lost_or_moved_where_no_line_is_running(pages: list[str]) -> None:
-    tidied = normalize_headings(pages)
+    tidied = normalize(pages)
 
     assert len(tidied) == len(pages)
     for before, after in zip(pages, tidied, strict=True):
@@ -236,7 +236,7 @@ def test_no_word_is_lost_or_moved_where_no_line_is_running(pages: list[str]) -> 
 @pytest.mark.slow
 @given(PAGES)
 def test_no_page_is_emptied_and_no_word_is_new(pages: list[str]) -> None:
-    tidied = normalize_headings(pages)
+    tidied = normalize(pages)
 
     assert [bool(page.strip("#* \t\n")) for page in tidied] == [bool(page.strip("#* \t\n")) for page in pages]
     assert words(tidied) <= words(pages)
@@ -255,7 +255,7 @@ PAGES_OF += [[piece * (1_500_000 // len(piece))] for piece in MANY] + [[piece * 
 @pytest.mark.parametrize("pages", PAGES_OF, ids=lambda pages: repr(pages[0][:20]))
 def test_time_is_linear_in_any_text(pages: list[str]) -> None:
     began = time.process_time()
-    normalize_headings(pages)
+    normalize(pages)
 
     assert time.process_time() - began < 15  # microseconds a line; were it not linear, hours
 
@@ -289,7 +289,7 @@ def test_the_samples_headers_and_footers_are_removed(evidence: list[str]) -> Non
 
 
 def test_normalization_of_pages_is_idempotent(evidence: list[str]) -> None:
-    assert normalize_headings(evidence) == evidence
+    assert normalize(evidence) == evidence
 
 
 def test_the_parser_version_contains_the_heading_rules() -> None:

@@ -19,12 +19,12 @@ from PIL import Image
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents import storage
 from documents.models import Document
 from documents.page_images import passage_boxes, renderer
 from documents.page_images.renderer import Box, locate_passage, render_page
-from documents.parsers.errors import parse_failure
+from documents.parsers.failures import parse_failure
 from documents.parsers.sandbox.client import ROOT, SandboxClient
 from documents.storage import file_cache
 from documents.tests.s3_settings import use_s3_storage

@@ -10,7 +10,7 @@ import pytest
 
 from documents import parsers
 from documents.parsers import pdf_engines
-from documents.parsers.errors import FAILURES
+from documents.parsers.failures import FAILURES
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs

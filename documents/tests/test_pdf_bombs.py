@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from documents import parsers
-from documents.parsers.errors import FAILURES
+from documents.parsers.failures import FAILURES
 from documents.parsers.sandbox.client import pdf_sandbox
 from jobs.outcomes import StageFailure
 from testing import pdf_bombs

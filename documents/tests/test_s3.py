@@ -189,7 +189,7 @@ def test_names_are_listed_over_many_pages(s3: S3Server, monkeypatch: pytest.Monk
 
 
 def test_objects_are_encrypted_as_configured(s3: S3Server, settings: Any) -> None:
-    settings.S3_SERVER_SIDE_ENCRYPTION, settings.S3_KMS_KEY_ID = "aws:kms", "key-7"
+    settings.S3_ENCRYPTION, settings.S3_KMS_KEY_ID = "aws:kms", "key-7"
 
     raw().put(NAME, b"x")
     url = raw().sign_upload("b/c.pdf", length=1, mime="application/pdf", sha256="0" * 64)
@@ -197,6 +197,16 @@ def test_objects_are_encrypted_as_configured(s3: S3Server, settings: Any) -> Non
     answer = raw().client.head_object(Bucket="raw", Key=NAME)
     assert (answer["ServerSideEncryption"], answer["SSEKMSKeyId"].split("/")[-1]) == ("aws:kms", "key-7")
     assert "x-amz-server-side-encryption%3Bx-amz-server-side-encryption-aws-kms-key-id" in url
+
+
+def test_the_buckets_own_encryption_is_left_to_the_bucket(s3: S3Server, settings: Any) -> None:
+    settings.S3_ENCRYPTION = "bucket-default"
+
+    raw().put(NAME, b"x")
+    url = raw().sign_upload("b/c.pdf", length=1, mime="application/pdf", sha256="0" * 64)
+
+    assert raw().exists(NAME)
+    assert "x-amz-server-side-encryption" not in url
 
 
 @pytest.mark.parametrize("filename", ["plan.pdf", 'a"b\\c;.pdf', "Größe 保険.pdf", "a%20b&c=d.pdf", "x" * 120])

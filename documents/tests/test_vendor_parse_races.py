@@ -21,7 +21,7 @@ from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, document, in
 from jobs import claims, failpoints, services, worker
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently
-from testing.fakes.faults import Fault, hang, http_error, slow_body
+from testing.fakes.faults import Fault, hang, http_error, slow_body, slow_head
 from testing.fakes.http_messages import ClientConnection, Request, Response
 from testing.fakes.llamaparse import LlamaParseServer
 from testing.pdfs import text_pdf
@@ -344,15 +344,7 @@ def test_a_parse_that_ends_while_it_is_cancelled_is_kept(
     assert purchases() == [("settled", THREE_PAGES_CENTS)]
 
 
-def _dripping_head(wire: ClientConnection, answer: Response) -> None:
-    for byte in answer.head(len(answer.body)):
-        if not wire.wait(0.1):
-            break
-        wire.send(bytes([byte]))
-    wire.close()
-
-
-DRIPS = {"body": slow_body(0.1), "head": Fault("dripping-head", sold=True, send=_dripping_head)}
+DRIPS = {"body": slow_body(0.1), "head": slow_head(0.1)}
 
 
 @pytest.mark.slow

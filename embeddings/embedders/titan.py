@@ -17,7 +17,7 @@ from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder,
 from vendors import aws_client, calls
 from vendors.call_failures import InvalidResponse
 from vendors.ledger import CENT_FRACTION
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 MAX_TOKENS, MAX_CHARACTERS = 8_192, 50_000
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")

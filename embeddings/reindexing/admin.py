@@ -15,9 +15,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html_join
 from unfold import widgets
 
+from accounts.admin_base import BoundedAdmin, choice_filter, reason_field
 from accounts.audit import log
-from accounts.audit.admin_base import BoundedAdmin, choice_filter, reason_field
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings import chunking, embedders
 from embeddings.reindexing import cost_estimates, services
 from embeddings.reindexing.models import Campaign, CampaignTenant

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings.reindexing import cost_estimates, services
 from embeddings.reindexing.cost_estimates import MAX_CENTS, Estimate
 from embeddings.reindexing.models import Campaign

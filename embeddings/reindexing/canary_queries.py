@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import embedders, embedding_calls
 from embeddings.embedders import EmbeddingModel

@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import Context, staff_error
+from accounts.errors import Context, staff_error
 from vendors.error_codes import BUDGET_TOO_SMALL
 
 OUT_OF_RANGE = _("A setting of the campaign is out of its range.")

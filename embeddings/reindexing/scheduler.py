@@ -13,12 +13,13 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from accounts.error_codes import ApiError, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, chunking, embedders
 from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
 from embeddings.models import RECHUNK, REEMBED
-from embeddings.reindexing import cost_estimates
+from embeddings.reindexing import campaign_scope, cost_estimates
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs import services
 from jobs.choices import ACTIVE, CANCELLED_CODES
@@ -46,7 +47,7 @@ _NEXT_DOCUMENT = f"""
     SELECT d.document_id, d.created_at, w.tokens, w.passages FROM (
         SELECT document_id, created_at, parsed_path, chunks_version {_DOCUMENTS} LIMIT %(most)s) d
     CROSS JOIN LATERAL (
-        SELECT coalesce(sum({cost_estimates.TOKENS}), 0) AS tokens, count(*) AS passages
+        SELECT coalesce(sum({campaign_scope.TOKENS}), 0) AS tokens, count(*) AS passages
         FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{is_left}}) w
     WHERE w.passages > 0 AND NOT EXISTS (
         SELECT FROM upload_jobs j WHERE j.document_id = d.document_id AND {_DEAD})
@@ -69,7 +70,7 @@ LAST_OF_STEP = f"SELECT document_id, created_at {_DOCUMENTS} OFFSET %(most)s - 1
 # comparison, which only the index on the texts' sha serves.
 TOKENS_TO_BUY = f"""
     SELECT coalesce(sum(tokens), 0) FROM (
-        SELECT DISTINCT ON (c.chunk_sha) {cost_estimates.TOKENS} AS tokens FROM document_chunks c
+        SELECT DISTINCT ON (c.chunk_sha) {campaign_scope.TOKENS} AS tokens FROM document_chunks c
         WHERE c.document_id = %(document)s AND c.embed_model IS NOT NULL
           AND NOT EXISTS (
               SELECT FROM document_chunks o LEFT JOIN shadow_vectors s

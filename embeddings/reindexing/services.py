@@ -12,13 +12,15 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Now
 
-from accounts.error_codes import ApiError, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings import vector_store
+from embeddings import shadow_vectors
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel
-from embeddings.reindexing import canary_queries, cost_estimates, scheduler, tenant_workflow
-from embeddings.reindexing.cost_estimates import MAX_CENTS, Share, require_embedder
+from embeddings.reindexing import campaign_scope, canary_queries, cost_estimates, scheduler, tenant_workflow
+from embeddings.reindexing.campaign_scope import Share, require_embedder
+from embeddings.reindexing.cost_estimates import MAX_CENTS
 from embeddings.reindexing.error_codes import (
     BUDGET_OUT_OF_RANGE,
     CAMPAIGN_STATE,
@@ -65,14 +67,14 @@ def start(
     "BUDGET_OUT_OF_RANGE", and "BUDGET_TOO_SMALL" for one that does not even buy an average document.
     ``tolerance`` is how much of the canaries' recall a cut-over may cost. ``by`` is the id of the person.
     """
-    target = cost_estimates.validate_target(kind=kind, model=model, version=version, chunker=chunker)
+    target = campaign_scope.validate_target(kind=kind, model=model, version=version, chunker=chunker)
     if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
         raise ApiError(KEEP_OUT_OF_RANGE, "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
     if not 0 <= tolerance <= 1:
         raise ApiError(TOLERANCE_OUT_OF_RANGE, "A cut-over may cost 0 to 1 of the recall.", field="tolerance")
     _require_amount(budget_cents)
     valid_canaries = canary_queries.validate_canaries(canaries)
-    shares = cost_estimates.select_tenants(target, user_ids)
+    shares = campaign_scope.select_tenants(target, user_ids)
     average = cost_estimates.total_cents(target, shares) / max(1, sum(share.documents for share in shares))
     if budget_cents is not None and (budget_cents < 0 or budget_cents < average):
         raise _budget_too_small(f"An average document costs {average:.6f} cents.")
@@ -85,7 +87,7 @@ def start(
     except IntegrityError as error:
         if "uq_campaign_tenant_open" not in str(error):
             raise
-        raise cost_estimates.open_campaign_error(None) from error
+        raise campaign_scope.open_campaign_error(None) from error
     log.info("Campaign %s to %s was started by %s for %d tenants.", campaign.pk, target.label, by, len(shares))
     scheduler.enqueue_documents(campaign.pk)
     return _reload(campaign)
@@ -211,7 +213,7 @@ def _revertible_tenants(campaign: Campaign, user_id: UUID | None) -> list[Campai
     pinned_ids = set(pinned.values_list("pk", flat=True))
     revertible = [tenant for tenant in tenants if tenant.user_id not in pinned_ids]
     if not revertible:
-        raise cost_estimates.pinned_error(tenants[0].user_id)
+        raise campaign_scope.pinned_error(tenants[0].user_id)
     for model in {tenant.former_model for tenant in revertible}:
         require_embedder(model)
     return revertible
@@ -272,7 +274,7 @@ def pin(user_id: UUID, *, model: str, version: str, by: str) -> None:
         if live is None:  # never: the row is not deleted
             raise not_found()
         if (live.embed_model, live.embed_version) != (model, version):
-            missing = len(vector_store.uncovered_documents(user_id, target, most=MAX_COUNTED))
+            missing = len(shadow_vectors.uncovered_documents(user_id, target, most=MAX_COUNTED))
             if missing or (tenant is not None and tenant.state in CLEARING):
                 number = f"{missing} or more" if missing == MAX_COUNTED else str(missing)
                 detail = f"{number} documents of this tenant have no vectors of this model: re-embed them first."

@@ -14,9 +14,9 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from documents.files import lock_document
+from documents.locks import lock_document
 from documents.models import Document
-from embeddings import active_model, chunk_store, embedders, hnsw_indexes, vector_store
+from embeddings import active_model, chunk_store, embedders, hnsw_indexes, shadow_vectors, vector_store
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, VectorIndex
 from embeddings.reindexing import canary_queries, cost_estimates, scheduler
@@ -92,7 +92,7 @@ def _has_documents_left(tenant: CampaignTenant) -> bool:
     campaign = tenant.campaign
     if not campaign.chunker:
         model = scheduler.target_model(campaign, tenant)
-        return bool(vector_store.uncovered_documents(tenant.user_id, model))
+        return bool(shadow_vectors.uncovered_documents(tenant.user_id, model))
     with connection.cursor() as cursor:
         cursor.execute(NOT_RECHUNKED, [tenant.user_id, campaign.chunker])
         return bool(cursor.fetchone()[0])
@@ -169,7 +169,7 @@ def _settle(tenant: CampaignTenant) -> None:
 
 def _settle_vectors(user_id: UUID, model: EmbeddingModel) -> bool:
     """Move all of the active model's vectors to their chunks; False when another model is active."""
-    while vector_store.settle_shadow_vectors(user_id, model):
+    while shadow_vectors.settle_shadow_vectors(user_id, model):
         pass
     row = ActiveModel.objects.filter(pk=user_id, embed_model=model.model, embed_version=model.version)
     return bool(row.update(shadowed=False, previous_model=None, previous_version=None))
@@ -201,7 +201,7 @@ def _clean_up(tenant: CampaignTenant) -> None:
         row = ActiveModel.objects.filter(pk=user_id).first()
         if row and row.shadowed:
             _settle_vectors(user_id, EmbeddingModel(row.embed_model, row.embed_version))
-        while vector_store.drop_shadow_vectors(user_id, campaign.model):
+        while shadow_vectors.drop_shadow_vectors(user_id, campaign.model):
             pass
         for model in (campaign.model, tenant.former_model):
             hnsw_indexes.drop_indexes(user_id, model, VectorIndex.Table.SHADOW)
@@ -242,7 +242,7 @@ def cut_over(tenant: CampaignTenant) -> bool:
         if live.pinned:
             _update(row, row.state, state=State.SKIPPED, reason=PINNED)
             return True
-        if vector_store.uncovered_documents(tenant.user_id, campaign.model):
+        if shadow_vectors.uncovered_documents(tenant.user_id, campaign.model):
             return False
         set_active_model(live, campaign.model)
         _update(row, row.state, state=State.LIVE, reason=None, cut_over_at=Now())
@@ -265,7 +265,7 @@ def roll_back(tenant: CampaignTenant) -> bool:
         if live.pinned:
             _update(row, row.state, state=State.LIVE, reason=PINNED)
             return True
-        if vector_store.uncovered_documents(tenant.user_id, row.former_model):
+        if shadow_vectors.uncovered_documents(tenant.user_id, row.former_model):
             return False
         set_active_model(live, row.former_model)
         _update(row, row.state, state=State.ROLLED_BACK, reason=None)

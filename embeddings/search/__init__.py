@@ -11,8 +11,8 @@ import psycopg
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
-from accounts.error_codes import ApiError
-from accounts.rls import SET_TENANT_ROLE, as_tenant, tenant_role_params
+from accounts.errors import ApiError
+from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
 from embeddings.active_model import active_model
 from embeddings.embedders import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
@@ -30,11 +30,8 @@ MAX_TRIES = 3  # while the tenant's active model changes during the search
 
 SECONDS = 10  # for each statement of a search
 RETRY_SECONDS = 5
-# In one round trip, since a search's statements take less time than the way to the database and back.
-BEGIN = f"""
-    SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
-    SELECT set_config('statement_timeout', %s, true);
-    {SET_TENANT_ROLE}"""
+SET_ISOLATION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+SET_TENANT_AND_TIMEOUT = f"SELECT set_config('statement_timeout', %s, true), {SET_TENANT_ROLE}"
 SET_TIMEOUT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 
 
@@ -122,8 +119,11 @@ def search_snapshot(user_id: UUID) -> Iterator[None]:
     try:
         if connection.get_autocommit():
             # The transaction's end resets isolation, time limit, role and claims.
-            with transaction.atomic(), connection.cursor() as cursor:
-                cursor.execute(BEGIN, [f"{SECONDS}s", *tenant_role_params(user_id)])
+            with transaction.atomic():
+                # In one round trip, since a search's statements take less time than the way to the database and back.
+                with connection.wrap_database_errors, connection.connection.pipeline(), bound_cursor() as cursor:
+                    cursor.execute(SET_ISOLATION)
+                    cursor.execute(SET_TENANT_AND_TIMEOUT, [f"{SECONDS}s", *tenant_role_params(user_id)])
                 yield
         else:
             with as_tenant(user_id), connection.cursor() as cursor:

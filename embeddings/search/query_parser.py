@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.dateparse import parse_date, parse_datetime
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
 from embeddings import embedding_calls, error_codes, tokenizer

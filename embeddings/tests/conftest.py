@@ -17,7 +17,8 @@ class RecordingOpenAIServer(OpenAIServer):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._seen = threading.Lock()
+        self._seen = threading.Condition()
+        self.hold_until = 0  # so many calls have been in hand at once, none is answered before
         self.in_hand = self.most_in_hand = 0
         self.sizes: list[int] = []
         self.tokens: list[int] = []
@@ -26,6 +27,8 @@ class RecordingOpenAIServer(OpenAIServer):
         with self._seen:
             self.in_hand += 1
             self.most_in_hand = max(self.most_in_hand, self.in_hand)
+            self._seen.notify_all()
+            self._seen.wait_for(lambda: self.most_in_hand >= self.hold_until, timeout=4)
         try:
             return super().respond(request)
         finally:

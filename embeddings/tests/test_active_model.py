@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from django.db import connection
 
-from embeddings import active_model, embedders, periodic
+from embeddings import active_model, buffer_cleanup, embedders
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, VectorBuffer
 from embeddings.search import bm25
@@ -200,15 +200,19 @@ def test_concurrent_commits_agree_on_a_model(ana: Person, settings: Any) -> None
 
 
 def test_job_waits_for_an_unconfigured_model_without_spending_attempts(
-    ana: Person, caplog: pytest.LogCaptureFixture
+    ana: Person, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     point(ana, "gone")
 
-    uploaded = ana.ingest(PDF)
+    with monkeypatch.context() as patch:
+        patch.setitem(embedders.OPTIONAL_PACKAGES, settings.EMBEDDER, ("no-such-package",))
+        uploaded = ana.ingest(PDF)
 
     job = uploaded.job
     assert (job.stage, job.state, job.wait_reason, job.attempts) == ("chunked", "queued", "MODEL_UNAVAILABLE", 0)
-    assert any(record.levelno == logging.ERROR and "gone@1" in record.message for record in caplog.records)
+    (error,) = [record.message for record in caplog.records if record.levelno == logging.ERROR]
+    assert "gone@1" in error
+    assert "Missing packages: no-such-package." in error
     point(ana, "instant")
     run_all_jobs(1)
     assert uploaded.job.state == "done"
@@ -247,7 +251,7 @@ def test_cleanup_deletes_vectors_of_a_replaced_model(ana: Person) -> None:
     )
     point(ana, *_named(LOCAL))
 
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
 
     assert models(uploaded) == {None}
     assert not VectorBuffer.objects.exists()

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from accessa.integrity import find_violations
-from embeddings import periodic
+from embeddings import buffer_cleanup
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.search import search
@@ -32,7 +32,7 @@ def sql(statement: str) -> None:
 def left() -> list[Any]:
     """Return the documents that the next periodic task would clean up."""
     with connection.cursor() as cursor:
-        cursor.execute(periodic.LEFTOVERS)
+        cursor.execute(buffer_cleanup.LEFTOVERS)
         return list(cursor.fetchall())
 
 
@@ -50,7 +50,7 @@ def test_half_embedded_document_is_not_found_and_its_retry_buys_the_rest(ana: Pe
     uploaded = dead_halfway(ana, target)
     bought = len(target.seen)
 
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
 
     assert VectorBuffer.objects.count() == bought > 0
     assert not ChunkBuffer.objects.exists()
@@ -71,7 +71,7 @@ def test_half_embedded_document_is_not_found_and_its_retry_buys_the_rest(ana: Pe
 
 def test_buffered_vectors_are_deleted_with_their_document(ana: Person, target: FailingEmbedder) -> None:
     uploaded = dead_halfway(ana, target)
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
     assert VectorBuffer.objects.exists()
 
     ana.delete(f"/documents/{uploaded.document_id}")
@@ -99,6 +99,6 @@ def test_commit_keeps_vectors_that_a_campaign_bought_for_another_model(
 
     assert uploaded.job.state == "done"
     assert VectorBuffer.objects.filter(embed_model=TARGET.model).count() == bought > 0
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
     assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (bought, 0)
     assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {LOCAL.model}

@@ -75,7 +75,7 @@ def assert_sound(text: str, chunks: list[Chunk], most: int = DEFAULT_SIZES.targe
     assert not text[covered:].strip()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(documents, st.booleans(), st.sampled_from(list(chunking.CHUNKERS.values())))
 def test_chunks_cover_the_text_within_their_limits(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
     text = normalize(raw) if is_normal else raw

@@ -1,21 +1,25 @@
 """Chunks and vectors in the database: what a new cut keeps, what it drops, and what each proof refuses."""
 
 import hashlib
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
 from accessa.integrity import find_violations
 from accessa.pipelines import INSURANCE
+from documents.locks import lock_document
 from documents.models import Document
-from embeddings import embedders, periodic, stage_invariants
+from embeddings import buffer_cleanup, embedders, stage_invariants
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import worker
 from jobs.choices import Stage
 from jobs.models import UploadJob
+from testing.cluster import wait_until
+from testing.concurrency import run_concurrently
 from testing.personas import Person, Upload, claim_at_stage, plan_pdf, run_all_jobs, run_stages
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
@@ -167,6 +171,34 @@ def test_changed_buffered_chunk_is_not_committed_and_the_retry_splits_again(ana:
     assert not DocumentChunk.objects.filter(text="altered").exists()
 
 
+MISCOUNTED = {
+    "UPDATE document_chunk_buffer SET meta = jsonb_set(meta, '{tokens}', '7') WHERE chunk_ord = 1": (
+        "A chunk has another number of tokens than is recorded."
+    ),
+    "UPDATE document_chunk_buffer SET meta = jsonb_set(meta, '{start}', '0') WHERE chunk_ord = 1": (
+        "A chunk's text does not stand at its offsets."
+    ),
+    "DELETE FROM document_chunk_buffer WHERE chunk_ord = 1": "Text between two chunks is in no chunk.",
+    "DELETE FROM document_chunk_buffer WHERE chunk_ord = (SELECT max(chunk_ord) FROM document_chunk_buffer)": (
+        "Text after the last chunk is in no chunk."
+    ),
+}
+
+
+@pytest.mark.parametrize("change", MISCOUNTED, ids=MISCOUNTED.values())
+def test_buffered_chunks_are_counted_again_in_the_parsed_text(ana: Person, change: str) -> None:
+    uploaded = ana.upload(PDF)
+    claim = claim_at_stage("chunks_buffered")
+    assert not stage_invariants.chunks_buffered([claim.job.pk])
+    sql(change)
+
+    claim.settle(worker.run_stage(claim))
+
+    error = uploaded.job.last_error or {}
+    assert (error["code"], error["detail"]) == ("CHUNKS_NOT_SOUND", MISCOUNTED[change])
+    assert not DocumentChunk.objects.exists()
+
+
 @pytest.mark.parametrize("swept", [False, True])
 def test_changed_buffered_vector_is_never_committed(swept: bool, ana: Person) -> None:
     uploaded = ana.upload(PDF)
@@ -177,7 +209,7 @@ def test_changed_buffered_vector_is_never_committed(swept: bool, ana: Person) ->
     )
     if swept:
         dead_at("embeddings_buffered")
-        periodic.empty_buffers()
+        buffer_cleanup.empty_buffers()
     else:
         run_all_jobs(5)
         assert uploaded.failure == "VECTORS_NOT_SOUND"
@@ -190,6 +222,36 @@ def test_changed_buffered_vector_is_never_committed(swept: bool, ana: Person) ->
     chunk = DocumentChunk.objects.get(chunk_ord=0)
     (expected,) = embedders.get_embedder("local").embed([chunk.text])
     assert list(chunk.embedding) == pytest.approx(list(expected), abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_vectors_are_committed_under_the_documents_advisory_lock(ana: Person) -> None:
+    ana.upload(PDF)
+    claim, is_held = claim_at_stage("embeddings_buffered"), threading.Event()
+
+    def hold_lock() -> int:
+        with transaction.atomic():
+            lock_document(claim.job.document_id, "vectors")
+            is_held.set()
+            wait_until(is_advisory_lock_waited_for, seconds=30)
+            return DocumentChunk.objects.exclude(embedding=None).count()
+
+    def commit() -> int:
+        is_held.wait(30)
+        worker.run_stage(claim)
+        return DocumentChunk.objects.filter(embedding=None).count()
+
+    assert run_concurrently(hold_lock, commit) == [0, 0]
+
+
+def is_advisory_lock_waited_for() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return cursor.fetchone() is not None
 
 
 def test_when_every_vector_is_there_already_nothing_is_embedded(ana: Person, settings: Any) -> None:
@@ -229,6 +291,23 @@ def test_pages_that_do_not_fit_the_text_are_refused(ana: Person) -> None:
     assert uploaded.failure == "PARSE_MALFORMED"
 
 
+def test_irregular_structure_is_counted_and_fails_no_document(ana: Person) -> None:
+    uploaded = ana.upload(PDF)
+    claim = claim_at_stage("parsed")
+    markdown = b"# Plan\n\n### Costs\n\n| a | b |\n|---|---|\n| 1 |\n"
+    parsed_file(uploaded).write_bytes(markdown)
+    starts = [0] + [len(markdown)] * ((uploaded.job.document.pages or 1) - 1)
+    Document.objects.update(parsed_sha256=hashlib.sha256(markdown).hexdigest(), page_starts=starts)
+    claim.job.document.refresh_from_db()
+
+    claim.settle(worker.run_stage(claim))
+
+    answer = ana.get(f"/jobs/{uploaded.document_id}").json()
+    assert (answer["stage"], answer["parse_warnings"]) == ("parse_validated", {"heading_jumps": 1, "ragged_tables": 1})
+    event = uploaded.job.events.filter(payload__heading_jumps=1, payload__ragged_tables=1).get()
+    assert (event.code, event.payload["from"]) == ("STAGE_DONE", "parsed")
+
+
 # Buffers of jobs that ended
 
 
@@ -239,7 +318,7 @@ def test_buffers_of_dead_letters_are_emptied_and_the_retry_succeeds(stage: str, 
     dead_at(stage)
     assert ChunkBuffer.objects.exists()
 
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
 
     assert not ChunkBuffer.objects.exists()
     assert not DocumentChunk.objects.exclude(embedding=None).exists()
@@ -254,7 +333,7 @@ def test_buffers_of_active_jobs_are_kept(ana: Person, ben: Person) -> None:
     claim_at_stage("embeddings_buffered")
     count = ChunkBuffer.objects.count(), VectorBuffer.objects.count()
 
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
 
     assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count()) == count
 

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from tokenizers import Tokenizer
 
 from embeddings.embedders import DIMENSIONS, Embedder, get_embedder, unit, vector_sha
-from embeddings.embedders.model_files import find_model_file
+from embeddings.embedders.packaged_models import find_model_file
 from embeddings.embedders.wordllama import PIECE, WordLlama
 
 INSTANT = "testing.embedders.InstantEmbedder"

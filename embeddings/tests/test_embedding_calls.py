@@ -11,7 +11,9 @@ import pytest
 from django.db import connection
 from django.db.models import Sum
 
+from embeddings import tokenizer
 from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.openai import OpenAI
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker
@@ -24,6 +26,7 @@ from testing.factories.pending_documents import create_chunked_job, passage_text
 from testing.factories.searchable_documents import create_searchable_document
 from testing.fakes.openai import KEY, text_vector
 from testing.personas import Person, claim_at_stage, run_all_jobs
+from vendors import calls, rate_limit
 from vendors.models import Budget, Purchase
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -95,7 +98,7 @@ def test_no_more_calls_are_in_flight_than_are_allowed(
     at_once: int, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
     settings.EMBED_IN_FLIGHT, settings.EMBED_BATCH = at_once, 10
-    vendor.delay = 0.05
+    vendor.hold_until, vendor.delay = at_once, 0.05
     job = create_chunked_job(passage_texts(120), user_id=ana.id)
 
     worker.drain()
@@ -270,7 +273,8 @@ FAULTS = [
 def test_failed_call_is_retried_and_an_invalid_response_is_dropped(
     kind: str, code: str, times: int, ana: Person, vendor: RecordingOpenAIServer, settings: Any
 ) -> None:
-    settings.VENDOR_TIMEOUT_SECONDS = 1.2
+    if kind in ("hang", "one-byte-a-second"):
+        settings.VENDOR_TIMEOUT_SECONDS = 2.5
     passages = passage_texts(20)
     vendor.inject_fault(CALL, kind)
     job = create_chunked_job(passages, user_id=ana.id)
@@ -372,6 +376,51 @@ def test_used_up_rate_limit_keeps_calls_in_flight_and_waits(
     held = reload_job(job)
     assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_BUDGET", ATTEMPTS_OF_ONE_TRY)
     assert held.progress["embeds_done"] == VectorBuffer.objects.count() == 20
+
+
+def test_a_batch_shrinks_to_the_tokens_that_are_left(ana: Person, vendor: RecordingOpenAIServer, settings: Any) -> None:
+    passages = passage_texts(40)
+    tokens = sum(tokenizer.count_many(passages))
+    settings.OPENAI_TOKENS_PER_MINUTE = 2 * tokens  # a burst of all, at once
+    job = create_chunked_job(passages, user_id=ana.id)
+    calls.acquire(OpenAI().vendor, tokens=tokens * 6 // 10)
+
+    worker.drain()
+
+    held = reload_job(job)
+    assert (held.state, held.wait_reason, held.attempts) == ("queued", "VENDOR_BUDGET", ATTEMPTS_OF_ONE_TRY)
+    assert 10 <= VectorBuffer.objects.count() < 40
+
+
+def test_a_batch_above_the_limit_of_a_minute_is_bought_in_parts(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any
+) -> None:
+    passages = passage_texts(40)
+    settings.OPENAI_TOKENS_PER_MINUTE = sum(tokenizer.count_many(passages))  # a burst of half of them
+    create_chunked_job(passages, user_id=ana.id)
+
+    worker.drain()
+
+    assert max(vendor.sizes) <= 20
+
+
+def test_a_batch_above_a_limit_that_only_the_vendor_knows_is_halved_until_it_passes(
+    ana: Person, vendor: RecordingOpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limit, "LIMITED_SECONDS", 60.0)  # a 429 of a minute ago still counts
+    passages, settings.EMBED_BATCH = passage_texts(40), 40
+    vendor.tokens_per_minute = sum(tokenizer.count_many(passages)) // 3
+    job = create_chunked_job(passages, user_id=ana.id)
+
+    for _ in range(3):
+        worker.drain()
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE vendor_rate_limits SET paused_until = clock_timestamp() - interval '1 second'")
+            cursor.execute("UPDATE upload_jobs SET run_after = NULL WHERE state = 'queued'")
+
+    assert list(dict.fromkeys(vendor.sizes))[:3] == [40, 20, 10]
+    assert VectorBuffer.objects.count() >= 10
+    assert reload_job(job).attempts == ATTEMPTS_OF_ONE_TRY
 
 
 def test_outage_spends_no_attempt_once_the_circuit_is_open(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from documents.models import Document
-from embeddings import periodic
+from embeddings import buffer_cleanup
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from embeddings.reindexing.tenant_workflow import abandon_rechunk
 from embeddings.tests.campaign_helpers import (
@@ -100,7 +100,7 @@ def test_dead_rechunk_keeps_old_chunks_and_its_retry_buys_the_rest(ana: Person, 
     worker.drain()
     services.cancel(reload_job(job), by="test")
 
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
 
     assert (live_rows(), violations()) == (before, [])
     bought = len(target.seen)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from accounts.error_codes import ApiError
-from embeddings import periodic, vector_store
+from accounts.errors import ApiError
+from embeddings import buffer_cleanup, shadow_vectors
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.tests.campaign_helpers import (
@@ -55,7 +55,7 @@ def test_reembedding_writes_shadow_vectors_that_search_ignores(
 ) -> None:
     before, question = live_rows(), {"query": "hospital deductible"}
     response = ana.post("/search", question).json()
-    assert vector_store.uncovered_documents(ana.id, TARGET) == [uploaded.document_id]
+    assert shadow_vectors.uncovered_documents(ana.id, TARGET) == [uploaded.document_id]
 
     job = reembed(uploaded)
     worker.drain()
@@ -68,7 +68,7 @@ def test_reembedding_writes_shadow_vectors_that_search_ignores(
         each.chunk.text for each in ShadowVector.objects.order_by("chunk__chunk_ord").select_related("chunk")
     ] == texts
     assert Counter(target.seen) == Counter(set(texts))
-    assert vector_store.uncovered_documents(ana.id, TARGET) == []
+    assert shadow_vectors.uncovered_documents(ana.id, TARGET) == []
     assert (VectorBuffer.objects.count(), violations()) == (0, [])
 
 
@@ -108,7 +108,7 @@ def test_dead_reembedding_keeps_vectors_and_its_retry_buys_the_rest(uploaded: Up
     services.cancel(reload_job(job), by="test")
     call_count = len(target.seen)
 
-    periodic.empty_buffers()
+    buffer_cleanup.empty_buffers()
 
     assert (ShadowVector.objects.count(), VectorBuffer.objects.count()) == (call_count, 0)
     services.retry(reload_job(job), by="test")
@@ -128,7 +128,7 @@ def test_document_uploaded_during_a_campaign_is_uncovered(
     late = ana.ingest(plan_pdf("eyes"))
 
     assert late.job.embed_model == LOCAL.model
-    assert vector_store.uncovered_documents(ana.id, TARGET) == [late.document_id]
+    assert shadow_vectors.uncovered_documents(ana.id, TARGET) == [late.document_id]
 
 
 def test_settling_moves_active_vectors_and_drops_others_idempotently(
@@ -137,13 +137,13 @@ def test_settling_moves_active_vectors_and_drops_others_idempotently(
     reembed(uploaded)
     worker.drain()
     vectors = dict(ShadowVector.objects.values_list("chunk_id", "vector_sha"))
-    assert vector_store.settle_shadow_vectors(ana.id, TARGET) == 0, "another model is live"
+    assert shadow_vectors.settle_shadow_vectors(ana.id, TARGET) == 0, "another model is live"
     point(ana, TARGET)
     ShadowVector.objects.bulk_create(
         [ShadowVector(**{**row, "embed_model": "older"}) for row in ShadowVector.objects.values(*COLUMNS)]
     )
     moved = []
-    while done := vector_store.settle_shadow_vectors(ana.id, TARGET, most=2):
+    while done := shadow_vectors.settle_shadow_vectors(ana.id, TARGET, most=2):
         moved.append(done)
 
     assert sum(moved) == 2 * len(vectors)

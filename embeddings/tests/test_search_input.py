@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.conf import settings
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings.search import search
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person

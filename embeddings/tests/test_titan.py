@@ -242,7 +242,7 @@ def test_request_is_sent_as_it_was_signed(bedrock: BedrockServer, settings: Any)
 
 
 def test_document_is_embedded_by_concurrent_calls_and_found(bedrock: BedrockServer, settings: Any, ana: Person) -> None:
-    bedrock.delay, settings.EMBED_IN_FLIGHT = 0.05, 3
+    bedrock.delay, settings.EMBED_IN_FLIGHT = 0.5, 3  # long enough for a second call to be made meanwhile
 
     uploaded = ana.ingest(plan_pdf("drugs"))
 

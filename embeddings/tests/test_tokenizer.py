@@ -65,7 +65,7 @@ def test_fits_is_exact() -> None:
     assert not tokenizer.fits_in_tokens("a b c", 2)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.data())
 def test_recounting_near_the_ends_equals_counting_all(text: str, draws: st.DataObject) -> None:
     start, old, new = sorted(draws.draw(st.tuples(*[st.integers(0, len(text))] * 3)))

@@ -218,9 +218,9 @@ def test_campaign_savings_are_not_shown(ana: Person, vendor: RecordingOpenAIServ
     job = embedded(passage_texts(10), ana)
     columns = "job_id, user_id, document_id, stage, state, finished_at, raw_path, chunks_version, correlation_id"
     execute(
-        f"INSERT INTO upload_jobs ({columns}, campaign_id, payload)"
+        f"INSERT INTO upload_jobs ({columns}, campaign_id, low_priority, payload)"
         " SELECT gen_random_uuid(), user_id, document_id, stage, state, finished_at, raw_path, chunks_version,"
-        " correlation_id, gen_random_uuid(), '{\"reused\": 7}' FROM upload_jobs"
+        " correlation_id, gen_random_uuid(), true, '{\"reused\": 7}' FROM upload_jobs"
     )
 
     assert ana.get(f"/documents/{job.document_id}").json()["saved"]["passages"] == 0

@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.db import migrations
 
-from accounts.rls import enable_rls
+from accounts.rls import enable_rls, hide_functions, hide_tables, revoke_function
 
 # Notes each uploaded document to which a record no longer refers: a new version, a tombstone, a purged source.
 ORPHAN_TRIGGERS = """
@@ -112,7 +112,7 @@ FIND = """
           AND (numnode(required) = 0 OR d.search @@ required)
         ORDER BY score DESC, d.id LIMIT most
     $$;
-    REVOKE ALL ON FUNCTION {function}(text[], tsquery, uuid[], integer) FROM PUBLIC;
+    {revoke}
     GRANT EXECUTE ON FUNCTION {function}(text[], tsquery, uuid[], integer) TO {role};
 """
 NO_FIND = "DROP FUNCTION {function}(text[], tsquery, uuid[], integer);"
@@ -132,8 +132,9 @@ CLIENTS = {
 
 
 def _findable(**named: str) -> list[migrations.RunSQL]:
+    revoke = revoke_function(f"{named['function']}(text[], tsquery, uuid[], integer)")
     return [
-        migrations.RunSQL(make.format(**named, role=settings.TENANT_ROLE), unmake.format(**named))
+        migrations.RunSQL(make.format(**named, role=settings.TENANT_ROLE, revoke=revoke), unmake.format(**named))
         for make, unmake in ((COLUMNS, NO_COLUMNS), (FIND, NO_FIND))
     ]
 
@@ -146,8 +147,9 @@ class Migration(migrations.Migration):
         enable_rls("ingestion_jobs", "ingestion_job_select_self"),
         enable_rls("source_documents", "source_document_select_self"),
         enable_rls("client_intelligence", "client_intelligence_select_self"),
-        enable_rls("vault_tokens", "vault_token_select_self", readable=False),
+        hide_tables("vault_tokens", "orphan_candidates"),
         migrations.RunSQL(ORPHAN_TRIGGERS, NO_ORPHAN_TRIGGERS),
+        hide_functions("doubt_upload()"),
         # Spec 002 §1: the name is too long for an index of Django's.
         migrations.RunSQL(
             """
@@ -157,6 +159,7 @@ class Migration(migrations.Migration):
             "DROP INDEX source_documents_embedding_text_sha256_idx;",
         ),
         migrations.RunSQL(KEYS, NO_KEYS),
+        hide_functions("record_key(uuid, text)", "record_keys(uuid, tsvector)"),
         *_findable(**DOCUMENTS),
         *_findable(**CLIENTS),
     ]

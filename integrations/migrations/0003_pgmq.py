@@ -7,6 +7,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import migrations, transaction
 from django.db.utils import DatabaseError
 
+from accounts.rls import revoke_function
+
 OURS = "pgmq, installed by Accessa from its package"  # so that only what was made here is taken back
 HAS_PGMQ = "SELECT to_regprocedure('pgmq.create(text)') IS NOT NULL"
 HAS_SCHEMA = "SELECT to_regnamespace('pgmq') IS NOT NULL"
@@ -20,6 +22,31 @@ QUEUE = """
     SELECT pgmq.create('ingestion_queue');
     ALTER TABLE pgmq.q_ingestion_queue ENABLE ROW LEVEL SECURITY;
     ALTER TABLE pgmq.a_ingestion_queue ENABLE ROW LEVEL SECURITY;
+"""
+
+# Spec 002 §4 replays by INSERT … SELECT from the archive. A page alone does not resume its sync, and its copy would be
+# deleted unread: whoever inserts it is told the command that does both.
+COPY_CHECK = """
+    CREATE OR REPLACE FUNCTION public.refuse_copied_page() RETURNS trigger
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    AS $body$
+    DECLARE archived bigint;
+    BEGIN
+        IF NEW.message ->> 'job_id' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN
+            SELECT a.msg_id INTO archived FROM pgmq.a_ingestion_queue a
+            WHERE a.message = NEW.message AND EXISTS (
+                SELECT FROM public.ingestion_jobs j
+                WHERE j.id = (NEW.message ->> 'job_id')::uuid AND j.status = 'failed')
+            LIMIT 1;
+            IF archived IS NOT NULL THEN
+                RAISE EXCEPTION 'The sync of this message has ended: its copy would be deleted unread.'
+                    USING HINT = format('Run "manage.py replay_ingestion %s": it resumes the sync, too.', archived);
+            END IF;
+        END IF;
+        RETURN NEW;
+    END; $body$;
+    CREATE OR REPLACE TRIGGER refuse_copied_page BEFORE INSERT ON pgmq.q_ingestion_queue
+        FOR EACH ROW EXECUTE FUNCTION public.refuse_copied_page();
 """
 
 # Spec 002 §6a, mended. A column of the result had the name of a parameter: a set of pgmq's own type keeps both names.
@@ -55,15 +82,9 @@ WRAPPERS = {
         "ingestion_archive(queue_name text, msg_id bigint)", "boolean", "RETURN pgmq.archive(queue_name, msg_id);"
     ),
 }
-# Supabase gives every new function of this schema to its three roles; plain PostgreSQL knows none of them.
 RIGHTS = """
     DO $$
-    DECLARE known text;
     BEGIN
-        REVOKE ALL ON FUNCTION public.{name} FROM PUBLIC;
-        FOR known IN SELECT rolname FROM pg_roles WHERE rolname IN ('anon', 'authenticated') LOOP
-            EXECUTE format('REVOKE ALL ON FUNCTION public.{name} FROM %I', known);
-        END LOOP;
         IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'service_role') THEN
             GRANT EXECUTE ON FUNCTION public.{name} TO service_role;
         END IF;
@@ -78,12 +99,13 @@ def install(apps: Any, editor: Any) -> None:
         if not _says(cursor, HAS_PGMQ):
             raise ImproperlyConfigured("The database has a schema named pgmq that is not pgmq's.")
         cursor.execute(QUEUE)
+        cursor.execute(COPY_CHECK + revoke_function("public.refuse_copied_page()"))
         if not _says(cursor, COUNTS_HOLDS):
             raise ImproperlyConfigured("The database's pgmq is too old: run ALTER EXTENSION pgmq UPDATE (1.5 or newer).")
         for name, made in WRAPPERS.items():
             cursor.execute(f"DROP FUNCTION IF EXISTS public.{name}")  # the spec's own, whose result has another shape
             cursor.execute(made)
-            cursor.execute(RIGHTS.format(name=name))
+            cursor.execute(revoke_function(f"public.{name}") + RIGHTS.format(name=name))
 
 
 def _extended(cursor: Any, alias: str) -> bool:
@@ -103,6 +125,7 @@ def remove(apps: Any, editor: Any) -> None:
         for name in WRAPPERS:
             cursor.execute(f"DROP FUNCTION public.{name}")
         cursor.execute("SELECT pgmq.drop_queue('ingestion_queue')")
+        cursor.execute("DROP FUNCTION public.refuse_copied_page()")
         cursor.execute("SELECT obj_description('pgmq'::regnamespace, 'pg_namespace'), EXISTS (SELECT FROM pgmq.meta)")
         comment, has_others = cursor.fetchone()
         if comment == OURS and not has_others:

@@ -16,7 +16,8 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.db import connection, transaction
 from django.utils.crypto import constant_time_compare
 
-from accounts.error_codes import ApiError, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
 from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import token_endpoint, token_vault

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import DateTimeField, Func
 
-from accounts.error_codes import ErrorCode
+from accounts.errors import ErrorCode
 from integrations import error_codes
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_endpoint, token_vault

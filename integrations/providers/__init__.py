@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from django.conf import settings
 
-from accounts.error_codes import ErrorCode
+from accounts.errors import ErrorCode
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 
 Params = Mapping[str, Any]

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from integrations.error_codes import ITEM_UNREADABLE
 from integrations.providers import FailedItem, RawItem
-from integrations.records.record_text import strip_unstorable
+from integrations.records.text_normalization import strip_unstorable
 from jobs.outcomes import Retryable
 from vendors.error_codes import VENDOR_ANSWER_INVALID
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
@@ -12,9 +13,9 @@ from django.db import connection, transaction
 from embeddings import embedders
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.records import record_embedding
-from integrations.records.bulk_sql import execute
+from integrations.records.prepared_sql import execute
 from integrations.records.record_embedding import Vectors
-from integrations.records.record_text import RecordText
+from integrations.records.text_normalization import RecordText
 from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance
 from jobs.infrastructure_errors import is_database_unavailable
@@ -35,14 +36,14 @@ PLANNER_SETTINGS = """
     SELECT set_config('enable_seqscan', 'off', true) AS scan, set_config('enable_bitmapscan', 'off', true) AS bitmap"""
 
 # The next tenants by their id, from one to the next through the index, and whether they may have unfinished rows. A
-# tenant with another model than EMBEDDER names is always included.
+# tenant with another model than EMBEDDER names is always included, unless one deployment embeds all records.
 TENANTS_AFTER = """
     WITH RECURSIVE t (user_id) AS (
         {next}
         UNION ALL
         SELECT next.user_id FROM t, LATERAL ({next_after}) next WHERE t.user_id IS NOT NULL),
     tenants AS MATERIALIZED (SELECT user_id FROM t WHERE user_id IS NOT NULL LIMIT %(tenants)s)
-    SELECT user_id, {unfinished} OR EXISTS (
+    SELECT user_id, {unfinished} OR NOT %(one_model)s AND EXISTS (
         SELECT FROM active_models l WHERE l.user_id = tenants.user_id
         AND l.embed_model || '@' || l.embed_version <> %(model)s) AS may_wait FROM tenants ORDER BY user_id"""
 NEXT = """
@@ -164,16 +165,23 @@ class TenantCursor:
 
     def read_next(self) -> Iterator[UUID]:
         """Yield those of the next tenants that may have unfinished records."""
-        embedder = embedders.get_embedder(settings.EMBEDDER)
+        brain = record_embedding.brain_model()
+        default = brain or embedders.get_embedder(settings.EMBEDDER)
         sql = TENANTS_AFTER.format(
             next=NEXT.format(after="%(after)s"),
             next_after=NEXT.format(after="t.user_id"),
             unfinished=" OR ".join(UNFINISHED.format(table=table) for table in TABLES),
         )
-        model = f"{embedder.model}@{embedder.version}"
+        model = f"{default.model}@{default.version}"
+        params: dict[str, Any] = {
+            "after": self._after,
+            "tenants": TENANTS,
+            "model": model,
+            "one_model": brain is not None,
+        }
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(PLANNER_SETTINGS)
-            cursor.execute(sql, {"after": self._after, "tenants": TENANTS, "model": model})
+            cursor.execute(sql, params)
             rows = cursor.fetchall()
         self._after = rows[-1][0] if len(rows) == TENANTS else NO_TENANT
         yield from (user_id for user_id, may_wait in rows if may_wait)

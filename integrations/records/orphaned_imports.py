@@ -14,7 +14,7 @@ from uuid import UUID
 from documents import services
 from documents.models import Document
 from integrations.models import OrphanCandidate
-from integrations.records.bulk_sql import execute
+from integrations.records.prepared_sql import execute
 from jobs.cluster import shared_state
 
 AT_ONCE = 100

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents import services, storage
 from documents.error_codes import FILE_TOO_LARGE
 from documents.models import Document

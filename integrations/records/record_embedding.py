@@ -7,13 +7,13 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings import active_model, embedders, tokenizer
-from embeddings.embedders import Embedder
+from embeddings.embedders import Embedder, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedding_calls import MISCONFIGURED_SECONDS, EmbeddingTask, Reservation, Settle, reserve_call, run_task
-from integrations.records.bulk_sql import BinaryVector, binary_vectors, execute
-from integrations.records.record_text import RecordText, truncate_for_embedding
+from integrations.records.prepared_sql import BinaryVector, binary_vectors, execute
+from integrations.records.text_normalization import RecordText, truncate_for_embedding
 from jobs.outcomes import Wait
 
 T = TypeVar("T")
@@ -95,10 +95,26 @@ class Vectors(EmbeddingTask[TruncatedText]):
         self.refused.add(text.sha)
 
 
+def brain_model() -> EmbeddingModel | None:
+    """Return the model of the deployment that embeds all records (spec 002 §1), None where none is configured.
+
+    A process' first call asks the deployment for the model's name, and raises what ``calls.guarded_call`` raises.
+    """
+    if not (settings.BOOTS_BRAIN_URL and settings.BRAIN_API_SECRET):
+        return None
+    brain = embedders.get_embedder("remote")
+    return EmbeddingModel(brain.model, brain.version)
+
+
+def records_model(user_id: UUID) -> EmbeddingModel:
+    """Return the model of the tenant's records: that of ``brain_model``, else the tenant's active one."""
+    return brain_model() or active_model.active_model(user_id)
+
+
 def tenant_vectors(user_id: UUID) -> Vectors:
-    """Return no vectors yet, of the tenant's live model. Raises ``Wait`` while nothing here makes them."""
+    """Return no vectors yet, of the model of the tenant's records. Raises ``Wait`` while nothing here makes them."""
     try:
-        return Vectors(user_id, active_model.require_embedder(active_model.active_model(user_id)))
+        return Vectors(user_id, active_model.require_embedder(records_model(user_id)))
     except ApiError as refused:  # an operator's mistake: no record's fault
         raise Wait(MISCONFIGURED_SECONDS, refused.code) from refused
 

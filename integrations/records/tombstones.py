@@ -5,9 +5,9 @@ from typing import Any
 
 from integrations.models import ConnectedSource
 from integrations.providers import Provider, RawItem
-from integrations.records import client_intelligence
-from integrations.records.bulk_sql import execute
-from integrations.records.record_text import strip_unstorable
+from integrations.records import client_rollup
+from integrations.records.prepared_sql import execute
+from integrations.records.text_normalization import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import Message
 
@@ -76,4 +76,4 @@ def _empty(message: Message, source: ConnectedSource, provider: Provider, sql: s
     with pgmq.message_lease(message):
         rows = execute(sql, {"source": source.pk, "job": message.body.job_id, **params})
         keys = {row.parent_external_id for row in rows} | {row.external_id for row in rows if row.is_client}
-        client_intelligence.recompute_clients(source, provider, keys - {None})
+        client_rollup.recompute_clients(source, provider, keys - {None})

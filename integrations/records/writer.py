@@ -9,10 +9,11 @@ from django.db import transaction
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import Children, Provider, RawItem, Record
-from integrations.records import client_intelligence
-from integrations.records.bulk_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
+from integrations.records import client_rollup
+from integrations.records.jsonb_codec import dump_json, load_json
+from integrations.records.prepared_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
 from integrations.records.record_embedding import Vectors, size_batches
-from integrations.records.record_text import RecordText, dump_json, load_json, strip_unstorable
+from integrations.records.text_normalization import RecordText, strip_unstorable
 from integrations.sync.pgmq import TABLE, Message
 from jobs import failpoints
 from jobs.claims import ClaimLost
@@ -76,7 +77,7 @@ def make_draft(provider: Provider, item: RawItem) -> Draft:
     facts = dump_json(record.facts)
     draft = Draft(item, record, dump_json(item.payload), facts, text)
     if provider.ROLLUP:
-        own = client_intelligence.RollupRecord(item.document_type, item.external_id, record.title, load_json(facts))
+        own = client_rollup.RollupRecord(item.document_type, item.external_id, record.title, load_json(facts))
         if client := provider.build_client(cast(SourceDocument, own), Children()):
             draft.client = RecordText.normalize(provider.client_text(client))
     return draft
@@ -229,7 +230,7 @@ counted AS (
     FROM held WHERE i.id = %(job)s)
 SELECT set_config('synchronous_commit', 'off', true), (
     SELECT array_agg(key) FROM (
-        SELECT key, {client_intelligence.LOCKED} FROM (
+        SELECT key, {client_rollup.LOCKED} FROM (
             SELECT DISTINCT key COLLATE "C" AS key FROM judged j, unnest(CASE
                 WHEN verdict IN ('{NEW}', '{CHANGED}') AND NOT same_for_client
                     THEN ARRAY[old_parent, parent_external_id, CASE WHEN has_client THEN external_id END]
@@ -255,7 +256,7 @@ def write_records(
             raise ClaimLost(str(message.body.job_id))
         if clients := rows[0].clients:
             embedded = {draft.external_id: _embedded(draft, draft.client, vectors) for draft in drafts}
-            client_intelligence.write_clients(source, provider, clients, vectors.model, embedded)
+            client_rollup.write_clients(source, provider, clients, vectors.model, embedded)
         failpoints.failpoint("items:before-commit")
     failpoints.failpoint("items:after-commit")
 

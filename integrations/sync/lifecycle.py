@@ -15,13 +15,14 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
-from accounts.error_codes import NOT_FOUND, ApiError, not_found
+from accounts.error_codes import NOT_FOUND, not_found
+from accounts.errors import ApiError
 from accounts.models import User
 from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.providers import FailedItem
-from integrations.records.bulk_sql import execute
-from integrations.records.record_text import strip_unstorable
+from integrations.records.prepared_sql import execute
+from integrations.records.text_normalization import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import ARCHIVE, Body, Message
 from jobs import failpoints

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 from django_q.models import Schedule
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import lifecycle
 from integrations.sync.pgmq import TABLE

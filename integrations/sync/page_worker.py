@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from django.db.utils import DataError, IntegrityError
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings.error_codes import TEXT_REFUSED
 from integrations import disconnect
 from integrations.error_codes import CURSOR_EXPIRED, ITEM_NOT_STORED, ITEM_UNREADABLE, PAGE_REPEATED

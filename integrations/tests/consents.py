@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource
 from integrations.oauth import authorization_flow
 from testing.fakes.oauth import PROSE

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.providers import hubspot, quickbooks
-from integrations.records import client_intelligence
-from integrations.records.bulk_sql import execute
-from integrations.records.record_text import dump_json, load_json
+from integrations.records import client_rollup
+from integrations.records.jsonb_codec import dump_json, load_json
+from integrations.records.prepared_sql import execute
 from integrations.tests import python_rollup
 from testing.personas import Person
 
@@ -51,7 +51,7 @@ def key_facts(source: ConnectedSource, key: str) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("of", [BOOKS, HUBSPOT], ids=["quickbooks", "hubspot"])
 @given(payload=CHILDREN)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_sql_rollup_equals_the_python_rollup(of: Any, payload: dict[int, Any], ana: Person) -> None:
     slug, provider, key, kind, child = of
     source = ConnectedSource.objects.create(user_id=ana.id, provider=slug, account=str(ConnectedSource.objects.count()))
@@ -67,7 +67,7 @@ def test_the_sql_rollup_equals_the_python_rollup(of: Any, payload: dict[int, Any
     counted = [each for each, (_, odd) in zip(created, payload.values(), strict=True) if odd < 7]
     few = _with_few(provider)
 
-    client_intelligence.recompute_clients(source, few, [key])
+    client_rollup.recompute_clients(source, few, [key])
 
     client = provider.build_client(own, python_rollup.rollup_children(few.ROLLUP, counted))
     assert key_facts(source, key) == load_json(dump_json(client.key_facts))
@@ -94,7 +94,7 @@ def test_money_is_kept_as_numbers_to_the_last_digit(ana: Person) -> None:
         ]
     )
 
-    client_intelligence.recompute_clients(source, quickbooks, ["customer:1"])
+    client_rollup.recompute_clients(source, quickbooks, ["customer:1"])
 
     payload = key_facts(source, "customer:1")
     assert (payload["ar_balance"], payload["total_lifetime_value"]) == (
@@ -114,7 +114,7 @@ def test_a_hundred_open_deals_are_shown_and_all_are_counted(ana: Person) -> None
         ]
     )
 
-    client_intelligence.recompute_clients(source, hubspot, ["company:1"])
+    client_rollup.recompute_clients(source, hubspot, ["company:1"])
 
     payload = key_facts(source, "company:1")
     assert [each["name"] for each in payload["open_deals"]] == [str(n) for n in range(103, 5, -1)] + ["4", "3"]
@@ -133,8 +133,8 @@ def test_no_more_children_are_read_than_are_shown(ana: Person, source: Connected
     params = {"source": source.pk, "keys": ["customer:1"], **asdict(quickbooks.ROLLUP)}
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE source_documents")
-    (row,) = execute(client_intelligence.READ, params)
-    plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_intelligence.READ}", params))
+    (row,) = execute(client_rollup.READ, params)
+    plan = "\n".join(line[0] for line in execute(f"EXPLAIN {client_rollup.READ}", params))
 
     assert len(load_json(row.newest)) == quickbooks.LAST
     assert plan.count("ix_source_documents_parent") == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ConnectedSource, IngestionJob, VaultToken

@@ -165,7 +165,7 @@ JSON = st.recursive(
 
 
 @given(payload=st.dictionaries(st.sampled_from(["parts", "body", "headers", "mimeType", "filename"]), JSON))
-@hypothesis_settings(max_examples=60, deadline=None, database=None)
+@hypothesis_settings(max_examples=60, database=None)
 def test_any_payload_can_be_read(payload: dict[str, Any]) -> None:
     stored_payload = threads.thread_payload(
         {"id": "t", "messages": [{"id": "m", "internalDate": "1", "payload": payload}]}

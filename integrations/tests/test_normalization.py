@@ -10,18 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embeddings import tokenizer
-from integrations.records.record_text import (
-    MOST_TOKENS,
-    RecordText,
-    dump_json,
-    load_json,
-    normalize_text,
-    truncate_for_embedding,
-)
+from integrations.records.jsonb_codec import dump_json, load_json
+from integrations.records.text_normalization import MOST_TOKENS, RecordText, normalize_text, truncate_for_embedding
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from(" \t\r\n\x00\u2028\ud800")))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_normalizing_twice_changes_nothing(raw: str) -> None:
     once = normalize_text(raw)
 
@@ -91,7 +85,7 @@ json_values = st.recursive(
 
 @pytest.mark.django_db
 @given(st.dictionaries(st.text(), json_values, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_database_takes_every_payload(payload: dict[str, Any]) -> None:
     written = dump_json(payload)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, VaultToken
 from integrations.oauth import authorization_flow, token_refresh

@@ -12,7 +12,7 @@ from embeddings.embedders import openai
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import FailedItem, Page, TokenRefused
 from integrations.records import orphaned_imports
-from integrations.records.bulk_sql import execute
+from integrations.records.prepared_sql import execute
 from integrations.sync import lifecycle, page_worker, pgmq, pgmq_consumer
 from integrations.sync.pgmq import TABLE
 from integrations.tests.fake_provider import BUG

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents import services
 from documents.models import Document
 from integrations.models import ConnectedSource, SourceDocument

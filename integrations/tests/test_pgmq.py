@@ -326,17 +326,6 @@ def test_a_callers_own_functions_do_not_run_with_the_owners_rights() -> None:
     assert pgmq.read_message() is not None
 
 
-@pytest.mark.django_db
-def test_a_service_role_may_call_the_wrappers_where_there_is_one() -> None:
-    """Supabase has one. A role needs a superuser, so what the migration would run for it is read."""
-    rights = import_module("integrations.migrations.0003_pgmq").RIGHTS.format(
-        name="ingestion_read(text, integer, integer)"
-    )
-
-    assert rights.count("service_role") == 2
-    assert sql("SELECT count(*) FROM pg_roles WHERE rolname = 'service_role'") == [(0,)]
-
-
 # --- the installation -----------------------------------------------------------------------------------------------
 class Editor:
     connection = connection

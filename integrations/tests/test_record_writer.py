@@ -17,7 +17,7 @@ from integrations.disconnect import GrantOutcome
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
 from integrations.providers import Page, RawItem, provider_module
 from integrations.records import writer
-from integrations.records.record_text import load_json
+from integrations.records.jsonb_codec import load_json
 from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.sync.pgmq import Message
 from integrations.tests.fake_provider import BUG, UNREADABLE

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
 from integrations.providers import Page

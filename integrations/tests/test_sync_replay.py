@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import lifecycle, pgmq
 from integrations.sync.pgmq import ARCHIVE, QUEUE, Body
@@ -55,6 +55,22 @@ def test_a_replayed_page_is_read_again_and_its_sync_continues(page: int, status:
     assert (job.status, job.error_message, job.finished_at, job.page) == (status, None, None, page)
     assert archived() == []
     assert lifecycle.replay_messages([msg_id], by=None)[msg_id].code == "NOT_FOUND"  # type: ignore[union-attr]
+
+
+def test_an_insert_from_the_archive_is_answered_with_the_command() -> None:
+    msg_id, _ = given_up()
+    copy = f"INSERT INTO {pgmq.TABLE} (read_ct, vt, message) SELECT 0, now(), message FROM {ARCHIVE}"
+
+    with (
+        pytest.raises(DatabaseError, match=f'Run "manage.py replay_ingestion {msg_id}"'),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(copy)
+
+    assert not pgmq.has_messages()
+    call_command("replay_ingestion", str(msg_id), stdout=StringIO())
+    assert pgmq.has_messages()
 
 
 def test_a_replay_is_audited_with_actor_and_reason(sam: Person) -> None:

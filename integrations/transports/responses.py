@@ -10,11 +10,11 @@ from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Wait
-from vendors import calls, rate_limit
+from vendors import calls, rate_limit, rate_limit_headers
 from vendors.call_failures import ErrorResponse, InvalidResponse
 from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 MOST_BYTES = 32 * 1024 * 1024  # of a response that is read whole; a page of 100 records has a few hundred thousand
 ERROR_BYTES = 64 * 1024  # of an error's body: its code stands near the front
@@ -65,11 +65,11 @@ def interpret_status(status: ErrorResponse) -> Exception | None:
         return TokenRefused()
     if status.status in (403, 429) and code in _USED_UP:
         return Wait(calls.QUOTA_SECONDS, VENDOR_QUOTA_EXHAUSTED)
-    if status.status != 403:
+    if status.status not in (403, 429):
         return None
-    if code in _TOO_FAST:
-        seconds = rate_limit.retry_after(status.headers)
-        seconds = calls.LIMITED_SECONDS if seconds is None else max(seconds, calls.LEAST_SECONDS)
+    if status.status == 429 or code in _TOO_FAST:  # exactly as long as it says: spec 002 has fixed delays
+        seconds = rate_limit_headers.retry_after(status.headers)
+        seconds = rate_limit.LIMITED_SECONDS if seconds is None else max(seconds, calls.LEAST_SECONDS)
         return Wait(seconds, VENDOR_RATE_LIMITED)
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")

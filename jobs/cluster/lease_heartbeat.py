@@ -17,14 +17,17 @@ from django.db.utils import DatabaseError, InterfaceError
 from jobs import telemetry
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
+from jobs.cluster.cpu_meter import CpuMeter
 from jobs.error_codes import STAGE_TIMEOUT
 from jobs.outcomes import Retryable
 from jobs.pipeline import DEFAULT_TIME_LIMIT, get_pipeline
 from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.jobs")
+CPU = CpuMeter()  # of this process, since the last renewal of a job's lease
+# With the lease goes whether the machine is too busy for the job: nobody could ask a worker that is killed or stalled.
 RENEW_LEASE = """
-    UPDATE upload_jobs SET lease_until = clock_timestamp() + %s
+    UPDATE upload_jobs SET lease_until = clock_timestamp() + %s, overloaded = %s
     WHERE job_id = %s AND claim_token = %s AND state = 'working'"""
 
 
@@ -58,7 +61,8 @@ class Lease:
     def renew(self) -> None:
         lease: Any = timedelta(seconds=settings.JOBS_LEASE_SECONDS)
         with connection.cursor() as cursor:
-            cursor.execute(RENEW_LEASE, [lease, self.claim.job.pk, self.claim.token])
+            cursor.execute(RENEW_LEASE, [lease, CPU.is_overloaded(), self.claim.job.pk, self.claim.token])
+        CPU.restart()
 
     def release(self, *, timed_out: bool) -> None:
         self.claim.settle(Retryable(STAGE_TIMEOUT)) if timed_out else self.claim.move("release")
@@ -107,7 +111,9 @@ class Heartbeat:
             watched = self._watched
             if watched is None:
                 renewed, stopping_since = time.monotonic(), None
+                CPU.restart()
                 continue
+            CPU.sample()
             now = time.monotonic()
             if now > watched.until:
                 self._kill_process(watched, timed_out=True)

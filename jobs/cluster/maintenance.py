@@ -17,17 +17,20 @@ from django.utils.module_loading import import_string
 from jobs import services, side_queues
 from jobs.choices import ACTIVE, State
 from jobs.cluster import live_clusters, shared_state
+from jobs.cluster.cpu_meter import CpuMeter
 from jobs.models import UploadJob
 from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.jobs")
 TICK_SECONDS = 0.5  # how late a timer may be
+OVERLOAD_FACTOR = 10  # how much longer a cluster may hang while its processes wait for a core
 
 
 class MaintenanceLoop:
     def __init__(self) -> None:
         self._last_periodic = self._last_heartbeat = 0.0
         self._due_since: float | None = None
+        self._cpu = CpuMeter()  # of the whole cluster, while it seems to hang
 
     def tick(self) -> None:
         """Run one round; while the database is unavailable, only log it."""
@@ -62,6 +65,7 @@ class MaintenanceLoop:
 
         A SIGKILL of an idle worker can leave django-q2's queue locked for ever (VENDORS §4.3). Workers that are all
         busy do not claim either, and hold leases: that is no hang. Busy at a side queue, they record claim attempts.
+        Nor is it one while they wait for a core: a hang wants none.
         """
         with connection.cursor() as cursor:
             due = side_queues.count_claimable(cursor, most=1)
@@ -71,9 +75,15 @@ class MaintenanceLoop:
         if not due or idle_seconds < settings.JOBS_HANG_SECONDS:
             self._due_since = None
             return
-        self._due_since = self._due_since or time.monotonic()
+        if self._due_since is None:
+            self._due_since = time.monotonic()
+            self._cpu.restart()
+        self._cpu.sample()
         is_recent = time.monotonic() - self._due_since < settings.JOBS_HANG_SECONDS / 3
         if is_recent or count_held_jobs() >= settings.WORKERS:
+            return
+        if self._cpu.is_overloaded() and idle_seconds < settings.JOBS_HANG_SECONDS * OVERLOAD_FACTOR:
+            self._due_since = None
             return
         log.critical("Work is due and no worker claims it: this cluster hangs and ends itself.")
         kill_cluster()

@@ -39,11 +39,14 @@ class Migration(migrations.Migration):
                 ('user_id', models.UUIDField()),
                 ('pipeline', models.TextField(db_default='insurance')),
                 ('campaign_id', models.UUIDField(null=True)),
+                ('low_priority', models.BooleanField(db_default=False)),
                 ('stage', models.TextField(choices=[('queued', 'Queued'), ('job_validated', 'Job Validated'), ('parsing', 'Parsing'), ('parsed', 'Parsed'), ('parse_validated', 'Parse Validated'), ('chunking', 'Chunking'), ('chunks_buffered', 'Chunks Buffered'), ('chunked', 'Chunked'), ('embedding', 'Embedding'), ('embeddings_buffered', 'Embeddings Buffered'), ('embedded', 'Embedded')], db_default='queued')),
                 ('state', models.TextField(choices=[('queued', 'Queued'), ('working', 'Working'), ('retryable', 'Retryable'), ('done', 'Done'), ('deadletter', 'Deadletter')], db_default='queued')),
                 ('status', models.GeneratedField(db_persist=True, expression=models.Case(models.When(models.Q(('stage__in', ['queued', 'job_validated', 'parsing', 'parsed']), ('state', 'deadletter')), then=models.Value('failed_parse')), models.When(models.Q(('stage__in', ['parse_validated', 'chunking', 'chunks_buffered']), ('state', 'deadletter')), then=models.Value('failed_chunking')), models.When(models.Q(('stage__in', ['chunked', 'embedding', 'embeddings_buffered', 'embedded']), ('state', 'deadletter')), then=models.Value('failed_embedding')), models.When(state='done', then=models.Value('complete')), models.When(stage='embedding', state='working', then=models.Value('embedding_in_progress')), models.When(models.Q(('stage__in', ['queued'])), then=models.Value('uploaded')), models.When(models.Q(('stage__in', ['job_validated', 'parsing'])), then=models.Value('parse_queued')), models.When(models.Q(('stage__in', ['parsed'])), then=models.Value('parsed')), models.When(models.Q(('stage__in', ['parse_validated'])), then=models.Value('parse_validated')), models.When(models.Q(('stage__in', ['chunking'])), then=models.Value('chunking')), models.When(models.Q(('stage__in', ['chunks_buffered', 'chunked'])), then=models.Value('chunks_stored')), models.When(models.Q(('stage__in', ['embedding'])), then=models.Value('embedding_queued')), models.When(models.Q(('stage__in', ['embeddings_buffered', 'embedded'])), then=models.Value('embeddings_stored')), output_field=models.TextField()), output_field=models.TextField())),
                 ('attempts', models.IntegerField(db_default=0)),
                 ('retry_count', models.IntegerField(db_default=0)),
+                ('overloaded', models.BooleanField(db_default=False)),
+                ('overloads', models.IntegerField(db_default=0)),
                 ('run_after', models.DateTimeField(null=True)),
                 ('wait_reason', models.TextField(null=True)),
                 ('slot', models.SmallIntegerField(null=True)),
@@ -126,11 +129,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='uploadjob',
-            index=models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('campaign_id__isnull', True), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due'),
+            index=models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('low_priority', False), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due'),
         ),
         migrations.AddIndex(
             model_name='uploadjob',
-            index=models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('campaign_id__isnull', False), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due_low'),
+            index=models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('low_priority', True), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due_low'),
         ),
         migrations.AddIndex(
             model_name='uploadjob',
@@ -186,7 +189,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('attempts__gte', 0), ('retry_count__gte', 0)), name='job_counts_not_negative'),
+            constraint=models.CheckConstraint(condition=models.Q(('attempts__gte', 0), ('overloads__gte', 0), ('retry_count__gte', 0)), name='job_counts_not_negative'),
+        ),
+        migrations.AddConstraint(
+            model_name='uploadjob',
+            constraint=models.CheckConstraint(condition=models.Q(('campaign_id__isnull', True), ('low_priority', True), _connector='OR'), name='job_of_a_campaign_has_low_priority'),
         ),
         migrations.AddConstraint(
             model_name='uploadjob',

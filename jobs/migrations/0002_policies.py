@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from accounts.rls import enable_rls
+from accounts.rls import enable_rls, hide_tables
 
 
 class Migration(migrations.Migration):
@@ -9,6 +9,7 @@ class Migration(migrations.Migration):
     operations = [
         enable_rls("upload_jobs", "job_select_self"),
         enable_rls("events", "evt_select_self"),
+        hide_tables("clusters"),
         # Only staff see the jobs of campaigns.
         migrations.RunSQL(
             "ALTER POLICY job_select_self ON upload_jobs"

@@ -9,10 +9,10 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
-from jobs import claims, display_status, services, worker
+from jobs import claims, display_status, fair_queue, services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster.notify_broker import NotifyBroker
 from jobs.models import Event, UploadJob
@@ -88,10 +88,10 @@ def test_each_user_with_any_due_job_counts_as_claimable(ana: UUID, ben: UUID) ->
     JobFactory.create(user_id=ana), create_campaign_job(ana), create_campaign_job(ben), create_campaign_job(ben)
 
     with connection.cursor() as cursor:
-        assert [claims.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
+        assert [fair_queue.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
         for _ in range(3):
             claimed_ids()
-        assert claims.count_claimable(cursor, most=9) == 0
+        assert fair_queue.count_claimable(cursor, most=9) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -110,7 +110,7 @@ def scanned_indexes(sql: str, **params: None) -> set[str]:
         "most": 4,
         "job_id": UUID(int=1),
         "but": UUID(int=2),
-        **claims.concurrency_params(),
+        **fair_queue.concurrency_params(),
         **params,
     }
     with connection.cursor() as cursor:
@@ -120,18 +120,26 @@ def scanned_indexes(sql: str, **params: None) -> set[str]:
     return {index for index, table in scans if not re.search(r" on upload_jobs w(_\d)? ", table)}  # w: who is at work
 
 
+def test_a_job_of_low_priority_that_its_tenant_sees_is_claimed_like_a_campaigns(ana: UUID, ben: UUID) -> None:
+    imported = JobFactory.create(user_id=ana, low_priority=True, created_at="2020-01-01T00:00Z")
+    younger = JobFactory.create(user_id=ben)
+
+    assert [claimed_ids().job.pk, claimed_ids().job.pk] == [younger.pk, imported.pk]
+    assert services.get_latest_job(imported.document_id).pk == imported.pk
+
+
 @pytest.mark.usefixtures("never_vacuumed")
 def test_the_claim_uses_the_partial_indexes() -> None:
     with connection.cursor() as cursor:
         create_jobs(cursor, 3000, "noop", users=300)
-        cursor.execute("UPDATE upload_jobs SET campaign_id = %s WHERE get_byte(uuid_send(job_id), 0) < 128", [CAMPAIGN])
+        cursor.execute("UPDATE upload_jobs SET low_priority = true WHERE get_byte(uuid_send(job_id), 0) < 128")
         cursor.execute("ANALYZE upload_jobs")
     params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)
 
-    assert scanned_indexes(claims.CLAIM, **params) == {"ix_jobs_due"}
-    assert scanned_indexes(claims.CLAIM_CAMPAIGN_JOB, **params) == {"ix_jobs_due_low"}
-    assert scanned_indexes(claims.SHOULD_YIELD) == {"ix_jobs_due"}
-    assert scanned_indexes(claims.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
+    assert scanned_indexes(fair_queue.CLAIM, **params) == {"ix_jobs_due"}
+    assert scanned_indexes(fair_queue.CLAIM_LOW_PRIORITY, **params) == {"ix_jobs_due_low"}
+    assert scanned_indexes(fair_queue.SHOULD_YIELD) == {"ix_jobs_due"}
+    assert scanned_indexes(fair_queue.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
 
 
 # Giving way

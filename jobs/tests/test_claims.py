@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs import claims, worker
+from jobs import claims, fair_queue, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.models import Event, UploadJob
 from testing.cluster import create_jobs
@@ -23,7 +23,7 @@ def queue_job(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
     return job
 
 
-def claimed_id(last: UUID = claims.NIL_UUID) -> Claim:
+def claimed_id(last: UUID = fair_queue.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -95,7 +95,7 @@ def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
     for user_id in (ana, ben, third):
         queue_job(user_id), queue_job(user_id)
 
-    order, last = [], claims.NIL_UUID
+    order, last = [], fair_queue.NIL_UUID
     for _ in range(6):
         last = claimed_id(last).job.user_id
         order.append(last)
@@ -136,7 +136,7 @@ def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
 def test_the_rotation_over_users_continues_in_the_next_drain(ana: UUID, ben: UUID) -> None:
     for age in (3, 2, 1):
         queue_job(ana, age=age), queue_job(ben, age=age)
-    worker.DrainSlice.last_user = claims.NIL_UUID
+    worker.DrainSlice.last_user = fair_queue.NIL_UUID
 
     for _ in range(6):
         turn = worker.DrainSlice(until=time.monotonic() + 5)

@@ -24,6 +24,7 @@ DRAWN = {
     "rewind":  ("working",                        "queued",     "stage_started", "info",  "REWOUND"),
     "retry":   ("working",                        "retryable",  "retry",         "warn",  "RETRY_SCHEDULED"),
     "expire":  ("working",                        "queued",     "retry",         "warn",  "LEASE_EXPIRED"),
+    "overload": ("working",                       "queued",     "stage_started", "warn",  "OVERLOADED"),
     "discard": ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
     "due":     ("queued retryable",               "queued",     "stage_started", "info",  "DUE"),
     "push":    ("queued retryable",               "queued",     "stage_done",    "info",  "ADVANCED"),

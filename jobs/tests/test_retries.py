@@ -149,6 +149,39 @@ def test_a_lost_worker_counts_as_an_attempt(attempts: int, state: str, code: str
     assert Event.objects.get().code == code
 
 
+def test_a_worker_lost_to_overload_costs_no_attempt() -> None:
+    job = JobFactory.create(state="working", attempts=4, overloaded=True, overloads=2, lease_until="2020-01-01T00:00Z")
+
+    services.requeue_due_and_expired()
+
+    job.refresh_from_db()
+    assert (job.state, job.attempts, job.overloads, job.last_error) == ("queued", 3, 3, None)
+    assert Event.objects.get().code == "OVERLOADED"
+
+
+@pytest.mark.parametrize(("attempts", "state"), [(1, "queued"), (4, "deadletter")])
+def test_after_ten_releases_overload_costs_an_attempt_too(attempts: int, state: str) -> None:
+    lost = {"state": "working", "overloaded": True, "lease_until": "2020-01-01T00:00Z"}
+    job = JobFactory.create(**lost, attempts=attempts, overloads=10)
+
+    services.requeue_due_and_expired()
+
+    job.refresh_from_db()
+    assert (job.state, job.attempts, job.overloads) == (state, attempts, 10)
+    assert job.last_error is not None
+    assert job.last_error["code"] == "WORKER_LOST"
+
+
+def test_a_new_claim_is_not_overloaded_and_keeps_the_count(ana: UUID) -> None:
+    JobFactory.create(user_id=ana, pipeline="stages", stage="queued", overloaded=True, overloads=2)
+    claim = claims.claim_next("w")
+    assert claim is not None
+
+    claim.advance()
+
+    assert (claim.job.overloaded, claim.job.overloads) == (False, 2)
+
+
 def test_a_job_whose_lease_is_in_force_is_left_alone() -> None:
     job = JobFactory.create(state="working", attempts=4)
 

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import User
-from console.invariant_report import invariant_report
+from console.job_invariants import invariant_report
 from documents.storage import LocalSignedStorage
 from jobs import services, staff_actions
 from jobs.models import Event, UploadJob

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from jobs import claims, services, worker
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently

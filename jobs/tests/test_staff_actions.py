@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import ProgrammingError, connection
 
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import User
 from documents.parsers import registry
 from jobs import claims, services, staff_actions

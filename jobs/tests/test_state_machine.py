@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents import services as documents
 from jobs import claims, services
 from jobs.choices import Stage
@@ -61,6 +61,8 @@ class Model:
     token: UUID | None = None
     slot: int | None = None
     expired: bool = False
+    overloaded: bool = False
+    overloads: int = 0
     codes: list[str] = field(default_factory=lambda: ["UPLOAD_ACCEPTED"])
 
     def let_go(self, state: str, code: str, *, attempts: int | None = None, parked: bool = False) -> None:
@@ -170,6 +172,7 @@ class Machine(RuleBasedStateMachine):
         job = self.model[claim.job.pk]
         job.slot, job.state, job.token, job.woken = self.slot_for(job.user, low=job.low), "working", claim.token, False
         job.attempts += 1
+        job.overloaded = False
         job.codes.append("CLAIMED")
         return claim
 
@@ -260,16 +263,16 @@ class Machine(RuleBasedStateMachine):
         if job := self.attempt(claim, lambda: claim.settle(Permanent(error_code("X"), "x"))):
             job.let_go("deadletter", "DLQ_MOVED")
 
-    @rule(claim=claimed)
-    def heartbeat(self, claim: Claim) -> None:
+    @rule(claim=claimed, overloaded=st.booleans())
+    def heartbeat(self, claim: Claim, overloaded: bool) -> None:
         with connection.cursor() as cursor:
             minute: Any = timedelta(seconds=60)
-            cursor.execute(heart.RENEW_LEASE, [minute, claim.job.pk, claim.token])
+            cursor.execute(heart.RENEW_LEASE, [minute, overloaded, claim.job.pk, claim.token])
             renewed = bool(cursor.rowcount)
         job = self.holds(claim)
         assert renewed == (job is not None)
         if job:
-            job.expired = False
+            job.expired, job.overloaded = False, overloaded
 
     @rule(job_id=jobs)
     def lease_runs_out(self, job_id: UUID) -> None:
@@ -296,7 +299,10 @@ class Machine(RuleBasedStateMachine):
 
     def expire(self) -> None:
         for job in self.model.values():
-            if job.expired and job.attempts <= settings.JOBS_MAX_RETRIES:
+            if job.expired and job.overloaded and job.overloads < services.MAX_OVERLOADS:
+                job.overloads += 1
+                job.let_go("queued", "OVERLOADED", attempts=job.attempts - 1)
+            elif job.expired and job.attempts <= settings.JOBS_MAX_RETRIES:
                 job.let_go("queued", "LEASE_EXPIRED")
             elif job.expired:
                 job.let_go("deadletter", "DLQ_MOVED")
@@ -333,6 +339,7 @@ class Machine(RuleBasedStateMachine):
             return job.state == "deadletter" and self.make_way(job.document, low=job.low)
 
         if job := self.ask(job_id, services.retry, granted):
+            job.overloads = 0
             job.let_go("queued", "REQUEUED", attempts=0)
 
     @rule(job_id=jobs)
@@ -359,11 +366,11 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_those_of_the_model(self) -> None:
-        columns = ("pk", "stage", "state", "attempts", "claim_token", "slot", "run_after")
-        rows = {row[0]: (*row[1:6], row[6] is not None) for row in UploadJob.objects.values_list(*columns)}
+        columns = ("pk", "stage", "state", "attempts", "overloads", "claim_token", "slot", "run_after")
+        rows = {row[0]: (*row[1:7], row[7] is not None) for row in UploadJob.objects.values_list(*columns)}
 
         assert rows == {
-            job_id: (STAGES[job.stage], job.state, job.attempts, job.token, job.slot, job.parked)
+            job_id: (STAGES[job.stage], job.state, job.attempts, job.overloads, job.token, job.slot, job.parked)
             for job_id, job in self.model.items()
         }
 
@@ -384,7 +391,6 @@ def test_the_machine_does_what_its_model_does(monkeypatch: pytest.MonkeyPatch) -
         settings=hypothesis_settings(
             max_examples=RUNS,
             stateful_step_count=STEPS,
-            deadline=None,
             derandomize=True,
             database=None,
             verbosity=Verbosity.quiet,

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from jobs import claims, display_status, worker
+from jobs import claims, display_status, fair_queue, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently
@@ -27,7 +27,7 @@ def create_jobs(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob
     return jobs
 
 
-def claim_all(last: UUID = claims.NIL_UUID) -> Claim:
+def claim_all(last: UUID = fair_queue.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -59,7 +59,7 @@ def test_racing_workers_do_not_exceed_the_configured_slots(ana: UUID) -> None:
 def test_a_configured_user_takes_its_turn_in_the_rotation(ana: UUID, ben: UUID) -> None:
     create_jobs(SYSTEM_TENANT_ID), create_jobs(ana, 2), create_jobs(ben, 2)
 
-    order, last = [], claims.NIL_UUID
+    order, last = [], fair_queue.NIL_UUID
     for _ in range(6):
         last = claim_all(last).job.user_id
         order.append(last)
@@ -147,8 +147,8 @@ def test_free_extra_slots_wake_workers(ana: UUID) -> None:
     for _ in range(4):
         claim_all()
     with connection.cursor() as cursor:
-        rung = claims.count_claimable(cursor, most=9)
+        rung = fair_queue.count_claimable(cursor, most=9)
         claim_all()
-        silent = claims.count_claimable(cursor, most=9)
+        silent = fair_queue.count_claimable(cursor, most=9)
 
     assert (rung, silent) == (1, 0)

@@ -1,12 +1,11 @@
 from django.db import migrations
 
-from accounts.rls import enable_rls
+from accounts.rls import hide_tables
 
 
 class Migration(migrations.Migration):
     dependencies = [("metrics", "0001_initial"), ("accounts", "0002_policies")]
 
     operations = [
-        enable_rls("daily_spends", "daily_spend_select_self", readable=False),
-        enable_rls("storage_usage", "storage_usage_select_self", readable=False),
+        hide_tables("metric_rollups", "measurement_runs", "daily_spends", "storage_usage"),
     ]

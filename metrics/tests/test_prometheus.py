@@ -23,7 +23,7 @@ from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, plan_pdf
 from vendors import calls, ledger
 from vendors.models import VendorCall
-from vendors.rate_limit import Vendor
+from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 VENDOR = Vendor("openai", "sk-secret", requests_per_minute=600)

@@ -10,10 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, generate_latest
 
-from metrics import periodic, rollups, spend_and_storage
+from metrics import periodic, rollup_queries, spend_and_storage
 from metrics.models import DailySpend, MeasurementRun
 from metrics.prometheus_collector import Collector
-from metrics.rollups import PERIODS
+from metrics.rollup_queries import PERIODS
 from metrics.tests.event_histories import collect_again, database_time
 from vendors import ledger
 from vendors.models import Purchase
@@ -120,5 +120,5 @@ def test_pages_and_scrapes_read_no_rows_of_tenants() -> None:
 def test_a_label_of_none_is_all_together() -> None:
     periodic.collect_metrics()
 
-    assert rollups.series("status", PERIODS["1h"], database_time(), label=None).keys() == {""}
-    assert len(rollups.series("status", PERIODS["1h"], database_time())) > 1
+    assert rollup_queries.series("status", PERIODS["1h"], database_time(), label=None).keys() == {""}
+    assert len(rollup_queries.series("status", PERIODS["1h"], database_time())) > 1

@@ -1,15 +1,20 @@
 """Sign-in and sign-out: who may, how often, and the redirect afterwards."""
 
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.db import connection
 from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
 
 from accounts import rate_limit
+from accounts.audit.models import AuditEntry
 from accounts.models import RateWindow, User
 from accounts.sign_in import client_address, client_network
 from portal.tests.conftest import PASSWORD, signed_in, with_password
@@ -20,7 +25,7 @@ PAGES = ["/", "/list", "/find", "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]
 
 def sign_in(email: str, password: str, client: Client | None = None, **more: Any) -> Any:
     return (client or Client()).post(
-        "/sign-in", {"username": email, "password": password, **more.pop("data", {})}, **more
+        more.pop("path", "/sign-in"), {"username": email, "password": password, **more.pop("data", {})}, **more
     )
 
 
@@ -85,6 +90,47 @@ def test_too_many_attempts_lock_out_the_right_password(ana: Person, ben: Person)
     assert b"too many attempts" in late.content
     assert sign_in("ben@example.org", PASSWORD).status_code == 302  # an account of the same office
     assert sign_in("ana@example.org", PASSWORD, REMOTE_ADDR="192.0.2.7").status_code == 302  # nobody is locked out
+
+
+def test_staff_sign_ins_are_in_the_audit_log(sam: Person, ana: Person) -> None:
+    for person in (sam, ana):
+        with_password(person)
+    console = partial(sign_in, path="/admin/login/")
+    for page in (sign_in, console):
+        page("sam@example.org", "wrong")
+        page("ana@example.org", "wrong")
+        page("nobody@example.org", "wrong")
+        page("sam@example.org", PASSWORD, REMOTE_ADDR="2001:db8:1:2::7")
+        page("ana@example.org", PASSWORD)
+
+    failed, signed_in_as = ("users.sign_in_failed", "unknown"), ("users.sign_in", "sam@example.org")
+    assert [(e.action, e.actor, e.reason, e.details["client"]) for e in AuditEntry.objects.order_by("at")] == [
+        (*failed, "sign-in at /sign-in", "127.0.0.1"),
+        (*signed_in_as, "sign-in at /sign-in", "2001:db8:1:2::/64"),
+        (*failed, "sign-in at /admin/login/", "127.0.0.1"),
+        (*signed_in_as, "sign-in at /admin/login/", "2001:db8:1:2::/64"),
+    ]
+    assert {entry.object_id for entry in AuditEntry.objects.all()} == {str(sam.id)}
+
+
+def test_failed_sign_ins_do_not_fill_the_audit_log(sam: Person) -> None:
+    with_password(sam)
+    for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
+        for _ in range(int(rate_limit.SIGN_INS.uses) + 2):
+            sign_in("sam@example.org", "wrong", REMOTE_ADDR=address)
+
+    actions = Counter(AuditEntry.objects.values_list("action", flat=True))
+    assert actions == {"users.sign_in_failed": 10, "users.sign_in_locked": 1}
+
+
+def test_a_refused_sign_in_costs_as_many_commits_for_staff_as_for_others(sam: Person) -> None:
+    statements = []
+    for email in ("sam@example.org", "nobody@example.org"):
+        with CaptureQueriesContext(connection) as queries:
+            sign_in(email, "wrong")
+        statements.append([q["sql"] for q in queries if "audit_entries" not in q["sql"]])
+
+    assert len(statements[0]) == len(statements[1])
 
 
 def test_one_address_may_not_try_account_after_account(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from accounts.error_codes import Context, error_codes
+from accounts.errors import Context, error_codes
 from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.models import DocumentChunk

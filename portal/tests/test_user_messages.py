@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from accounts.error_codes import ApiError, Context, error_codes
+from accounts.errors import ApiError, Context, error_codes
 from accounts.rate_limit import UPLOAD_LIMIT_REACHED
 from embeddings.error_codes import K_OUT_OF_RANGE
 from jobs.choices import Stage

@@ -11,15 +11,17 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from accounts.error_codes import ApiError, Context, error_codes, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError, Context, error_codes
 from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents import services
 from documents.page_images import renderer
 from jobs import services as job_services
-from portal.document_detail import cited_text, get_page
-from portal.document_list import DocumentListPage, get_document, list_documents
+from portal.document_list import DocumentListPage, list_documents
+from portal.document_page import cited_text, get_page
+from portal.document_status import get_document
+from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
-from portal.views.auth import tenant_id, tenant_page
 
 log = logging.getLogger("accessa.portal")
 
@@ -59,7 +61,7 @@ def upload_context() -> dict[str, Any]:
         "max_bytes": settings.MAX_FILE_BYTES,
         "max_filename_chars": settings.MAX_FILENAME_CHARS,
         "public_url": settings.PUBLIC_URL,
-        "encryption": settings.S3_SERVER_SIDE_ENCRYPTION,
+        "encryption": settings.S3_ENCRYPTION,
         "kms_key": settings.S3_KMS_KEY_ID,
     }
     return {"upload": upload, "most_mb": settings.MAX_FILE_BYTES // 1_048_576, "most_pages": settings.MAX_PAGES}

@@ -9,7 +9,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from accounts.error_codes import ApiError, not_found
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
 from accounts.models import User
 from integrations.disconnect import disconnect_source, is_grant_shared
 from integrations.error_codes import CONSENT_REFUSED, STATE_MISMATCH
@@ -17,8 +18,8 @@ from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import authorization_flow
 from integrations.sync.lifecycle import start_sync
 from portal.connected_sources import get_source, list_providers
+from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import GRANTS, error_message
-from portal.views.auth import tenant_id, tenant_page
 
 POLL_SECONDS = 3  # while a sync is running
 CONSENTS = "consents"  # session key: pending consents by their state

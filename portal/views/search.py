@@ -7,7 +7,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
 from accounts.rls import as_tenant
 from documents.models import Document
@@ -16,8 +16,8 @@ from embeddings.search import HYBRID, TEXT, VECTOR
 from embeddings.search.query_parser import QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
+from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
-from portal.views.auth import tenant_id, tenant_page
 from search.services import UPLOADS, search
 from statutes.article_citations import StatutePassage, strip_heading_marks
 from statutes.search import search_statutes

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from samples.make_statutes import HERE, blocks, make
-from statutes.readers import sandbox_client
 from statutes.readers.file_type import sniff_format
 from statutes.structure import schema_validation
 from statutes.structure.model import CanonicalLaw
-from statutes.tests.law_texts import encode_law, law_json, reject_scan
+from statutes.tests.law_texts import encode_law, law_json, read_law
 
 LAWS = HERE / "statutes"
 #  the file                       its text      language  articles
@@ -22,7 +21,7 @@ FILES = {
 
 
 def read(name: str) -> CanonicalLaw:
-    return sandbox_client.read_statute(LAWS / name, format=sniff_format(LAWS / name, most=1_000_000), scan=reject_scan)
+    return read_law(LAWS / name, format=sniff_format(LAWS / name, most=1_000_000))
 
 
 def test_making_them_again_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pypdfium2
 
 from documents.parsers import pdf_engines
-from documents.parsers.page_structure import remove_headers_footers
+from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox import rlimits
 from statutes.structure.builder import MAX_TITLE_CHARS, NOTE, TITLE, build_law
 from statutes.structure.headings import Outline
@@ -69,11 +69,12 @@ def read_pdf(pages: Sequence[str], scanned: Mapping[int, str]) -> CanonicalLaw:
 def _lines(pages: Sequence[str]) -> Iterator[Line]:
     offset = 0
     for number, (page, body) in enumerate(zip(pages, _without_edges(pages), strict=True), 1):
-        left = list(body)
+        left = iter(body)
+        kept = next(left, None)
         for line in page.split("\n"):
-            if left and line == left[0]:
-                del left[0]
+            if line == kept:
                 yield Line(line, Place(offset, offset + len(line), number))
+                kept = next(left, None)
             offset += len(line) + 1
 
 

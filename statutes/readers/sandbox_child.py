@@ -5,7 +5,9 @@ import gc
 import io
 import json
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pdf_oxide
 
@@ -13,9 +15,12 @@ from documents.parsers import pdf_engines
 from documents.parsers.sandbox import fork_server, rlimits
 from statutes.readers import docx, pdf, xml
 from statutes.readers.xml_tree import Unreadable
-from statutes.structure.model import CanonicalLaw
+from statutes.structure.markdown import render_markdown
+from statutes.structure.model import Article, CanonicalLaw, Division
 
 CPU_SECONDS = 20.0  # of building; a law of 3,000 articles takes 1 to 2 s
+# With their divisions. The largest codes, such as California's Health and Safety Code, have below 20,000.
+MAX_ARTICLES = 30_000
 
 # Encodings of the Americas and Europe that expat leaves to Python; a DOCX names its members in the first.
 ENCODINGS = (
@@ -27,7 +32,7 @@ SPECIMEN = b"<document><body><p><t>Section 1. Some words.</t></p></body></docume
 
 
 def respond(request: fork_server.Message) -> fork_server.Message:
-    """Return the ``law`` of a file, or the ``blank`` pages of a PDF that need OCR, or an error code."""
+    """Return the ``statute`` of a file, or the ``blank`` pages of a PDF that need OCR, or an error code."""
     ballast = bytearray(BALLAST_BYTES)
     try:
         if request["format"] == "pdf":
@@ -40,11 +45,7 @@ def respond(request: fork_server.Message) -> fork_server.Message:
             law = docx.read_docx(content) if request["format"] == "docx" else xml.read_xml(content)
         if isinstance(law, list):
             return {"blank": law}
-        if not (law.preamble or law.contents or law.children):
-            raise Unreadable("NO_TEXT")
-        if next(law.articles(), None) is None:
-            raise Unreadable("NO_ARTICLES")
-        return {"law": law.as_json(law_id="", version="", source={})}
+        return {"statute": render_statute(law, header=request["header"], pages=request["pages"])}
     except Unreadable as refused:
         return {"unreadable": refused.code}
     except pdf_engines.PdfError as refused:
@@ -68,6 +69,28 @@ def _read_pdf(request: fork_server.Message) -> CanonicalLaw | list[int]:
         return blank
     rlimits.limit_cpu_time(CPU_SECONDS)
     return pdf.read_pdf(pages, scanned or {})
+
+
+def render_statute(law: CanonicalLaw, *, header: dict[str, Any], pages: int) -> fork_server.Message:
+    """Return the law as the texts that are stored: the worker would need many times their size for its structure."""
+    if not (law.preamble or law.contents or law.children):
+        raise Unreadable("NO_TEXT")
+    if next(law.articles(), None) is None:
+        raise Unreadable("NO_ARTICLES")
+    if _count_units(law.children) > MAX_ARTICLES:
+        raise Unreadable("TOO_MANY_ARTICLES")
+    rendered = render_markdown(law, pages=pages)
+    return {
+        "title": law.title,
+        "language": law.language,
+        "canonical": json.dumps(law.as_json(**header), ensure_ascii=False),
+        "text": rendered.text,
+        "page_starts": rendered.page_starts,
+    }
+
+
+def _count_units(children: Sequence[Division | Article]) -> int:
+    return sum(1 + (_count_units(child.children) if isinstance(child, Division) else 0) for child in children)
 
 
 def warm_up() -> None:

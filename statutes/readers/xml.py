@@ -7,7 +7,7 @@ from statutes.readers import xml_vocabularies
 from statutes.readers.xml_tree import INLINE, Element, parse_xml
 from statutes.structure.article_ids import Numbering, number_prefix
 from statutes.structure.builder import MAX_TITLE_CHARS, TRANSITORY, build_law, find_title
-from statutes.structure.end_matter import end_matter_heading
+from statutes.structure.closing_formulas import end_matter_heading
 from statutes.structure.headings import Heading, Outline, detect_language, number_key, sections_with_subsections
 from statutes.structure.model import RANKS, Article, CanonicalLaw, Division, Line, Paragraph, Place
 from statutes.structure.patterns import AFTER_LABEL

@@ -85,8 +85,8 @@ def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
 @contextmanager
 def download_raw_file(version: LawVersion, head: Head) -> Iterator[tuple[Path, int, str]]:
     """Yield the object of ``head`` as a file, its length and its sha256. Raises as ``head_raw_file``."""
-    folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)  # where a periodic task removes what a crash leaves
-    folder.mkdir(parents=True, exist_ok=True)
+    # Where a periodic task removes what a crash leaves.
+    folder = storage.make_private_folder(Path(settings.STORAGE_ROOT, "raw", storage.INCOMING))
     path = folder / uuid.uuid4().hex
     try:
         try:

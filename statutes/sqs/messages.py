@@ -11,7 +11,7 @@ import structlog
 from django.conf import settings
 from jsonschema import Draft202012Validator
 
-from accounts.error_codes import ErrorCode
+from accounts.errors import ErrorCode
 from statutes import error_codes
 from statutes.s3 import client
 

@@ -1,10 +1,11 @@
 """Builder of a law from its lines: title, divisions by rank, articles with their headings, paragraphs."""
 
 import re
+from dataclasses import dataclass, field
 
 from statutes.structure import quoted_amendments, table_of_contents
 from statutes.structure.article_ids import Numbering, number_prefix
-from statutes.structure.end_matter import end_matter_heading, is_signature_line
+from statutes.structure.closing_formulas import end_matter_heading, is_signature_line
 from statutes.structure.headings import Heading, Outline
 from statutes.structure.model import (
     INNER_PART_RANKS,
@@ -18,7 +19,8 @@ from statutes.structure.model import (
 )
 from statutes.structure.patterns import BARE, DASHES, ENUMERATED, GENERAL, GOES_ON
 
-MAX_TITLE_CHARS, MAX_DIVISION_HEADING_CHARS, MAX_HEADING_CHARS = 300, 200, 80
+MAX_TITLE_CHARS, MAX_DIVISION_HEADING_CHARS, MAX_HEADING_CHARS, MAX_NOTE_CHARS = 300, 200, 80, 500
+TAIL_CHARS = 40  # at a paragraph's end, that decide whether a line continues it
 SHORT = 0.7  # of the longest lines: a line of prose reaches the margin, a heading seldom does
 ENDS = (".", ";", ":", ".”", '."', ".»", ".)", ".]")
 TRANSITORY, PROVISIONS, PROVISION = "transitorios", "disposicion", "disposicion-"
@@ -74,6 +76,7 @@ def build_law(lines: list[Line], *, offsets: str = "characters") -> CanonicalLaw
     before: Line | None = None
     for number, line in enumerate(visible):
         before = line if builder.add_line(number, line, before) else None
+    builder.close_paragraph()
     law = builder.law
     _assign_article_headings(law)
     _lift_end_matter(law.children)
@@ -101,6 +104,33 @@ def _is_of_preamble(text: str, before: str) -> bool:
     return TITLE.match(text[:MAX_TITLE_CHARS]) is not None and not GOES_ON.search(before[-20:])
 
 
+@dataclass(slots=True)
+class _OpenParagraph:
+    """The last paragraph while lines continue it. They are joined at its end: a copy for each line is quadratic."""
+
+    paragraph: Paragraph
+    pieces: list[str] = field(default_factory=list)
+    size: int = 0
+    tail: str = ""
+    is_upper: bool | None = None  # as its first line with letters: below one in capitals, others begin a paragraph
+
+    def add(self, line: str) -> None:
+        # The word that a hyphen at the line's end divides becomes whole.
+        if self.tail[-1:] in DASHES[:2] and self.tail[-2:-1].isalpha() and line[:1].islower():
+            self.pieces[-1], self.tail = self.pieces[-1][:-1], self.tail[:-1]
+        elif self.pieces:
+            self.pieces.append(" ")
+            self.tail += " "
+        self.pieces.append(line)
+        self.size += len(line) + 1
+        self.tail = (self.tail + line[-TAIL_CHARS:])[-TAIL_CHARS:]
+        if self.is_upper is None and any(sign.isupper() or sign.islower() or sign.istitle() for sign in line):
+            self.is_upper = line.isupper()
+
+    def is_note(self) -> bool:
+        return self.size <= MAX_NOTE_CHARS and NOTE.match("".join(self.pieces)) is not None
+
+
 class _Builder:
     def __init__(self, texts: list[str], offsets: str) -> None:
         self._outline = Outline(texts)
@@ -118,6 +148,7 @@ class _Builder:
         self._open: list[Division] = []
         self._article: Article | None = None
         self._untitled: Division | Article | None = None  # whose heading is in the next lines
+        self._last: _OpenParagraph | None = None
         self._numbering = Numbering()
 
     def add_line(self, number: int, line: Line, line_before: Line | None) -> bool:
@@ -189,6 +220,7 @@ class _Builder:
             return
         division = Division("text", "", heading.label, line.place)
         self._close_text()
+        self.close_paragraph()
         if self._article is not None and len(self._article.paragraphs) > 1:
             last = self._article.paragraphs[-1]
             if not heading.label and is_signature_line(last.text) and not last.text.endswith("."):
@@ -259,17 +291,20 @@ class _Builder:
         paragraphs = self._open[-1].paragraphs if self._open else self.law.preamble
         if self._article is not None:
             paragraphs = self._article.paragraphs
-        last = paragraphs[-1] if paragraphs else None
+        last = self._last if paragraphs else None
         begins = begins or last is None or line.is_whole or _begins_paragraph(text, last, line.place)
-        if last is None or begins or (paragraphs is self.law.preamble and _is_of_preamble(text, last.text)):
-            paragraphs.append(Paragraph(text, line.place))
-        else:
-            # The word that a hyphen at the line's end divides becomes whole.
-            is_divided = last.text[-1:] in DASHES[:2] and last.text[-2:-1].isalpha() and text[:1].islower()
-            last.text = last.text[:-1] + text if is_divided else f"{last.text} {text}"
-            last.place = last.place.upto(line.place)
+        if last is None or begins or (paragraphs is self.law.preamble and _is_of_preamble(text, last.tail)):
+            self.close_paragraph()
+            self._last = last = _OpenParagraph(Paragraph("", line.place))
+            paragraphs.append(last.paragraph)
+        last.add(text)
+        last.paragraph.place = last.paragraph.place.upto(line.place)
         if self._article is not None:
             self._article.place = self._article.place.upto(line.place)
+
+    def close_paragraph(self) -> None:
+        if self._last is not None:
+            self._last.paragraph.text = "".join(self._last.pieces)
 
 
 def _continues_heading(text: str, division: Division) -> bool:
@@ -281,14 +316,14 @@ def _continues_heading(text: str, division: Division) -> bool:
     return not division.heading or (division.heading.isupper() and text.isupper())
 
 
-def _begins_paragraph(text: str, last: Paragraph, place: Place) -> bool:
+def _begins_paragraph(text: str, last: _OpenParagraph, place: Place) -> bool:
     """Tell whether a line begins a paragraph: a clause, a line after a gap or a title, or a capital after an end."""
-    if ENUMERATED.match(text) or NOTE.match(text) or NOTE.match(last.text):
+    if ENUMERATED.match(text) or NOTE.match(text) or last.is_note():
         return True
-    if last.text.isupper() and not text.isupper():
+    if last.is_upper and not text.isupper():
         return True
-    gap = place.start - last.place.end > 1
-    return last.text.endswith(ENDS) and (gap or _is_opening(text) or BARE.match(text) is not None)
+    gap = place.start - last.paragraph.place.end > 1
+    return last.tail.endswith(ENDS) and (gap or _is_opening(text) or BARE.match(text) is not None)
 
 
 def _heading_prefix(division: Division) -> str:

@@ -129,30 +129,3 @@ class CanonicalLaw:
             "contents": [paragraph.as_json() for paragraph in self.contents],
             "children": [child.as_json() for child in self.children],
         }
-
-
-def law_from_json(body: dict[str, Any]) -> CanonicalLaw:
-    return CanonicalLaw(
-        body["title"],
-        body["language"],
-        body["source"]["offsets"],
-        _paragraphs_from_json(body["preamble"]),
-        _paragraphs_from_json(body["contents"]),
-        [_child_from_json(child) for child in body["children"]],
-    )
-
-
-def _child_from_json(body: dict[str, Any]) -> Division | Article:
-    place, paragraphs = _place_from_json(body), _paragraphs_from_json(body["paragraphs"])
-    if body["type"] == "article":
-        return Article(body["id"], body["number"], body["label"], place, body["heading"], paragraphs)
-    children = [_child_from_json(child) for child in body["children"]]
-    return Division(body["type"], body["number"], body["label"], place, body["heading"], paragraphs, children)
-
-
-def _paragraphs_from_json(bodies: list[dict[str, Any]]) -> list[Paragraph]:
-    return [Paragraph(body["text"], _place_from_json(body)) for body in bodies]
-
-
-def _place_from_json(body: dict[str, Any]) -> Place:
-    return Place(body["start"], body["end"], body["page"])

@@ -13,7 +13,7 @@ from embeddings import chunk_store, embedders, vector_store
 from embeddings.chunking import Chunk
 from jobs import services
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import document_ids
 from statutes.models import LawVersion
 from statutes.s3 import client, keys, manifests
 from testing.fakes.http_messages import ErrorResponse, Request, Response
@@ -51,7 +51,7 @@ def create_version(
     refused: Sequence[int] = (),
 ) -> LawVersion:
     """Return a version as it stands before its artifacts are uploaded: cut, its vectors buffered."""
-    document_id = versions.document_id(law_id, version)
+    document_id = document_ids.document_id(law_id, version)
     Document.objects.get_or_create(
         pk=document_id,
         defaults={
@@ -59,7 +59,7 @@ def create_version(
             "filename": law_id,
             "mime": "application/xml",
             "bytes_len": 4_711,
-            "file_sha256": versions.file_sha256(document_id),
+            "file_sha256": document_ids.file_sha256(document_id),
             "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
             "parser_name": "law-xml",
             "parser_version": "1",

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.search import search
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import document_ids
 from statutes.intake import accept_message
 from statutes.models import LawVersion
 from statutes.sqs.messages import Message
@@ -73,7 +73,7 @@ def process(s3: S3Server, content: bytes, version: str = "2024-01", **fields: An
 
 def job_of(sent: Message) -> UploadJob:
     """Return the newest job of a message's version."""
-    mine = UploadJob.objects.filter(document_id__in=versions.document_ids(sent.law_id, sent.version))
+    mine = UploadJob.objects.filter(document_id__in=document_ids.document_ids(sent.law_id, sent.version))
     return mine.order_by("-created_at")[0]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from statutes import versions
+from statutes import document_ids
 from statutes.models import LawVersion
 
 BUCKET = "fiscal"
@@ -36,5 +36,5 @@ def s3_record(key: str, bucket: str = BUCKET, *, name: str = "ObjectCreated:Put"
 
 def published_count(law_id: str = "ISR_2024", version: str = "2024-01") -> int:
     """Return how often a version was published."""
-    row = LawVersion.objects.filter(pk=versions.document_id(law_id, version)).first()
+    row = LawVersion.objects.filter(pk=document_ids.document_id(law_id, version)).first()
     return row.reprocessed if row else 0

@@ -12,7 +12,7 @@ from django.utils.text import capfirst
 from accessa.admin_menu import SIDEBAR
 from accounts.audit.tests.personas import Staff, audit_entries
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import document_ids
 from statutes.models import Consumer, Law, LawVersion, laws_with_error_codes
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
 from testing.factories import JobFactory
@@ -125,7 +125,7 @@ def version() -> LawVersion:
     """Create a live version without a job, as the import of artifacts does."""
     Law.objects.create(law_id="LIVA", version="2024-01", status="embedded")
     return LawVersion.objects.create(
-        document_id=versions.document_id("LIVA", "2024-01"), law_id="LIVA", version="2024-01", bucket=BUCKET,
+        document_id=document_ids.document_id("LIVA", "2024-01"), law_id="LIVA", version="2024-01", bucket=BUCKET,
         raw_key=KEY, status="embedded",
     )  # fmt: skip
 

@@ -44,7 +44,7 @@ def test_the_chunker_is_found_by_its_label() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(plans)
 def test_every_visible_character_of_every_article_is_in_exactly_one_chunk(plan: Any) -> None:
     given_law = law_from_plan(plan)
@@ -69,7 +69,7 @@ def assert_complete(rendered: Rendered, chunks: list[Chunk]) -> None:
         assert chunk.meta["article"] == (inside[0] if inside else None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(documents)
 def test_any_text_is_split_completely(raw: str) -> None:
     text = normalize(raw)
@@ -171,7 +171,7 @@ CHAPTERS = st.lists(st.lists(SIZES, min_size=1, max_size=6), min_size=1, max_siz
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(CHAPTERS, st.sampled_from([0, 20, 150]))
 def test_passages_have_200_to_1200_tokens_where_possible(sizes: Any, preamble: int) -> None:
     numbers = count(1)

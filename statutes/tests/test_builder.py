@@ -3,12 +3,20 @@
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statutes.structure.model import Article, Division, law_from_json
+from statutes.structure.model import Article, Division
 from statutes.structure.patterns import DASHES
-from statutes.tests.law_texts import all_texts, article_paths, article_texts, build_from_text, encode_law, law_json
+from statutes.tests.law_texts import (
+    all_texts,
+    article_paths,
+    article_texts,
+    build_from_text,
+    encode_law,
+    law_from_json,
+    law_json,
+)
 
 SPANISH = """LEY DE PRUEBA
 TÍTULO PRIMERO
@@ -223,7 +231,7 @@ JOINTS = {*DASHES, *".:;"}  # what parts a label from its text, and the hyphen o
 
 
 @given(LINES, st.booleans())
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, derandomize=True)
 def test_no_visible_character_is_lost(texts: list[str], is_whole: bool) -> None:
     text = "\n".join(" ".join(line.split("\n")) for line in texts)
 

@@ -17,7 +17,7 @@ from jobs import claims
 from jobs.cluster import shared_state as cluster
 from jobs.models import Event, UploadJob
 from jobs.pipeline import get_pipeline
-from statutes import intake, versions
+from statutes import document_ids, intake
 from statutes.consumer import consumer as lifecycle
 from statutes.consumer import status
 from statutes.consumer.consumer import Consumer
@@ -69,7 +69,7 @@ def codes(caplog: Any, name: str) -> list[str]:
 
 
 def ended_states(law_id: str) -> bool:
-    return UploadJob.objects.filter(document_id=versions.document_id(law_id, "2024-01"), state="done").exists()
+    return UploadJob.objects.filter(document_id=document_ids.document_id(law_id, "2024-01"), state="done").exists()
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_the_urgent_queue_is_polled_first(queue: Queue, queues: SqsServer, setti
         wait_until(lambda: ended_states("COMMON") and ended_states("URGENT"), seconds=20)
 
     first, second = UploadJob.objects.order_by("finished_at").values_list("document_id", flat=True)
-    assert [first, second] == [versions.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
+    assert [first, second] == [document_ids.document_id(law, "2024-01") for law in ("URGENT", "COMMON")]
 
 
 @pytest.mark.slow

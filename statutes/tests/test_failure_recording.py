@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from jobs.choices import Stage
 from jobs.models import UploadJob
-from statutes import periodic
+from statutes import failed_versions
 from statutes.models import Law, LawVersion
 from statutes.tests import failure_injection, sample_laws
 from statutes.tests.sample_laws import KEY, TAXED, bucket_objects, deliver, law_xml
@@ -39,7 +39,7 @@ def test_a_permanent_failure_is_archived_once(laws: S3Server) -> None:
     job = sample_laws.job_of(sent)
     age_versions()
 
-    periodic.record_failures()
+    failed_versions.record_failures()
 
     error = json.loads(bucket_objects(laws)[RECORD])
     assert recorded_states() == ("failed", "UNKNOWN_FORMAT")
@@ -47,7 +47,7 @@ def test_a_permanent_failure_is_archived_once(laws: S3Server) -> None:
     assert bucket_objects(laws)[error["raw"]] == b"no law"
     laws.ledger.clear()
     age_versions()
-    periodic.record_failures()
+    failed_versions.record_failures()
     assert not laws.ledger.counts
 
 
@@ -61,14 +61,14 @@ def test_an_unavailable_bucket_delays_recording_of_its_failure_only(laws: S3Serv
     UploadJob.objects.update(finished_at=timezone.now() - timedelta(minutes=2))
     LawVersion.objects.filter(law_id="OTHER").update(updated_at=timezone.now() - timedelta(minutes=1, seconds=30))
 
-    periodic.record_failures()
-    periodic.record_failures()
+    failed_versions.record_failures()
+    failed_versions.record_failures()
 
     assert set(LawVersion.objects.values_list("law_id", "status")) == {("LIVA", "processing"), ("OTHER", "failed")}
     assert "failed/OTHER/2024-01/error.json" in bucket_objects(laws)
     laws.clear_faults()
     age_versions()
-    periodic.record_failures()
+    failed_versions.record_failures()
     assert set(Law.objects.values_list("status", flat=True)) == {"failed"}
     assert RECORD in bucket_objects(laws)
 
@@ -80,7 +80,7 @@ def test_an_exhausted_transient_failure_is_recorded_and_not_archived(laws: S3Ser
         run_all_jobs()
     age_versions()
 
-    periodic.record_failures()
+    failed_versions.record_failures()
 
     assert recorded_states()[0] == "failed"
     assert list(bucket_objects(laws)) == [KEY]

@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from io import StringIO
@@ -18,12 +21,13 @@ from django.db.models.functions import Now
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
 from documents.models import Document
+from documents.parsers.sandbox.client import ROOT
 from embeddings import active_model, vector_store
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25, search
 from jobs.models import UploadJob
-from statutes import artifact_import, versions
+from statutes import artifact_import, document_ids, lambda_function, stages
 from statutes.artifact_import import FolderSource
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_upload, keys
@@ -103,6 +107,46 @@ def test_an_imported_statute_is_searched_as_before() -> None:
     assert (law_.pk, law_.version, law_.status, law_.chunk_count) == (LAW, "2024-01", "embedded", 3)
 
 
+def test_the_lambda_function_imports_the_statute_of_its_event() -> None:
+    published_folder(create_version())
+    before = search_law()
+    delete_law()
+    event = stages.lambda_event(LawVersion(law_id=LAW, version="2024-01"), "ab" * 32)
+
+    answer = lambda_function.lambda_handler(event, None)
+
+    assert answer == {"law_id": LAW, "passages": 3, "vectors": 3}
+    assert before
+    assert search_law() == before
+
+
+def test_the_lambda_function_leaves_a_newer_version() -> None:
+    published_folder(create_version())
+    delete_law()
+    event = stages.lambda_event(LawVersion(law_id=LAW, version="2024-01"), "ab" * 32)
+    lambda_function.lambda_handler(event, None)
+    Law.objects.update(version="2024-10")
+
+    assert lambda_function.lambda_handler(event, None) == {"law_id": LAW, "code": "OUTDATED"}
+
+
+def test_the_lambda_function_raises_for_a_statute_without_artifacts() -> None:
+    event = stages.lambda_event(LawVersion(law_id="MISSING", version="1"), "ab" * 32)
+
+    with pytest.raises(FileNotFoundError):
+        lambda_function.lambda_handler(event, None)
+
+
+@pytest.mark.slow
+def test_the_lambda_function_is_imported_by_itself() -> None:
+    code = "from statutes.lambda_function import lambda_handler; print(callable(lambda_handler))"
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "accessa.settings"}
+
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+    assert run.stdout == "True\n", run.stderr
+
+
 def test_a_repeated_import_changes_nothing(folder: Path) -> None:
     artifact_import.import_artifacts(FolderSource(folder), LAW)
     before = list(DocumentChunk.objects.values_list("chunk_id", "updated_at", "vector_sha"))
@@ -134,7 +178,7 @@ def test_an_import_replaces_older_versions_only(tmp_path: Path) -> None:
     call_command("ingest_vectors", LAW, stdout=StringIO())
 
     assert refusal_code(older) == "OUTDATED"
-    assert Document.objects.get().pk == versions.document_id(LAW, "2024-10")
+    assert Document.objects.get().pk == document_ids.document_id(LAW, "2024-10")
     assert Law.objects.get().version == "2024-10"
     assert LawVersion.objects.get(version="2024-01").canonical is None
 

@@ -13,7 +13,7 @@ from django.db import connection
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import worker
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import version_order
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
@@ -38,14 +38,14 @@ EARLY, LATE = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 6, 1, tzinfo=UTC)
     ],
 )
 def test_numbers_in_versions_are_compared_as_numbers(older: str, newer: str) -> None:
-    assert versions.is_older(older, LATE, than=newer, than_ingested=EARLY)
-    assert not versions.is_older(newer, EARLY, than=older, than_ingested=LATE)
+    assert version_order.is_older(older, LATE, than=newer, than_ingested=EARLY)
+    assert not version_order.is_older(newer, EARLY, than=older, than_ingested=LATE)
 
 
 def test_equal_versions_are_ordered_by_ingestion_time() -> None:
-    assert versions.is_older("2024-1", EARLY, than="2024-01", than_ingested=LATE)
-    assert not versions.is_older("2024-1", LATE, than="2024-01", than_ingested=EARLY)
-    assert not versions.is_older("2024-1", EARLY, than="2024-1", than_ingested=LATE)
+    assert version_order.is_older("2024-1", EARLY, than="2024-01", than_ingested=LATE)
+    assert not version_order.is_older("2024-1", LATE, than="2024-01", than_ingested=EARLY)
+    assert not version_order.is_older("2024-1", EARLY, than="2024-1", than_ingested=LATE)
 
 
 @pytest.mark.django_db

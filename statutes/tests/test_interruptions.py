@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from jobs.cluster import shared_state
 from jobs.models import UploadJob
-from statutes import versions
+from statutes import document_ids
 from statutes.consumer.consumer import Consumer
 from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages
 from statutes.models import Consumer as Row
@@ -262,5 +262,5 @@ def test_a_message_that_kills_workers_becomes_a_dead_letter(others_messages: Que
 
     assert published_count("GOOD") == 1
     assert deaths >= 2
-    failed = UploadJob.objects.get(document_id=versions.document_id("DEADLY", "2024-01"))
+    failed = UploadJob.objects.get(document_id=document_ids.document_id("DEADLY", "2024-01"))
     assert (failed.last_error or {})["code"] == "WORKER_LOST"

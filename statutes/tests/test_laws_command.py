@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import audit_entries
-from statutes import versions
+from statutes import document_ids
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, dead_letters, message_bodies
 from statutes.sqs.messages import Message
@@ -37,7 +37,7 @@ def test_statutes_are_listed_shown_reprocessed_and_withdrawn(laws: S3Server) -> 
     job = process(laws, law_xml(TAXED))
     Law.objects.create(law_id="LISR", version="2", status="failed", title="Ley de Renta")
     LawVersion.objects.create(
-        document_id=versions.document_id("LISR", "2"), law_id="LISR", version="2", bucket="b", raw_key="k",
+        document_id=document_ids.document_id("LISR", "2"), law_id="LISR", version="2", bucket="b", raw_key="k",
         status="failed", error_code="NO_TEXT",
     )  # fmt: skip
 

@@ -46,7 +46,7 @@ def test_the_example_of_the_spec_is_rendered() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(plans)
 def test_any_rendered_law_is_normalized_and_gives_its_articles(plan: Any) -> None:
     given_law = law_from_plan(plan)

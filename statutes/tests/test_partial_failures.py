@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accessa.integrity import find_violations
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)

@@ -17,7 +17,7 @@ from documents.models import Document
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs import worker
 from jobs.claims import ClaimLost
-from statutes import periodic, staff_actions
+from statutes import failed_versions, staff_actions
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -267,6 +267,6 @@ def test_a_version_that_became_live_does_not_expire(laws: S3Server) -> None:
             END $$;
             CREATE TRIGGER meanwhile AFTER DELETE ON documents FOR EACH ROW EXECUTE FUNCTION pg_temp.found()""")
 
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
 
     assert Document.objects.get().pk == Law.objects.get(pk="SECOND").document_id == second

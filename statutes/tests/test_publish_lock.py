@@ -12,7 +12,7 @@ from accessa.integrity import find_changed_artifacts
 from jobs import services, worker
 from jobs.advisory_locks import holds_session_lock, session_lock, unlock_session
 from jobs.outcomes import Wait
-from statutes import versions
+from statutes import document_ids
 from statutes.intake import accept_message
 from statutes.models import Law
 from statutes.s3 import artifact_upload
@@ -54,7 +54,7 @@ def overtaken(s3: S3Server) -> Iterator[list[str]]:
         answer = execute(sql, *rest)
         if sql == artifact_upload.PASSAGES_WITH_VECTORS and not seen:
             seen.append(sql)
-            unlock_session(versions.publish_lock_key("LIVA"))
+            unlock_session(document_ids.publish_lock_key("LIVA"))
             process(s3, law_xml(TAXED, LOWER), "2024-03")
         return answer
 
@@ -84,7 +84,7 @@ def test_a_lost_lock_never_overwrites_a_newer_manifest(newer: str | None, laws: 
 
 
 def test_a_publish_lock_belongs_to_one_session_and_one_law() -> None:
-    liva, other, third = map(versions.publish_lock_key, ("LIVA", "~ley/ñ", "LISR"))
+    liva, other, third = map(document_ids.publish_lock_key, ("LIVA", "~ley/ñ", "LISR"))
     before = holds_session_lock(liva)
 
     with session_lock(liva), session_lock(other):

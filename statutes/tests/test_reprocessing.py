@@ -14,7 +14,7 @@ from jobs import services, worker
 from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
-from statutes import search, versions
+from statutes import document_ids, search
 from statutes.artifact_import import BucketSource, import_artifacts
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
@@ -39,7 +39,7 @@ from testing.fakes.s3 import S3Server
 from testing.personas import Person, claim_at_stage, run_all_jobs, run_stages
 
 pytestmark = pytest.mark.django_db
-FIRST, SECOND = versions.document_ids("LIVA", "2024-01")
+FIRST, SECOND = document_ids.document_ids("LIVA", "2024-01")
 RENAMED = law_xml(TAXED, LOWER, title="Ley del Impuesto Reformado")
 
 
@@ -347,7 +347,7 @@ def test_an_outdated_reprocessing_is_erased(laws: S3Server) -> None:
 
     worker.run_stage(claim)
 
-    assert list(Document.objects.values_list("pk", flat=True)) == [versions.document_id("LIVA", "2024-02")]
+    assert list(Document.objects.values_list("pk", flat=True)) == [document_ids.document_id("LIVA", "2024-02")]
     assert (Law.objects.get().version, LawVersion.objects.get(pk=SECOND).error_code) == ("2024-02", "LAW_OUTDATED")
     assert (are_searchable(RATE, LOWER), list(find_violations(deep=True))) == ([True, False], [])
 

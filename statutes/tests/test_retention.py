@@ -11,7 +11,7 @@ from accessa.integrity import find_violations
 from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
-from statutes import periodic
+from statutes import failed_versions
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -42,11 +42,11 @@ def test_an_expired_failure_is_erased_and_its_row_stays(laws: S3Server) -> None:
     sent = failed_version(laws)
     document = Document.objects.get()
     age_versions(29)
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
     assert Document.objects.exists()
     age_versions(2)
 
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
 
     version = sample_laws.version_of(sent)
     assert not Document.objects.exists()
@@ -59,7 +59,7 @@ def test_an_expired_failure_is_erased_and_its_row_stays(laws: S3Server) -> None:
 def test_a_message_restores_an_erased_version(laws: S3Server) -> None:
     sent = failed_version(laws)
     age_versions()
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
 
     put_file(laws, law_xml(TAXED))
     again = accept_message(sent)
@@ -74,7 +74,7 @@ def test_a_live_version_with_a_failed_reprocessing_is_kept(laws: S3Server) -> No
     failed_version(laws, force_reprocess=True)
     age_versions()
 
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
 
     assert Law.objects.get().document_id == Document.objects.get().pk
 
@@ -83,14 +83,14 @@ def test_retried_versions_and_unlimited_retention_are_kept(laws: S3Server, setti
     sent = failed_version(laws)
     age_versions()
     settings.STATUTES_FAILED_DAYS = 0
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
     assert Document.objects.exists()
     settings.STATUTES_FAILED_DAYS = 30
     accept_message(sent)
     LawVersion.objects.update(status="failed")
     age_versions()
 
-    periodic.delete_expired_failures()
+    failed_versions.delete_expired_failures()
 
     assert UploadJob.objects.get().state == "queued"
 
@@ -102,7 +102,7 @@ def test_a_version_with_a_new_message_is_kept(laws: S3Server) -> None:
 
     # Noted, and not yet begun.
     with after_statement(
-        "RELEASE SAVEPOINT", lambda: erased.append(periodic._erase_if_expired(sample_laws.version_of(sent).pk))
+        "RELEASE SAVEPOINT", lambda: erased.append(failed_versions._erase_if_expired(sample_laws.version_of(sent).pk))
     ):
         again = accept_message(sent)
 

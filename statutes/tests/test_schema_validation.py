@@ -65,7 +65,7 @@ def test_the_schema_is_valid_and_names_every_division() -> None:
     assert RANKS.keys() == INNER_PART_RANKS.keys()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(plan=plans)
 def test_inlined_references_find_the_same_errors_in_any_law(plan: Any) -> None:
     law = law_from_plan(plan).as_json(law_id="law", version="1", source={})

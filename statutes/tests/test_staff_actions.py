@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import audit_entries
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
-from statutes import periodic, staff_actions, versions
+from statutes import document_ids, failed_versions, staff_actions
 from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
@@ -59,7 +59,7 @@ def test_a_version_is_reprocessed_from_its_current_raw_file(laws: S3Server) -> N
     assert are_searchable(RATE, LOWER) == [True, False]
     run_all_jobs()
     assert are_searchable(RATE, LOWER) == [False, True]
-    first, second = versions.document_ids("LIVA", "2024-01")
+    first, second = document_ids.document_ids("LIVA", "2024-01")
     assert (LawVersion.objects.get(pk=second).job_id, Law.objects.get().document_id) == (job.pk, second)
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.object_id, entry.tenant_id) == ("laws.reprocess", str(first), SYSTEM_TENANT_ID)
@@ -180,7 +180,7 @@ def test_a_statute_being_published_cannot_be_withdrawn(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
-        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [versions.publish_lock_key("LIVA")])
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [document_ids.publish_lock_key("LIVA")])
         assert refusal_code(staff_actions.withdraw, "LIVA") == "LAW_BUSY"
 
     assert are_searchable(TAXED) == [True]
@@ -198,12 +198,12 @@ def test_a_cancelled_job_marks_its_version_failed(laws: S3Server) -> None:
             [claim.job.pk],
         )
 
-    periodic.record_failures()
+    failed_versions.record_failures()
     assert LawVersion.objects.get().status == "normalized"  # a message may be about to try it again
     LawVersion.objects.update(updated_at=timezone.now() - timedelta(minutes=2))
-    periodic.record_failures()
+    failed_versions.record_failures()
 
     row = LawVersion.objects.get()
     assert (row.status, row.error_code, Law.objects.get().status) == ("failed", "CANCELLED", "failed")
-    assert "statutes.periodic.record_failures" in configured.JOBS_PERIODIC_TASKS
+    assert "statutes.failed_versions.record_failures" in configured.JOBS_PERIODIC_TASKS
     assert sample_laws.job_of(statute_message()).state == "deadletter"

@@ -12,7 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
 from accessa.integrity import find_violations
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import services
@@ -25,7 +25,7 @@ from embeddings.reindexing.admin import StartForm
 from embeddings.reindexing.models import CampaignTenant
 from embeddings.tests.campaign_helpers import kill_worker_at
 from jobs import worker
-from statutes import artifact_import, versions
+from statutes import artifact_import, document_ids
 from statutes.artifact_import import import_artifacts
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -212,7 +212,9 @@ def wrong_artifacts() -> list[tuple[str, str]]:
 
 
 def artifacts(law_id: str = "LIVA") -> list[str]:
-    passage = DocumentChunk.objects.filter(document_id=versions.document_id(law_id, "2024-01")).order_by("chunk_ord")[0]
+    passage = DocumentChunk.objects.filter(document_id=document_ids.document_id(law_id, "2024-01")).order_by(
+        "chunk_ord"
+    )[0]
     return [keys.manifest(law_id), keys.law(law_id), keys.vectors(law_id), keys.chunk(law_id, passage.pk)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from documents.deterministic_ids import canonical_json
 from embeddings.models import DocumentChunk
-from statutes import artifact_import, versions
+from statutes import artifact_import, document_ids
 from statutes.artifact_import import BucketSource
 from statutes.intake import IntakeStatus, accept_message
 from statutes.readers import docx
@@ -53,7 +53,7 @@ def test_a_passage_with_a_foreign_id_is_not_imported(laws: S3Server) -> None:
     process(laws, law_xml(RATE), law_id="LISR", raw_key="raw/lisr.xml")
     process(laws, law_xml(TAXED))
     before = known()
-    other = str(DocumentChunk.objects.get(document_id=versions.document_id("LISR", "2024-01"), chunk_ord=0).pk)
+    other = str(DocumentChunk.objects.get(document_id=document_ids.document_id("LISR", "2024-01"), chunk_ord=0).pk)
     manifest = json.loads(bucket_objects(laws)[keys.manifest(LAW)])
     entry = manifest["chunks"][0]
     own = entry["chunk_id"]

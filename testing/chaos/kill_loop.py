@@ -21,7 +21,6 @@ from testing.chaos.world import (
     AT_A_TIME,
     DECK,
     LAST_TRY,
-    OVERDUE,
     SampleDocument,
     Snapshot,
     World,
@@ -115,7 +114,7 @@ def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float
         killer.tick()
         if killer.satisfied:
             intake.enough.set()
-        overdue = max(overdue, here.value(OVERDUE))
+        overdue = max(overdue, here.overdue_seconds())
         _check(intake, deadline)
         time.sleep(0.05)
     ended = time.monotonic() - began
@@ -131,6 +130,7 @@ def undisturbed(here: World, *, taken: int, seed: int, seconds: float) -> Snapsh
     here.restart_processes()
     intake.start()
     while intake.is_alive() or here.value(ACTIVE):
+        here.restart_processes()  # a cluster that is too slow ends itself
         _check(intake, began + seconds)
         time.sleep(0.1)
     ended = time.monotonic() - began

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -37,7 +38,7 @@ POINTS = (
 )
 VENDOR_POINTS = tuple(f"job_validated:{edge}" for edge in ("before-commit", "after-commit", "uploaded", "submitted"))
 LEASE, BATCH, IN_FLIGHT, WORKERS, USERS = 3.0, 2, 3, 3, 5
-RESTART = 8.0  # seconds until a cluster that hangs has been ended and its successor sweeps
+PROMPT = 8.0  # seconds: how long a lease may be over while there is a cluster, which looks twice a second
 AT_A_TIME = 12  # documents under way while the killing lasts
 SETTINGS = {
     "EMBEDDER": "testing.embedders.CountingEmbedder",
@@ -60,13 +61,14 @@ VENDORS = {
     "VENDOR_TIMEOUT_SECONDS": "5",
 }
 FAKES = ("--llamaparse-port", "0", "--openai-port", "0", "--p-lost", "0.2", "--p-doubled", "0.1")
-# Every vector that was ever committed to the buffer: the buffer itself is emptied.
+# Every purchased vector that was ever committed to the buffer: the buffer itself is emptied. Purchases come by COPY;
+# an INSERT copies a vector that the tenant or the document has already.
 LEDGER = """
     CREATE TABLE committed_vectors (chunk_id uuid, at timestamptz DEFAULT clock_timestamp());
     CREATE FUNCTION note_vector() RETURNS trigger LANGUAGE plpgsql AS
         'BEGIN INSERT INTO committed_vectors VALUES (NEW.chunk_id); RETURN NULL; END';
     CREATE TRIGGER vector_bought AFTER INSERT ON document_vector_buffer
-        FOR EACH ROW EXECUTE FUNCTION note_vector()"""
+        FOR EACH ROW WHEN (current_query() LIKE 'COPY%') EXECUTE FUNCTION note_vector()"""
 ROWS = """
     SELECT d.user_id, d.file_sha256, c.chunk_ord, c.chunk_sha, encode(sha256(vector_send(c.embedding)), 'hex')
     FROM documents d JOIN document_chunks c USING (document_id)"""
@@ -74,9 +76,10 @@ ROWS = """
 REPEATED = """
     SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM events WHERE type IN ('stage_done', 'finalized')
     AND code <> 'UPLOAD_DEDUP_HIT' GROUP BY job_id, payload ->> 'from') e"""
+# Since there has been a cluster to see it: a busy machine takes its time to start one.
 OVERDUE = """
-    SELECT coalesce(extract(epoch FROM max(clock_timestamp() - lease_until)), 0)::float8 FROM upload_jobs
-    WHERE state = 'working'"""
+    SELECT coalesce(extract(epoch FROM max(clock_timestamp() - greatest(j.lease_until, c.started_at))), 0)::float8
+    FROM upload_jobs j, clusters c WHERE j.state = 'working' AND c.name = %s"""
 ACTIVE = "SELECT count(*) FROM upload_jobs WHERE state IN ('queued', 'working', 'retryable')"
 # Who dies at random moments, in turn.
 DECK = ("worker", "web", "worker", "worker", "cluster", "worker", "web", "worker", "worker")
@@ -208,9 +211,14 @@ class World:
     def connect(self, database: str) -> psycopg.Connection[Any]:
         return psycopg.connect(make_conninfo(**{**self.params, "dbname": database}), autocommit=True)
 
-    def value(self, sql: str) -> Any:
-        row = self.database.execute(sql).fetchone()
+    def value(self, sql: str, *params: object) -> Any:
+        row = self.database.execute(sql, params or None).fetchone()
         return row and row[0]
+
+    def overdue_seconds(self) -> float:
+        """Return how long the oldest expired lease has been over without the running cluster's notice."""
+        process = self.cluster.process
+        return float(self.value(OVERDUE, f"{socket.gethostname()}:{process.pid}")) if process else 0.0
 
     def restart_processes(self) -> None:
         """Start what is not there, start again what died: what a supervisor does, without its growing patience."""

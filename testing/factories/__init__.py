@@ -58,6 +58,8 @@ class JobFactory(factory.django.DjangoModelFactory[UploadJob]):
     state = "queued"
     chunks_version = ""
 
+    campaign_id = None
+    low_priority = factory.LazyAttribute(lambda job: job.campaign_id is not None)
     held = factory.LazyAttribute(lambda job: job.state == "working")
     ended = factory.LazyAttribute(lambda job: job.state in ("done", "deadletter"))
     attempts = factory.LazyAttribute(lambda job: int(job.state != "queued"))

@@ -10,7 +10,7 @@ from embeddings import active_model, chunk_store
 from embeddings.embedders import DIMENSIONS, vector_sha
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25
-from statutes import article_chunker, versions
+from statutes import article_chunker, document_ids
 from statutes.models import Law, LawVersion
 from statutes.structure import markdown
 from statutes.structure.builder import build_law
@@ -32,7 +32,7 @@ def create_searchable_statute(
     law = _read(text)
     rendered = markdown.render_markdown(law, pages=text.count("\f") + 1 if form == "pdf" else 0)
     document_id: UUID = DocumentFactory.create(
-        pk=versions.document_id(law_id, version),
+        pk=document_ids.document_id(law_id, version),
         user_id=SYSTEM_TENANT_ID,
         filename=title,
         chunks_version=article_chunker.CHUNKER.label,

@@ -90,14 +90,26 @@ def delayed(seconds: float) -> Fault:
     return Fault("late", sold=True, send=send)
 
 
+def _send_slowly(connection: ClientConnection, content: bytes, pause: float) -> None:
+    """Send one byte, then wait ``pause`` seconds, and so on; then close."""
+    for byte in content:
+        if not connection.wait(pause):
+            break
+        connection.send(bytes([byte]))
+    connection.close()
+
+
+def slow_head(pause: float) -> Fault:
+    def send(connection: ClientConnection, response: Response) -> None:
+        _send_slowly(connection, response.head(len(response.body)), pause)
+
+    return Fault("slow-head", sold=True, send=send)
+
+
 def slow_body(pause: float = 1.0) -> Fault:
     def send(connection: ClientConnection, response: Response) -> None:
         connection.send(response.head(len(response.body)))
-        for byte in response.body:
-            if not connection.wait(pause):
-                break
-            connection.send(bytes([byte]))
-        connection.close()
+        _send_slowly(connection, response.body, pause)
 
     return Fault("one-byte-a-second", sold=True, send=send)
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from typing import Any, Self
 from xml.sax.saxutils import escape
@@ -30,8 +31,9 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", 
 CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
 Stop = Callable[[], object]
 Headers = list[tuple[str, str]]
-# What moto holds belongs to the process, so all servers here have the same application.
+# What moto holds belongs to the process, so all servers here have the same application, emptied with the last one.
 MOTO = DomainDispatcherApplication(create_backend_app)
+_servers: set[Server] = set()
 
 
 class S3Server(Server):
@@ -77,7 +79,8 @@ class S3Server(Server):
             if self.strict:
                 self._ministack_port, self._stop = _start_ministack()
             else:
-                self._stop = _reset_moto
+                _servers.add(self)
+                self._stop = partial(_leave_moto, self)
             for bucket in self.buckets:
                 self.client().create_bucket(Bucket=bucket)
             self.ledger.clear()
@@ -148,8 +151,10 @@ def _ask_moto(request: Request) -> tuple[int, Headers, bytes]:
     return int(status.split()[0]), list(headers), b"".join(body)
 
 
-def _reset_moto() -> None:
-    run_wsgi_app(MOTO, EnvironBuilder(path="/moto-api/reset", method="POST").get_environ())
+def _leave_moto(server: Server) -> None:
+    _servers.discard(server)
+    if not _servers:
+        run_wsgi_app(MOTO, EnvironBuilder(path="/moto-api/reset", method="POST").get_environ())
 
 
 def _start_ministack() -> tuple[int, Stop]:

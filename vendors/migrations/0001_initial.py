@@ -31,6 +31,7 @@ class Migration(migrations.Migration):
                 ('theoretical_arrival', models.DateTimeField(null=True)),
                 ('paused_until', models.DateTimeField(null=True)),
                 ('pause_reason', models.TextField(null=True)),
+                ('throttles', models.IntegerField(db_default=0)),
             ],
             options={
                 'db_table': 'vendor_rate_limits',

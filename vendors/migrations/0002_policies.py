@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from accounts.rls import enable_rls
+from accounts.rls import enable_rls, hide_tables
 
 
 class Migration(migrations.Migration):
@@ -9,6 +9,7 @@ class Migration(migrations.Migration):
     operations = [
         enable_rls("purchases", "purchase_select_self"),
         enable_rls("tenant_budgets", "tenant_budget_select_self"),
+        hide_tables("vendor_rate_limits", "vendor_breakers", "vendor_calls"),
         # Only staff see the purchases of campaigns.
         migrations.RunSQL(
             "ALTER POLICY purchase_select_self ON purchases"

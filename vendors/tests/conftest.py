@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from vendors.rate_limit import Vendor
 from vendors.tests.http_server import Server, running_server
+from vendors.vendor import Vendor
 
 
 @pytest.fixture

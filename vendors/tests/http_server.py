@@ -93,25 +93,25 @@ def running_server() -> Iterator[Server]:
             thread.join()
 
 
-def embed(url: str) -> object:
+def embed(url: str, seconds: float = 10.0) -> object:
     """Call OpenAI's endpoint with its own client."""
-    with openai.OpenAI(api_key="sk-secret", base_url=f"{url}/v1", max_retries=0, timeout=0.5) as client:
+    with openai.OpenAI(api_key="sk-secret", base_url=f"{url}/v1", max_retries=0, timeout=seconds) as client:
         return client.embeddings.create(input=["Ana's deductible"], model="text-embedding-3-small")
 
 
-def list_parses(url: str) -> object:
+def list_parses(url: str, seconds: float = 10.0) -> object:
     """Call LlamaParse's endpoint with its own client."""
-    with llama_cloud.LlamaCloud(api_key="llx-secret", base_url=url, max_retries=0, timeout=0.5) as client:
+    with llama_cloud.LlamaCloud(api_key="llx-secret", base_url=url, max_retries=0, timeout=seconds) as client:
         return list(client.parsing.list())
 
 
-CLIENTS: dict[str, Callable[[str], object]] = {"openai": embed, "llamaparse": list_parses}
+CLIENTS: dict[str, Callable[..., object]] = {"openai": embed, "llamaparse": list_parses}
 
 
-def error_of(call: Callable[[str], object], url: str) -> Exception:
+def error_of(call: Callable[..., object], url: str, **options: float) -> Exception:
     """Return what the client raises; fail when it raises nothing."""
     try:
-        call(url)
+        call(url, **options)
     except Exception as error:
         return error
     raise AssertionError("the call went well")

@@ -11,9 +11,9 @@ from jobs.outcomes import Retryable, Wait
 from testing.concurrency import run_concurrently
 from vendors import calls
 from vendors.models import Breaker
-from vendors.rate_limit import Vendor
 from vendors.tests.http_server import Answer, Server, embed, error_of
 from vendors.tests.process_pool import in_processes
+from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

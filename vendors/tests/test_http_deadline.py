@@ -4,7 +4,6 @@ import gc
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -14,8 +13,8 @@ import httpx
 import httpx2
 import pytest
 
-from testing.fakes.faults import Fault, hang, slow_body
-from testing.fakes.http_messages import ClientConnection, Request, Response, json_response
+from testing.fakes.faults import Fault, hang, slow_body, slow_head
+from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server
 from vendors import call_failures, http_deadline
 
@@ -30,15 +29,7 @@ class Vendor(Server):
         return json_response({"text": "x" * 600})
 
 
-def _slow_head(wire: ClientConnection, answer: Response) -> None:
-    for byte in answer.head(len(answer.body)):
-        if not wire.wait(0.1):
-            return wire.close()
-        wire.send(bytes([byte]))
-    return wire.close()
-
-
-SLOW = [hang(), slow_body(0.05), replace(slow_body(0.0), name="head", send=_slow_head)]
+SLOW = [hang(), slow_body(0.05), slow_head(0.1)]
 
 
 @pytest.fixture

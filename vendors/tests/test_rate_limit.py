@@ -9,9 +9,9 @@ from pytest_django import DjangoAssertNumQueries
 from jobs.outcomes import Wait
 from vendors import calls, rate_limit
 from vendors.models import RateLimit
-from vendors.rate_limit import Vendor
 from vendors.tests.http_server import Answer, Server, embed, error_of
 from vendors.tests.process_pool import in_processes
+from vendors.vendor import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -169,7 +169,68 @@ def test_a_429_holds_back_every_process(server: Server, vendor: Vendor) -> None:
     reasons = in_processes(2, reason_and_seconds, vendor)
 
     assert [reason for reason, _ in reasons] == ["VENDOR_RATE_LIMITED"] * 2
-    assert all(15 < seconds <= 20 for _, seconds in reasons)
+    assert all(15 < seconds <= 25 for _, seconds in reasons)
+
+
+def end_pause(vendor: Vendor, *, seconds_ago: float) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE vendor_rate_limits SET paused_until = clock_timestamp() - make_interval(secs => %s)", [seconds_ago]
+        )
+
+
+def back_off(vendor: Vendor, server: Server) -> float:
+    outcome = calls.record_failure(vendor, error_of(embed, server.url))
+    assert isinstance(outcome, Wait)
+    return outcome.seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "pauses"),
+    [({}, (5, 10, 20, 40, 60, 60)), ({"retry-after": "2"}, (2, 4, 8, 16, 32, 60)), ({"retry-after": "90"}, (90, 90))],
+)
+def test_the_pause_grows_with_each_429_that_follows_a_pause(
+    headers: dict[str, str], pauses: tuple[int, ...], server: Server, vendor: Vendor
+) -> None:
+    server.answer = Answer(429, headers)
+
+    for seconds in pauses:
+        assert seconds <= back_off(vendor, server) <= seconds * (1 + rate_limit.JITTER)
+        end_pause(vendor, seconds_ago=0)
+
+
+def test_429s_of_calls_under_way_are_counted_once(server: Server, vendor: Vendor) -> None:
+    server.answer = Answer(429)
+
+    pauses = [back_off(vendor, server) for _ in range(5)]
+
+    assert all(5 <= seconds <= 6.25 for seconds in pauses)
+    assert len(set(pauses)) > 1  # the random part
+    assert rate_limit.count_throttles(vendor) == 1
+
+
+def test_a_quiet_time_ends_the_growth(server: Server, vendor: Vendor) -> None:
+    server.answer = Answer(429)
+    back_off(vendor, server)
+    end_pause(vendor, seconds_ago=0)
+    back_off(vendor, server)
+    grown = rate_limit.count_throttles(vendor)
+
+    end_pause(vendor, seconds_ago=11)
+
+    assert (grown, rate_limit.count_throttles(vendor)) == (2, 0)
+    assert back_off(vendor, server) <= 6.25
+
+
+def test_a_call_that_is_too_large_for_now_learns_how_large_it_may_be() -> None:
+    vendor = vendor_with(tokens_per_minute=6_000)
+    calls.acquire(vendor, tokens=2_000)
+
+    wait = refused_wait(vendor, tokens=3_000)
+
+    assert isinstance(wait, rate_limit.TokenBudgetSpent)
+    assert 1_000 <= wait.tokens_left < 3_000
+    calls.acquire(vendor, tokens=wait.tokens_left)
 
 
 def reason_and_seconds(vendor: Vendor) -> tuple[str, float]:

@@ -5,7 +5,7 @@ from email.utils import formatdate
 
 import pytest
 
-from vendors import rate_limit
+from vendors import rate_limit_headers
 
 
 @pytest.mark.parametrize(
@@ -32,20 +32,20 @@ from vendors import rate_limit
 )
 def test_durations_are_read_as_go_writes_them(text: str | None, seconds: float | None) -> None:
     assert (
-        rate_limit.parse_duration(text) == pytest.approx(seconds)
+        rate_limit_headers.parse_duration(text) == pytest.approx(seconds)
         if seconds is not None
-        else rate_limit.parse_duration(text) is None
+        else rate_limit_headers.parse_duration(text) is None
     )
 
 
 def test_a_date_counts_from_the_vendors_own_clock() -> None:
     headers = {"Date": "Sun, 06 Nov 1994 08:49:37 GMT", "Retry-After": "Sun, 06 Nov 1994 08:50:07 GMT"}
 
-    assert rate_limit.retry_after(headers) == 30
+    assert rate_limit_headers.retry_after(headers) == 30
 
 
 def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
-    waits = rate_limit.retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)})
+    waits = rate_limit_headers.retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)})
 
     assert waits == pytest.approx(30, abs=2)
 
@@ -63,7 +63,7 @@ def test_a_date_without_the_vendors_clock_counts_from_ours() -> None:
     ],
 )
 def test_the_longest_wait_counts(headers: dict[str, str], seconds: float | None) -> None:
-    assert rate_limit.retry_after(headers) == seconds
+    assert rate_limit_headers.retry_after(headers) == seconds
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_only_a_used_up_allowance_has_a_reset(requests: str, tokens: str, second
         "x-ratelimit-reset-tokens": "6m0s",
     }
 
-    assert rate_limit.quota_reset(headers) == seconds
+    assert rate_limit_headers.quota_reset(headers) == seconds

@@ -7,7 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from vendors.webhook_secrets import standard_key, webhook_secrets
-from webhooks.apps import check_secret_lengths
+from webhooks.checks import check_secret_lengths
 from webhooks.tests.signers import FOREIGN, RETIRED, SECRET, LlamaCloudSigner, event_payload, post
 
 SHORT = [

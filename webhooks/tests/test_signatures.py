@@ -13,7 +13,7 @@ import pytest
 from django.test import RequestFactory
 from standardwebhooks import Webhook
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from webhooks import verifiers
 from webhooks.models import Delivery
 from webhooks.tests.signers import (

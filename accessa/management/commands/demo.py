@@ -19,9 +19,12 @@ from django.db import connections
 from rich.console import Console
 
 from accessa.demo.api_client import ApiClient
+from accessa.demo.legacy import LegacyScenario
 from accessa.demo.scenarios import ConnectorScenario, Demo, DocumentScenario, Scenario, VendorScenario
 from accessa.demo.statutes import StatuteScenario
-from accessa.server.programs import Address, migrated_database, programs
+from accessa.server.address import Address
+from accessa.server.database import migrated_database
+from accessa.server.programs import programs
 from accessa.server.supervisor import Supervisor
 from accounts import api_tokens
 from accounts.models import ApiToken, User
@@ -48,6 +51,8 @@ class Command(BaseCommand):
         parser.add_argument("--connectors", choices=("none", "fixtures"), default="none", help=connectors)
         statutes = "take three sample statutes from a queue to a bucket and into search, by a fake AWS on this machine"
         parser.add_argument("--statutes", action="store_true", help=statutes)
+        legacy = "import a made old system: inventory, dry run, adoption, validation, cut-over, rollback"
+        parser.add_argument("--legacy", action="store_true", help=legacy)
         parser.add_argument("--seconds", type=float, default=280.0, help="the longest to wait for a scenario")
 
     def handle(self, *, files: list[Path], seconds: float, **options: Any) -> None:
@@ -85,9 +90,17 @@ class Command(BaseCommand):
 
 
 def _scenarios(
-    files: list[Path], address: Address, email: str, *, vendors: str, connectors: str, statutes: bool, **_: Any
+    files: list[Path],
+    address: Address,
+    email: str,
+    *,
+    vendors: str,
+    connectors: str,
+    statutes: bool,
+    legacy: bool,
+    **_: Any,
 ) -> list[Scenario]:
-    samples = [] if connectors == "fixtures" or statutes else sorted(SAMPLES.glob("*.pdf"))
+    samples = [] if connectors == "fixtures" or statutes or legacy else sorted(SAMPLES.glob("*.pdf"))
     scenarios: list[Scenario] = []
     if vendors == "fake":
         scenarios.append(VendorScenario(files or samples, address))
@@ -98,6 +111,8 @@ def _scenarios(
         scenarios.append(ConnectorScenario(email))
     if statutes:
         scenarios.append(StatuteScenario())
+    if legacy:
+        scenarios.append(LegacyScenario())
     return scenarios
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from accessa.doctor import database, public_urls
-from accessa.doctor.probes import CHECKS
-from accessa.doctor.runner import CheckResult, Level, run_checks
+from accessa.doctor.findings import Level
+from accessa.doctor.registry import CHECKS
+from accessa.doctor.runner import CheckResult, run_checks
 
 NAMES = tuple(check.name for check in CHECKS)
 MARKS = {Level.OK: "ok", Level.WARNING: "warn", Level.ERROR: "FAIL", Level.SKIPPED: "skip"}

@@ -13,7 +13,9 @@ from django.db import DatabaseError
 from accessa.embedded_postgres.os_user import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 from accessa.server import pidfile
-from accessa.server.programs import PIDFILE, Address, migrated_database, programs, publish_address
+from accessa.server.address import PIDFILE, Address, publish_address
+from accessa.server.database import migrated_database
+from accessa.server.programs import programs
 from accessa.server.supervisor import Supervisor
 
 

@@ -8,8 +8,8 @@ from django.db import connection
 from django.db.models import F, Func, QuerySet, TextField
 from django.test.utils import CaptureQueriesContext
 
+from accounts.admin_base import MAX_ROWS, parse_utc_datetime
 from accounts.audit.admin import AuditEntryAdmin
-from accounts.audit.admin_base import MAX_ROWS, parse_utc_datetime
 from accounts.audit.models import AuditEntry
 from accounts.audit.tests.personas import Staff
 

@@ -6,7 +6,7 @@ from django.db import DatabaseError, connection, transaction
 
 from accounts.audit import log
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from testing.personas import Person
 

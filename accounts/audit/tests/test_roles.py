@@ -95,9 +95,9 @@ def test_createsuperuser_works(monkeypatch: pytest.MonkeyPatch) -> None:
 
     call_command("createsuperuser", username="root", email="Root@Example.org", interactive=False)
 
-    assert authenticate(username="root@example.org", password="long enough, surely") == User.objects.get(
-        is_superuser=True
-    )
+    root = User.objects.get(is_superuser=True)
+    assert authenticate(username="root@example.org", password="long enough, surely") == root
+    assert audit_entries() == [("users.create_superuser", "command line", str(root.pk), None)]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import User
 from documents import services, storage
 from documents.cli_progress import JobStatus, follow_jobs

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from documents.parsers.errors import parse_failure
+from documents.parsers.failures import parse_failure
 from documents.parsers.sandbox import framing
 
 MEMORY_MB = int(os.environ.get("PDF_CHILD_MEMORY_MB", "768"))  # stopped every bomb, passed every real file (FACTS)
@@ -35,12 +35,13 @@ class SandboxClient:
     memory_mb: int = MEMORY_MB
     environment: Mapping[str, str] = field(default_factory=lambda: LOW_MEMORY_ENV)
     grace_seconds: float = GRACE_SECONDS
+    max_response_bytes: int = MAX_RESPONSE_BYTES
     _process: subprocess.Popen[bytes] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def request(self, request: dict[str, Any], *, wall_seconds: float) -> dict[str, Any]:
         """Return the child's response. Raises only ``Permanent`` or ``Retryable``, whatever the document does to it."""
-        limits = {"memory_mb": self.memory_mb, "cpu_seconds": CPU_SECONDS, "answer_bytes": MAX_RESPONSE_BYTES}
+        limits = {"memory_mb": self.memory_mb, "cpu_seconds": CPU_SECONDS, "answer_bytes": self.max_response_bytes}
         message = json.dumps({**limits, **request, "wall_seconds": wall_seconds}).encode()
         with self._lock:
             outcome, content = self._exchange(message, until=time.monotonic() + wall_seconds + self.grace_seconds)
@@ -85,7 +86,7 @@ class SandboxClient:
             requests, replies = (pipe.fileno() for pipe in pipes)
             framing.send(requests, message)
             outcome = framing.receive(replies, limit=64, until=until)
-            return outcome.decode(), framing.receive(replies, limit=MAX_RESPONSE_BYTES, until=until)
+            return outcome.decode(), framing.receive(replies, limit=self.max_response_bytes, until=until)
         except TimeoutError:
             self.close()
             return "deadline", b""

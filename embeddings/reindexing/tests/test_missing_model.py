@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from embeddings import active_model, embedders
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.reindexing import periodic, scheduler, services

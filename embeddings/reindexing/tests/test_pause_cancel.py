@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents.models import Document
-from embeddings import active_model, vector_store
+from embeddings import active_model, shadow_vectors
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, ShadowVector, VectorBuffer, VectorIndex
 from embeddings.reindexing import periodic, scheduler, services, tenant_workflow
@@ -55,7 +55,7 @@ def test_vectors_of_a_newly_active_model_are_not_dropped(fill_tenant: Fill) -> N
 
     def clear() -> int:
         pointed.wait(10)
-        return vector_store.drop_shadow_vectors(ana, EmbeddingModel(**MODEL))
+        return shadow_vectors.drop_shadow_vectors(ana, EmbeddingModel(**MODEL))
 
     assert run_concurrently(pin, clear) == [0, 0]
     assert ShadowVector.objects.filter(user_id=ana).count() == 3

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, embedders
 from embeddings.reindexing import cost_estimates, periodic, scheduler, services

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
-from accounts.error_codes import ApiError
-from embeddings import active_model, vector_store
+from accounts.errors import ApiError
+from embeddings import active_model, shadow_vectors
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
 from embeddings.reindexing import periodic, scheduler, services, tenant_workflow
@@ -210,7 +210,7 @@ def test_killed_settling_is_finished_by_the_periodic_task(fill_tenant: Fill) -> 
     campaign = start_campaign()
     run_campaigns(1)
     campaign.tenants.update(state="settled")
-    vector_store.settle_shadow_vectors(ana, EmbeddingModel(**MODEL), most=2)
+    shadow_vectors.settle_shadow_vectors(ana, EmbeddingModel(**MODEL), most=2)
     between = models(ana), is_found(ana)
     with pytest.raises(ApiError, match="CAMPAIGN_STATE"):
         services.roll_back(campaign, by="sam")

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from integrations.sync import lifecycle
 
 

@@ -29,6 +29,7 @@ EXTRA_GRACE_SECONDS = 3.0  # beyond the workers' own grace
 
 class Command(BaseCommand):
     help = "Runs the workers until SIGTERM; out within 30 seconds, whatever they hold."
+    requires_system_checks = ("accessa",)  # of the settings; others load the pages, a quarter of the start
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--until-idle", action="store_true", help="stop when no job is active any more")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from jobs import staff_actions
 from jobs.choices import CANCELLED_CODES, State
 from jobs.models import UploadJob

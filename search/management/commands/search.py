@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from documents.management.commands.ingest import find_user
 from embeddings.search.results import strip_marks
 from search.services import SOURCES, UPLOADS, search

@@ -16,6 +16,7 @@ from statutes.sqs import SETTING_BOUNDS
 
 class Command(BaseCommand):
     help = "Takes the messages of SQS_QUEUE_URL and works on them until SIGTERM; out within 30 seconds."
+    requires_system_checks = ("accessa",)  # as for qcluster
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(

@@ -2,17 +2,18 @@
 
 import io
 import random
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from jobs.outcomes import Permanent
-from statutes.readers import docx, sandbox_client, xml, xml_tree
+from statutes.readers import docx, pdf, xml, xml_tree
 from statutes.readers.file_type import Format, sniff_format
 from statutes.readers.xml_tree import Unreadable
 from statutes.structure.model import CanonicalLaw
-from statutes.tests.law_texts import all_texts, article_texts
+from statutes.tests.law_texts import all_texts, article_texts, read_law
 from statutes.tests.readers.test_docx import NUMBERING, W, docx_bytes, numbered_docx, paragraphs, zip_bytes
 from testing.pdfs import text_pdf
 
@@ -30,7 +31,7 @@ BODY = f'<w:document xmlns:w="{W}"><w:body>{paragraphs("Artículo 1. La ley.")}<
 def outcome(path: Path, content: bytes, format: Format) -> CanonicalLaw | str:
     path.write_bytes(content)
     try:
-        return sandbox_client.read_statute(path, format=format, scan=lambda path, pages: {})
+        return read_law(path, format=format, scan=lambda path, pages: {})
     except Permanent as failure:
         return failure.code
 
@@ -127,6 +128,26 @@ def test_the_number_of_elements_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
         xml.read_xml(b"<a>" + b"<b/>" * 1_000)
 
     assert refused.value.code == "XML_TOO_LARGE"
+
+
+# PDFs
+
+
+def read_seconds(line: str, count: int) -> float:
+    """Return the CPU time of reading one page of such lines, the least of three."""
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        pdf.read_pdf(["\n".join([line] * count)], {})
+        seconds.append(time.process_time() - start)
+    return min(seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["~~~", "|-|", "ABC", "«"])
+def test_a_pdf_of_repeated_lines_is_read_in_linear_time(line: str) -> None:
+    # Quadratic code takes 14 to 16 times as long for four times the lines, linear code 4 times.
+    assert read_seconds(line, 16_000) < 8 * read_seconds(line, 4_000)
 
 
 # Word documents

@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from documents.parsers import ocr
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, StageFailure
 from statutes.error_codes import statute_failure
-from statutes.readers import docx, sandbox_client
+from statutes.readers import docx, sandbox_child, sandbox_client
 from statutes.readers.file_type import Format, sniff_format
+from statutes.readers.xml_tree import Unreadable
 from statutes.structure import schema_validation
 from statutes.structure.model import CanonicalLaw
-from statutes.tests.law_texts import article_texts, encode_law, law_json, reject_scan
+from statutes.tests.law_texts import HEADER, article_texts, build_from_text, encode_law, law_json, read_law, reject_scan
 from statutes.tests.readers.test_docx import docx_bytes, paragraphs, zip_bytes
 from testing import pdf_bombs
 from testing.pdfs import content_stream, encrypted_pdf, text_pdf
@@ -36,13 +38,13 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, content: bytes) -> CanonicalLaw:
     path.write_bytes(content)
-    return sandbox_client.read_statute(path, format=sniff_format(path, most=MOST), scan=reject_scan)
+    return read_law(path, format=sniff_format(path, most=MOST))
 
 
 def refusal_code(path: Path, content: bytes, format: Format) -> StageFailure:
     path.write_bytes(content)
     with pytest.raises(StageFailure) as failure:
-        sandbox_client.read_statute(path, format=format, scan=reject_scan)
+        read_law(path, format=format)
     return failure.value
 
 
@@ -60,9 +62,9 @@ def test_each_format_is_detected_by_content_and_read(path: Path, format: Format)
     detected = sniff_format(path, most=MOST)
 
     assert detected == format
-    law = sandbox_client.read_statute(path, format=detected, scan=reject_scan)
+    law = read_law(path, format=detected)
     schema_validation.check_schema(law_json(law))
-    assert encode_law(law) == encode_law(sandbox_client.read_statute(path, format=detected, scan=reject_scan))
+    assert encode_law(law) == encode_law(read_law(path, format=detected))
 
 
 # Which format it is
@@ -220,7 +222,7 @@ def test_only_pages_without_text_are_scanned(path: Path) -> None:
 
     path.write_bytes(text_pdf(FIRST, "", "Artículo 3. Lo demás.", ""))
 
-    law = sandbox_client.read_statute(path, format="pdf", scan=scan)
+    law = read_law(path, format="pdf", scan=scan)
 
     assert ocr_pages == [[2, 4]]
     assert [(article.number, article.place.page) for _, article in law.articles()] == [("1", 1), ("2", 2), ("3", 3)]
@@ -233,7 +235,7 @@ def test_a_scanned_law_is_read_by_ocr(path: Path) -> None:
     ImageDraw.Draw(page).text((60, 60), text, fill="black", font=ImageFont.load_default(32), spacing=10)
     page.save(path, format="PDF", resolution=100)
 
-    law = sandbox_client.read_statute(
+    law = read_law(
         path,
         format="pdf",
         scan=lambda path, pages: {page: ocr.recognize_pages(path, [page - 1])[page - 1] for page in pages},
@@ -307,13 +309,42 @@ def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pyt
     assert article_texts(read(path, ACT)) == {"1": "The board of the act."}
 
 
+def test_the_number_of_articles_and_divisions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = build_from_text("TÍTULO I\nCAPÍTULO I\nArtículo 1. La ley.\nArtículo 2. Su fin.")
+    monkeypatch.setattr(sandbox_child, "MAX_ARTICLES", 4)
+    assert sandbox_child.render_statute(law, header=HEADER, pages=0)["title"] == law.title
+
+    monkeypatch.setattr(sandbox_child, "MAX_ARTICLES", 3)
+    with pytest.raises(Unreadable) as refused:
+        sandbox_child.render_statute(law, header=HEADER, pages=0)
+
+    assert refused.value.code == "TOO_MANY_ARTICLES"
+    assert f"{30_000:,}" in statute_failure("TOO_MANY_ARTICLES").detail
+
+
+def test_the_worker_holds_a_statute_as_text_only(path: Path) -> None:
+    path.write_bytes(docx_bytes(paragraphs(*(f"Section {number}." for number in range(3_000)))))
+
+    read_law(path, format="docx")  # starts the fork server
+    tracemalloc.start()
+    try:
+        statute = sandbox_client.read_statute(path, format="docx", scan=reject_scan, header=HEADER)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    # The message, its decoded form and the texts in it; objects for its structure need two thirds more.
+    assert peak < 4.5 * (len(statute.canonical) + len(statute.text))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_child_can_open_neither_files_nor_sockets(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
     code = (
         "import sys, socket; from statutes.readers import sandbox_child; sandbox_child.warm_up()\n"
-        "request = {'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None}\n"
-        "print('law' in sandbox_child.respond(request), flush=True)\n"
+        "request = {'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None, 'pages': 0}\n"
+        "request['header'] = {'law_id': '', 'version': '', 'source': {}}\n"
+        "print('statute' in sandbox_child.respond(request), flush=True)\n"
         "socket.socket()"
     )
 

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from vendors import ledger, tenant_argument
 
 MOST_CENTS = Decimal(10) ** 9

@@ -8,10 +8,10 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from accounts.admin_base import parse_utc_datetime
 from accounts.audit import log
-from accounts.audit.admin_base import parse_utc_datetime
 from accounts.audit.export import CONTENT_TYPES, EntrySelection, export_lines
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 
 
 class Command(BaseCommand):

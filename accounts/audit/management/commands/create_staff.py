@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
 
-from accounts.audit import roles
+from accounts.audit import roles, staff_users
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
             validate_email(options["email"].strip())
             if password is not None:
                 validate_password(password)
-            user, is_new, tokens_revoked = roles.grant_role(
+            user, is_new, tokens_revoked = staff_users.grant_role(
                 options["email"], group=options["group"], by=None, reason=options["reason"], password=password
             )
         except ValidationError as error:

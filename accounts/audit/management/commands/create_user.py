@@ -13,7 +13,7 @@ from django.db import transaction
 
 from accounts import api_tokens
 from accounts.audit import log
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 
@@ -30,7 +30,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--password-stdin", action="store_true", help="may sign in: reads a password, or asks for it at a terminal"
         )
-        parser.add_argument("--service", action="store_true", help="the token may advance jobs")
+        parser.add_argument(
+            "--service", action="store_true", help="the token may advance jobs and read for every tenant"
+        )
         parser.add_argument("--token-name", default="command line")
         parser.add_argument("--reason", default="manage.py create_user", help="kept in the audit log")
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts import api_tokens
-from accounts.error_codes import ApiError
+from accounts.errors import ApiError
 from accounts.models import ApiToken
 
 

@@ -1,0 +1,39 @@
+"""Structure of normalized markdown: page starts that fit it, jumps of heading levels, ragged tables."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+
+from documents.markdown.normalization import find_code_fences
+
+_HEADING = re.compile(r"^ {0,3}(#{1,6}) ", re.MULTILINE)
+_TABLE = re.compile(r"^ {0,3}\|[^\n]*(?:\n {0,3}\|[^\n]*)++", re.MULTILINE)
+_CELL_END = re.compile(r"(?<!\\)\|")
+
+
+def are_pages_complete(text: str, page_starts: Sequence[int], pages: int) -> bool:
+    """Tell whether each page has a start, in order from 0 on, at a line's beginning or at the text's end."""
+    starts = list(page_starts)
+    if len(starts) != pages or starts[0] != 0 or starts != sorted(starts) or starts[-1] > len(text):
+        return False
+    return all(not start or text[start - 1] == "\n" for start in starts)
+
+
+def count_irregularities(text: str) -> dict[str, int]:
+    """Return how many headings skip a level below the one before, and how many tables have rows of other widths."""
+    levels = (len(heading[1]) for prose in _prose(text) for heading in _HEADING.finditer(prose))
+    return {
+        "heading_jumps": sum(lower > upper + 1 for upper, lower in pairwise(levels)),
+        "ragged_tables": sum(_is_ragged(table[0]) for prose in _prose(text) for table in _TABLE.finditer(prose)),
+    }
+
+
+def _is_ragged(table: str) -> bool:
+    return len({len(_CELL_END.findall(row.strip().removesuffix("|"))) for row in table.split("\n")}) > 1
+
+
+def _prose(text: str) -> Iterator[str]:
+    done = 0
+    for start, end, _ in chain(find_code_fences(text), ((len(text), len(text), ""),)):
+        yield text[done:start]
+        done = end

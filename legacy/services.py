@@ -1,0 +1,309 @@
+"""Services of the import: users, documents, rollback, and the switch of a tenant between the systems."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models.functions import Now
+
+from accounts.audit import log
+from accounts.error_codes import not_found
+from accounts.errors import ApiError
+from accounts.models import User
+from accounts.system_tenant import SYSTEM_TENANT_ID
+from documents import deterministic_ids, storage
+from documents import services as document_services
+from documents.locks import lock_document
+from documents.models import Document
+from jobs import services as job_services
+from jobs import telemetry
+from jobs.advisory_locks import session_lock
+from jobs.choices import State as JobState
+from jobs.models import Event, UploadJob
+from legacy import adoption, bucket, error_codes, plan
+from legacy.adoption import NotAdoptable
+from legacy.catalog import OldCatalog
+from legacy.column_mapping import OldMapping
+from legacy.models import ImportRun, LegacyDocument, LegacyTenant
+from legacy.plan import Action, Verdict
+from legacy.report import Report
+
+LOCK = "legacy import"
+TOUCHED_CODES = ("UPLOAD_DEDUP_HIT", "REQUEUED")
+RunState, DocumentState, System = ImportRun.State, LegacyDocument.State, LegacyTenant.System
+
+
+# Import
+
+
+def import_users(catalog: OldCatalog, mapping: OldMapping) -> tuple[ImportRun, Counter[str]]:
+    """Create the old users that are unknown here, by id and e-mail. Counts: created, known, and codes.
+
+    Raises ``ApiError``: "LEGACY_NOT_CONFIRMED", "LEGACY_RUN_ACTIVE".
+    """
+    counts: Counter[str] = Counter()
+
+    def import_all(run: ImportRun) -> None:
+        section = mapping.sections.get("users")
+        for user_id, email in catalog.users(section) if section else ():
+            counts[_import_user(run, user_id, email.strip().lower())] += 1
+
+    run = _run(mapping, ImportRun.Mode.USERS, import_all, counts)
+    return run, counts
+
+
+def _import_user(run: ImportRun, user_id: UUID | None, email: str) -> str:
+    if user_id is None:
+        return str(error_codes.UNKNOWN_USER)
+    with transaction.atomic():
+        if created := not User.objects.filter(pk=user_id).exists():
+            try:
+                validate_email(email)
+            except ValidationError:
+                return str(error_codes.EMAIL_TAKEN)
+            if user_id == SYSTEM_TENANT_ID or User.objects.filter(email=email).exists():
+                return str(error_codes.EMAIL_TAKEN)
+            User.objects.create_user(email, email, id=user_id)
+        LegacyTenant.objects.get_or_create(user_id=user_id, defaults={"run": run, "created": created})
+    return "created" if created else "known"
+
+
+def import_documents(catalog: OldCatalog, mapping: OldMapping, *, mode: ImportRun.Mode) -> tuple[ImportRun, Report]:
+    """Import what is new or has changed, user by user; continue a run of the same mode that was killed.
+
+    Raises ``ApiError``: "LEGACY_NOT_CONFIRMED", "LEGACY_RUN_ACTIVE".
+    """
+    report = Report()
+    verdicts = plan.Plan(catalog, mapping, bucket.open_bucket(), mode=mode, sample_vendors=True).verdicts()
+
+    def import_all(run: ImportRun) -> None:
+        for verdict in verdicts:
+            if verdict.action == Action.REFUSE:
+                _record_refusal(run, verdict)
+            elif verdict.action != Action.UNCHANGED:
+                _import_document(run, verdict, mapping)
+            report.add(verdict)
+
+    run = _run(mapping, mode, import_all, report.total.actions)
+    return run, report
+
+
+def _run(
+    mapping: OldMapping, mode: ImportRun.Mode, work: Callable[[ImportRun], None], counts: Counter[str]
+) -> ImportRun:
+    mapping.require_confirmed()
+    with session_lock(LOCK) as is_locked:
+        if not is_locked:
+            raise ApiError(error_codes.LEGACY_RUN_ACTIVE)
+        killed = ImportRun.objects.filter(mode=mode, state=RunState.RUNNING).order_by("started_at").first()
+        run = killed or ImportRun.objects.create(mode=mode, backup=mapping.backup)
+        work(run)
+        with transaction.atomic():
+            ImportRun.objects.filter(pk=run.pk).update(state=RunState.FINISHED, counts=dict(counts), finished_at=Now())
+            log.record_action(
+                by=None, action="legacy.import", reason=f"Backup: {run.backup}", object_type="legacy_run",
+                object_id=run.pk, mode=run.mode, counts=dict(counts),
+            )  # fmt: skip
+    return run
+
+
+def _import_document(run: ImportRun, verdict: Verdict, mapping: OldMapping) -> None:
+    """Store one document and queue its job, or adopt it. All in one transaction: a kill leaves at most a spare file."""
+    document_id = deterministic_ids.document_id(verdict.user_id, verdict.file_sha256)
+    former = LegacyDocument.objects.filter(pk=verdict.old.old_id).first()
+    with transaction.atomic():
+        lock_document(document_id)
+        document = Document.objects.filter(pk=document_id).first()
+        if document is not None:
+            verdict.action = Action.MERGE
+            _store_missing_bytes(document, verdict)
+            _record(run, verdict, DocumentState.MERGED)
+        else:
+            document = _create_document(verdict, document_id)
+            job = _adopt(document, verdict, mapping) or _enqueue(document)
+            _record(run, verdict, DocumentState.IMPORTED, job_id=job.pk)
+    if former and former.state == DocumentState.IMPORTED and former.document_id != document_id:
+        _delete_untouched(former)  # its file was replaced in the old system
+
+
+def _create_document(verdict: Verdict, document_id: UUID) -> Document:
+    user_id = verdict.user_id
+    document = Document.objects.create(
+        document_id=document_id,
+        user_id=user_id,
+        filename=verdict.filename,
+        bytes_len=verdict.bytes_len,
+        mime=storage.MIME,
+        file_sha256=verdict.file_sha256,
+        raw_path=storage.object_uri("raw", user_id, document_id, "pdf"),
+        pages=verdict.pages,
+        stored_at=Now(),
+    )
+    _put_file(document, verdict)
+    return document
+
+
+def _put_file(document: Document, verdict: Verdict) -> None:
+    raw, name = storage.locate(document.raw_path)
+    if verdict.file is not None:
+        raw.put_file(verdict.file, name)
+
+
+def _store_missing_bytes(document: Document, verdict: Verdict) -> None:
+    """Give its bytes to a document that its tenant has declared and never uploaded."""
+    raw, name = storage.locate(document.raw_path)
+    if document.stored_at is None and document.bytes_len == verdict.bytes_len and not raw.exists(name):
+        _put_file(document, verdict)
+        job_services.wake_job(document.pk)
+
+
+def _adopt(document: Document, verdict: Verdict, mapping: OldMapping) -> UploadJob | None:
+    if verdict.mode != plan.ADOPT:
+        return None
+    try:
+        with transaction.atomic():
+            return adoption.adopt_document(document, verdict, plan.model_of(mapping))
+    except NotAdoptable as error:
+        verdict.reingest(error.code)
+        return None
+
+
+def _enqueue(document: Document) -> UploadJob:
+    """Queue the job, after all that tenants upload themselves; their daily limits do not apply."""
+    return job_services.enqueue(
+        pipeline=document_services.PIPELINE,
+        user_id=document.user_id,
+        document_id=document.pk,
+        raw_path=document.raw_path,
+        chunks_version="",
+        low_priority=True,
+        correlation_id=telemetry.correlation_id(),
+    )
+
+
+def _record_refusal(run: ImportRun, verdict: Verdict) -> None:
+    """Record why a document is refused, unless an earlier run imported it: what is here stays."""
+    if not LegacyDocument.objects.filter(pk=verdict.old.old_id).exclude(state=DocumentState.REFUSED).exists():
+        _record(run, verdict, DocumentState.REFUSED)
+
+
+def _record(run: ImportRun, verdict: Verdict, state: str, *, job_id: UUID | None = None) -> None:
+    columns: dict[str, Any] = {
+        "user_id": verdict.old.user_id,
+        "run": run,
+        "mode": verdict.mode,
+        "state": state,
+        "code": verdict.code,
+        "file_sha256": verdict.file_sha256 or None,
+        "document_id": None if state == DocumentState.REFUSED else verdict.document_id,
+        "job_id": job_id,
+        "fingerprint": verdict.fingerprint,
+    }
+    # One statement, where update_or_create has five.
+    LegacyDocument.objects.bulk_create(
+        [LegacyDocument(old_id=verdict.old.old_id, **columns, updated_at=Now())],
+        update_conflicts=True,
+        unique_fields=["old_id"],
+        update_fields=[*columns, "updated_at"],
+    )
+
+
+# Rollback
+
+
+def roll_back(run: ImportRun, *, reason: str) -> Counter[str]:
+    """Remove what a run made and nobody has touched since; its tenants use the old system again.
+
+    Counts: deleted, kept (documents), users, tenants (switched). May be repeated after a kill.
+    """
+    counts: Counter[str] = Counter()
+    of_run = run.documents.filter(user_id__isnull=False).values("user_id")
+    for tenant in LegacyTenant.objects.filter(pk__in=of_run).exclude(system=System.OLD):
+        switch(user_id=tenant.pk, system=System.OLD, reason=reason)
+        counts["tenants"] += 1
+    for row in run.documents.order_by("old_id"):
+        if row.state != DocumentState.IMPORTED or _delete_untouched(row):
+            counts["deleted"] += row.state == DocumentState.IMPORTED
+            row.delete()
+        else:
+            counts["kept"] += 1
+    for tenant in run.tenants.all():
+        counts["users"] += _delete_tenant(tenant)
+    with transaction.atomic():
+        ImportRun.objects.filter(pk=run.pk).update(state=RunState.ROLLED_BACK, finished_at=Now())
+        log.record_action(
+            by=None,
+            action="legacy.rollback",
+            reason=reason,
+            object_type="legacy_run",
+            object_id=run.pk,
+            counts=dict(counts),
+        )
+    return counts
+
+
+def _delete_untouched(row: LegacyDocument) -> bool:
+    """Delete an imported document unless somebody has touched it; return whether it is gone."""
+    document = Document.objects.filter(pk__in=[row.document_id]).first()
+    return document is None or document_services.delete(document, unless=lambda: _is_touched(row))
+
+
+def _is_touched(row: LegacyDocument) -> bool:
+    document = [row.document_id]
+    others = UploadJob.objects.filter(document_id__in=document).exclude(pk__in=[row.job_id])
+    events = Event.objects.filter(document_id__in=document, code__in=TOUCHED_CODES)
+    merged = LegacyDocument.objects.filter(document_id__in=document).exclude(run=row.run)
+    return others.exists() or events.exists() or merged.exists()
+
+
+def _delete_tenant(tenant: LegacyTenant) -> bool:
+    """Delete a tenant's row, and the user that the run made unless they have anything; tell whether they are gone."""
+    user_id = tenant.pk
+    if LegacyDocument.objects.filter(user_id=user_id).exists():
+        return False
+    with transaction.atomic():
+        tenant.delete()
+        users = User.objects.filter(pk=user_id, last_login=None, api_tokens=None)
+        if not tenant.created or Document.objects.filter(user_id=user_id).exists():
+            return False
+        return bool(users.delete()[0])
+
+
+# The switch
+
+
+def system_of(user_id: UUID) -> str:
+    """Return the system that a tenant uses: old, both or new. A tenant that was never imported is new."""
+    tenant = LegacyTenant.objects.filter(pk=user_id).first()
+    return tenant.system if tenant else System.NEW.value
+
+
+def switch(*, user_id: UUID, system: str, reason: str, by: User | None = None) -> LegacyTenant:
+    """Switch a tenant between the systems; the audit log keeps it.
+
+    Raises ``ApiError``: "NOT_FOUND" for a tenant that was not imported, "LEGACY_UNFINISHED" for the new system while
+    imported documents are not searchable.
+    """
+    with transaction.atomic():
+        tenant = LegacyTenant.objects.select_for_update().filter(pk=user_id).first()
+        if tenant is None:
+            raise not_found()
+        if system == System.NEW and unfinished_documents(user_id):
+            raise ApiError(error_codes.LEGACY_UNFINISHED)
+        former, tenant.system = tenant.system, system
+        LegacyTenant.objects.filter(pk=user_id).update(system=system, changed_at=Now())
+        log.record_action(
+            by=by, action="legacy.switch", reason=reason, object_type="tenant", object_id=user_id, tenant_id=user_id,
+            former=former, system=system,
+        )  # fmt: skip
+    return tenant
+
+
+def unfinished_documents(user_id: UUID) -> int:
+    """Count the tenant's imported documents whose job has not ended well."""
+    jobs = LegacyDocument.objects.filter(user_id=user_id, job_id__isnull=False).values("job_id")
+    return UploadJob.objects.filter(pk__in=jobs).exclude(state=JobState.DONE).count()

@@ -1,0 +1,39 @@
+"""Sign-in form of the portal."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import LoginView
+from django.forms import EmailInput
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+
+
+class SignInForm(AuthenticationForm):
+    error_messages = {
+        "invalid_login": "The e-mail address and the password do not belong together, or there were too many attempts."
+        " Check both, or come back in ten minutes.",
+        "inactive": "",  # never shown: the backend knows no inactive account
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["username"].label = "E-mail address"
+        self.fields["username"].widget = EmailInput(attrs={"autocomplete": "username", "autofocus": True})
+        for field in self.fields.values():
+            field.widget.attrs["aria-describedby"] = "refused"
+
+
+@method_decorator(never_cache, name="dispatch")
+class SignIn(LoginView):
+    """Redirects to ``next`` only if that is one of our own pages: Django checks it."""
+
+    form_class = SignInForm
+    template_name = "portal/sign_in.html"
+    redirect_authenticated_user = True
+
+    def get_redirect_url(self) -> str:
+        """Redirect home instead of to this form itself, where Django would stop with an error."""
+        url = super().get_redirect_url()
+        return "" if urlsplit(url).path == self.request.path else url
