@@ -1,5 +1,6 @@
 """Operating system account of the embedded PostgreSQL: which one, and its access to folders."""
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -106,9 +107,13 @@ def _account(uid: int) -> Account:
 
 def _system_account_uid() -> int:
     useradd = shutil.which("useradd", path=os.defpath + ":/usr/sbin:/sbin")
-    if useradd and SYSTEM_ACCOUNT not in {entry.pw_name for entry in pwd.getpwall()}:
-        command = [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", SYSTEM_ACCOUNT]
-        subprocess.run(command, check=False, capture_output=True)  # fails where another process was faster
+    if useradd and not _is_account(SYSTEM_ACCOUNT):
+        # Of two useradds at once, the second replaces the first's account by one with another uid.
+        with open(useradd, "rb") as program:
+            fcntl.flock(program, fcntl.LOCK_EX)
+            if not _is_account(SYSTEM_ACCOUNT):
+                command = [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false"]
+                subprocess.run([*command, SYSTEM_ACCOUNT], check=False, capture_output=True)
     try:
         return pwd.getpwnam(SYSTEM_ACCOUNT).pw_uid
     except KeyError:
@@ -116,3 +121,7 @@ def _system_account_uid() -> int:
             "PostgreSQL does not run as root, and no `useradd` made an account for it. "
             f"Make an account {SYSTEM_ACCOUNT!r}, run as another user, or set DATABASE_URL."
         ) from None
+
+
+def _is_account(name: str) -> bool:
+    return name in {entry.pw_name for entry in pwd.getpwall()}

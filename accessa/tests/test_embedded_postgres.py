@@ -1,6 +1,7 @@
 """Embedded PostgreSQL: concurrent starts, crashes, accounts, socket folders, stop."""
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import tempfile
 import time
 import timeit
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -106,6 +108,22 @@ def test_processes_that_race_share_one_server(folder: Path) -> None:
     assert [racer.returncode for racer in racers] == [0, 0, 0]
     assert outputs == ["False", "False", "True"]
     assert EmbeddedServer(folder / "postgres").is_running
+
+
+def test_processes_that_race_for_the_account_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tmp_path / "made"
+    useradd = tmp_path / "useradd"
+    useradd.write_text(f"#!/bin/sh\nsleep 0.1\necho made >> {made}\n")
+    useradd.chmod(0o700)
+    own = pwd.getpwuid(os.getuid())
+    monkeypatch.setattr(shutil, "which", lambda name, path: str(useradd))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [own] if made.exists() else [])
+    monkeypatch.setattr(os_user, "SYSTEM_ACCOUNT", own.pw_name)
+
+    with ThreadPoolExecutor(3) as racers:
+        uids = [future.result() for future in [racers.submit(os_user._system_account_uid) for _ in range(3)]]
+
+    assert (uids, made.read_text()) == ([own.pw_uid] * 3, "made\n")
 
 
 @pytest.mark.slow
