@@ -1,7 +1,6 @@
 """Stage handlers from the declared upload to verified markdown: receive, request_parse, parse, check_parse."""
 
 import hashlib
-from decimal import Decimal
 from uuid import UUID
 
 from django.conf import settings
@@ -77,11 +76,7 @@ def request_parse(claim: Claim) -> Outcome:
     if not is_local and settings.PARSE_FALLBACK and not is_paid and vendor_parses.is_vendor_unavailable():
         parser, is_local, is_fallback = registry.local_parser(ocr=document.ocr), True, True
         parse = parse_id(document.pk, parser.name, parser.version)
-    # The parse is priced by page; the embeddings by tokens, TOKENS_PER_PAGE of them a page.
-    tokens = pages * settings.TOKENS_PER_PAGE
-    cents = Decimal(0) if is_local else ledger.parse_price(pages)
-    if settings.EMBEDDER == "openai":
-        cents += ledger.embedding_price(tokens)
+    tokens, cents = ledger.predict_price(pages, is_local=is_local)
     plan = {
         "parser_name": parser.name,
         "parser_version": parser.version,

@@ -73,10 +73,15 @@ def corrupt_ids(sql: str, **params: UUID) -> Iterator[UUID]:
             cursor.execute(sql, {**params, "after": after, "most": _ROWS_PER_READ})
             rows = cursor.fetchall()
         for after, sha, binary in rows:
-            if vector_sha(np.frombuffer(binary, dtype=">f4", offset=4).astype("<f4")) != sha:
+            if vector_sha(decode_vector(binary)) != sha:
                 yield after
         if len(rows) < _ROWS_PER_READ:
             return
+
+
+def decode_vector(binary: bytes) -> Vectors:
+    """Return the vector, shape (dimensions,), that ``vector_send`` has sent."""
+    return np.frombuffer(binary, dtype=">f4", offset=4).astype("<f4")
 
 
 # A vector of ``b`` becomes the live one of its chunk ``c``.

@@ -15,10 +15,11 @@ from documents.services import PIPELINE
 from embeddings import active_model, chunk_store, tokenizer
 from embeddings.embedders import DIMENSIONS, EmbeddingModel, vector_sha
 from embeddings.search import bm25
+from embeddings.vector_store import decode_vector
 from jobs import pipeline, services, telemetry
 from jobs.models import UploadJob
 from legacy import error_codes
-from legacy.plan import Verdict, decode_vector, locate_chunks
+from legacy.plan import Verdict, locate_chunks
 
 CHUNKER_NAME, CHUNKER_VERSION = "legacy", "1"
 CHUNKS_VERSION = f"{CHUNKER_NAME}@{CHUNKER_VERSION}"

@@ -11,6 +11,7 @@ from django.conf import settings
 from psycopg.rows import dict_row
 
 from accounts.errors import ApiError
+from embeddings.embedders import DIMENSIONS
 from legacy.column_mapping import ROLES, OldMapping, TableMapping
 from legacy.error_codes import LEGACY_MAPPING_INVALID, LEGACY_NOT_CONFIGURED
 
@@ -116,7 +117,7 @@ class OldCatalog:
         sql = f"""
             SELECT d."{documents["id"]}"::text AS id FROM {chunks.table} c
             JOIN {documents.table} d ON d."{documents["id"]}" = c."{chunks["document_id"]}"
-            WHERE d."{documents["user_id"]}"::text = %s AND vector_dims(c."{chunks["embedding"]}") = 1536
+            WHERE d."{documents["user_id"]}"::text = %s AND vector_dims(c."{chunks["embedding"]}") = {DIMENSIONS}
             ORDER BY c."{chunks["embedding"]}" <=> %s::vector LIMIT %s"""
         return [row["id"] for row in self._connection.execute(sql, [str(user_id), vector, k])]
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 
-from accounts.models import User
 from legacy.bucket import OldBucket
 from legacy.catalog import OldCatalog
 from legacy.column_mapping import ROLES, Guess, OldMapping, TableMapping, guess_columns, value_form
-from legacy.models import LegacyTenant
+from legacy.models import known_user_ids
 
 TABLE_NAMES = {"documents": "documents", "chunks": "document_chunks", "users": "users"}
 MOST_PATTERNS = 10
@@ -71,12 +70,11 @@ def take_inventory(catalog: OldCatalog, old_bucket: OldBucket, guesses: Guesses)
     documents = as_mapping(guesses).sections.get("documents")
     if documents is None or not (documents["id"] and documents["path"] and documents["user_id"]):
         return inventory
-    known = {*User.objects.values_list("pk", flat=True), *LegacyTenant.objects.values_list("pk", flat=True)}
     paths, users = set(), set()
     for old in catalog.documents(documents):
         paths.add(old.path)
         users.add(old.user_id)
         inventory.rows_without_file += old.path not in keys
     inventory.keys_without_row = len(keys - paths)
-    inventory.unknown_users = len(users - known)
+    inventory.unknown_users = len(users - known_user_ids())
     return inventory

@@ -1,10 +1,12 @@
 """Import runs, imported documents by their old id, and the system that each imported tenant uses."""
 
-import uuid
+from uuid import UUID, uuid4
 
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+
+from accounts.models import User
 
 
 class ImportRun(models.Model):
@@ -20,7 +22,7 @@ class ImportRun(models.Model):
         FINISHED = "finished"
         ROLLED_BACK = "rolled_back"
 
-    run_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    run_id = models.UUIDField(primary_key=True, default=uuid4)
     mode = models.TextField(choices=Mode.choices)
     state = models.TextField(choices=State.choices, db_default=State.RUNNING)
     backup = models.TextField()  # its name, as the operator gave it
@@ -65,6 +67,11 @@ class LegacyTenant(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} {self.system}"
+
+
+def known_user_ids() -> set[UUID]:
+    """Return the users here and those that an import has brought."""
+    return {*User.objects.values_list("pk", flat=True), *LegacyTenant.objects.values_list("pk", flat=True)}
 
 
 class LegacyDocument(models.Model):

@@ -15,7 +15,6 @@ import numpy as np
 from django.conf import settings
 
 from accounts.errors import ApiError, ErrorCode
-from accounts.models import User
 from documents import deterministic_ids, parsers, storage
 from documents.error_codes import TOO_MANY_PAGES
 from documents.models import Document
@@ -24,12 +23,13 @@ from documents.upload_request_validation import validate_upload
 from embeddings import embedders, embedding_calls
 from embeddings.embedders import DIMENSIONS, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.vector_store import decode_vector
 from jobs.outcomes import StageFailure
 from legacy import bucket, error_codes
 from legacy.bucket import OldBucket
 from legacy.catalog import OldCatalog, OldChunk, OldDocument
 from legacy.column_mapping import OldMapping
-from legacy.models import ImportRun, LegacyDocument, LegacyTenant
+from legacy.models import ImportRun, LegacyDocument, known_user_ids
 from vendors import ledger
 
 REINGEST, ADOPT = ImportRun.Mode.REINGEST, ImportRun.Mode.ADOPT
@@ -92,7 +92,7 @@ class Plan:
         self.catalog, self.mapping, self.bucket, self.mode = catalog, mapping, old_bucket, mode
         self.sample_vendors = sample_vendors
         self.model = model_of(mapping)
-        self._users = {*User.objects.values_list("pk", flat=True), *LegacyTenant.objects.values_list("pk", flat=True)}
+        self._users = known_user_ids()
         self._planned: set[UUID] = set()
 
     def verdicts(self) -> Iterator[Verdict]:
@@ -190,7 +190,9 @@ class Plan:
             verdict.action = Action.MERGE
         else:
             self._planned.add(verdict.document_id)
-            verdict.tokens, verdict.cents = _price(verdict)
+            if verdict.mode == REINGEST:
+                is_local = registry.configured_parser(ocr=False).name == parsers.NAME
+                verdict.tokens, verdict.cents = ledger.predict_price(verdict.pages, is_local=is_local)
 
 
 def model_of(mapping: OldMapping) -> EmbeddingModel:
@@ -208,10 +210,6 @@ def read_content(old_bucket: OldBucket, old: OldDocument) -> bytes:
     if is_encrypted is None:
         is_encrypted = bool(settings.LEGACY_DECRYPT) and not content.startswith(PDF_HEADER)
     return bucket.decrypt(content) if is_encrypted else content
-
-
-def decode_vector(sent: bytes) -> embedders.Vectors:
-    return np.frombuffer(sent, dtype=">f4", offset=4).astype("<f4")
 
 
 def _check_chunks(verdict: Verdict) -> None:
@@ -240,13 +238,3 @@ def locate_chunks(text: str, chunks: Sequence[OldChunk]) -> Iterator[int]:
         if start < 0 or not chunk.text.strip():
             return
         yield start
-
-
-def _price(verdict: Verdict) -> tuple[int, Decimal]:
-    """Return tokens and cents, as the pipeline predicts them for a document of so many pages."""
-    if verdict.mode == ADOPT:
-        return 0, Decimal(0)
-    tokens = verdict.pages * settings.TOKENS_PER_PAGE
-    is_local = registry.configured_parser(ocr=False).name == parsers.NAME
-    cents = Decimal(0) if is_local else ledger.parse_price(verdict.pages)
-    return tokens, cents + (ledger.embedding_price(tokens) if settings.EMBEDDER == "openai" else Decimal(0))

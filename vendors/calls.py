@@ -131,9 +131,14 @@ def _response_outcome(
         log.error("Vendor %s refuses its key with status %d.", vendor.name, status)
         return _pause(vendor, KEY_SECONDS, error_codes.VENDOR_REFUSES_KEY)
     if status == 429:
-        seconds = rate_limit.LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS)
-        return Wait(rate_limit.back_off(vendor, seconds), error_codes.VENDOR_RATE_LIMITED)
+        return Wait(rate_limit.back_off(vendor, limited_seconds(response)), error_codes.VENDOR_RATE_LIMITED)
     return VendorRefused(status, response.vendor_code)
+
+
+def limited_seconds(response: call_failures.ErrorResponse) -> float:
+    """Return how long a 429 asks to wait."""
+    retry_after = rate_limit_headers.retry_after(response.headers)
+    return rate_limit.LIMITED_SECONDS if retry_after is None else max(retry_after, LEAST_SECONDS)
 
 
 def _pause(vendor: Vendor, seconds: float, reason: ErrorCode) -> Wait:

@@ -58,6 +58,13 @@ def embedding_price(tokens: int) -> Decimal:
     return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 
+def predict_price(pages: int, *, is_local: bool) -> tuple[int, Decimal]:
+    """Return the tokens and cents of a document: the parse costs by page, embeddings by TOKENS_PER_PAGE of them."""
+    tokens = pages * settings.TOKENS_PER_PAGE
+    cents = Decimal(0) if is_local else parse_price(pages)
+    return tokens, cents + (embedding_price(tokens) if settings.EMBEDDER == "openai" else 0)
+
+
 def reserve(
     *,
     user_id: UUID,

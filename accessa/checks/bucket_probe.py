@@ -13,8 +13,6 @@ from accessa.checks import s3_error_messages
 from documents.storage import BUCKETS, Bucket, LocalSignedStorage
 
 PROBE_FOLDER = "doctor"  # in each bucket; doctor deletes what a killed probe has left
-
-
 PRIVATE = "Block all public access to it."
 
 

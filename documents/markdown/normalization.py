@@ -86,18 +86,26 @@ def _normalize(text: str) -> tuple[str, str]:
         text = _INDENT.sub(lambda indent: indent[0].replace("\t", "    "), text).replace("\t", " ")
     parts: list[str] = []
     columns: list[int] = []
-    done, missing_closer = 0, ""
-    for start, end, closer in chain(find_code_fences(text), ((len(text), len(text), ""),)):
-        prose = text[done:start]  # where each line starts with a newline
+    missing_closer = ""
+    for prose, fence, closer in split_code_fences(text):  # each line of the prose starts with a newline
         if prose.strip("\n"):
             prose = _HEADING.sub(r"\1 ", _BLANKS.sub("\n\n", _GAP.sub(" ", prose)))
             parts.append(_reduce_links(_rewrite_lists(prose, columns)))
         else:
             parts.append(_BLANKS.sub("\n\n", prose))
-        parts.append(text[start:end])
-        done, missing_closer = end, closer or missing_closer
+        parts.append(fence)
+        missing_closer = closer or missing_closer
     body = "".join(parts).strip("\n")
     return (f"{body}\n", missing_closer) if body else ("", "")
+
+
+def split_code_fences(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (prose, the fence after it, its missing closer), the last without a fence; joined they are the text."""
+    done = 0
+    for start, end, closer in find_code_fences(text):
+        yield text[done:start], text[start:end], closer
+        done = end
+    yield text[done:], "", ""
 
 
 def find_code_fences(text: str) -> Iterator[tuple[int, int, str]]:

@@ -1,10 +1,10 @@
 """Structure of normalized markdown: page starts that fit it, jumps of heading levels, ragged tables."""
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 
-from documents.markdown.normalization import find_code_fences
+from documents.markdown.normalization import split_code_fences
 
 _HEADING = re.compile(r"^ {0,3}(#{1,6}) ", re.MULTILINE)
 _TABLE = re.compile(r"^ {0,3}\|[^\n]*(?:\n {0,3}\|[^\n]*)++", re.MULTILINE)
@@ -21,19 +21,13 @@ def are_pages_complete(text: str, page_starts: Sequence[int], pages: int) -> boo
 
 def count_irregularities(text: str) -> dict[str, int]:
     """Return how many headings skip a level below the one before, and how many tables have rows of other widths."""
-    levels = (len(heading[1]) for prose in _prose(text) for heading in _HEADING.finditer(prose))
+    prose = [prose for prose, _, _ in split_code_fences(text)]
+    levels = (len(heading[1]) for piece in prose for heading in _HEADING.finditer(piece))
     return {
         "heading_jumps": sum(lower > upper + 1 for upper, lower in pairwise(levels)),
-        "ragged_tables": sum(_is_ragged(table[0]) for prose in _prose(text) for table in _TABLE.finditer(prose)),
+        "ragged_tables": sum(_is_ragged(table[0]) for piece in prose for table in _TABLE.finditer(piece)),
     }
 
 
 def _is_ragged(table: str) -> bool:
     return len({len(_CELL_END.findall(row.strip().removesuffix("|"))) for row in table.split("\n")}) > 1
-
-
-def _prose(text: str) -> Iterator[str]:
-    done = 0
-    for start, end, _ in chain(find_code_fences(text), ((len(text), len(text), ""),)):
-        yield text[done:start]
-        done = end

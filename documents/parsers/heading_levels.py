@@ -3,9 +3,8 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from documents.markdown.normalization import find_code_fences
+from documents.markdown.normalization import split_code_fences
 
 MAX_TITLE_CHARS = 120
 MAX_TITLE_WORDS = 12  # of an unnumbered title below the second level; a longer one is a paragraph's first line
@@ -81,9 +80,8 @@ def normalize_headings(pages: Sequence[str]) -> list[str]:
         leaders = sum(line.rstrip("0123456789 ").endswith(_LEADER) for line in page.split("\n"))
         is_contents = leaders >= CONTENTS_ENTRIES  # where the chapters' titles are entries
         parts: list[str] = []
-        done = 0
-        for start, end, _ in chain(find_code_fences(page), ((len(page), len(page), ""),)):
-            lines = _demote_false_headings(page[done:start].split("\n"), is_contents=is_contents)
+        for prose, fence, _ in split_code_fences(page):
+            lines = _demote_false_headings(prose.split("\n"), is_contents=is_contents)
             lines = lines if is_contents else _split_run_in_titles(lines)
             titles = set() if is_contents else _find_bold_titles(lines)
             for index, line in enumerate(lines):
@@ -91,8 +89,7 @@ def normalize_headings(pages: Sequence[str]) -> list[str]:
                 if marks or index in titles:
                     title = _strip_marks(line)
                     lines[index] = f"{'#' * outline.level(title, len(marks[1]) if marks else 0)} {title}"
-            parts += ("\n".join(lines), page[start:end])
-            done = end
+            parts += ("\n".join(lines), fence)
         normalized.append("".join(parts))
     return normalized
 

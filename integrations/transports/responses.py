@@ -10,7 +10,7 @@ from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
 from integrations.providers import TokenRefused
 from jobs.outcomes import Permanent, Wait
-from vendors import calls, rate_limit, rate_limit_headers
+from vendors import calls
 from vendors.call_failures import ErrorResponse, InvalidResponse
 from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
@@ -68,9 +68,7 @@ def interpret_status(status: ErrorResponse) -> Exception | None:
     if status.status not in (403, 429):
         return None
     if status.status == 429 or code in _TOO_FAST:  # exactly as long as it says: spec 002 has fixed delays
-        seconds = rate_limit_headers.retry_after(status.headers)
-        seconds = rate_limit.LIMITED_SECONDS if seconds is None else max(seconds, calls.LEAST_SECONDS)
-        return Wait(seconds, VENDOR_RATE_LIMITED)
+        return Wait(calls.limited_seconds(status), VENDOR_RATE_LIMITED)
     if code in _NO_SCOPE:
         return Permanent(SCOPES_MISSING, "The tenant's consent does not cover this.")
     return VendorRefused(status.status, code)
