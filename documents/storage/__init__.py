@@ -123,8 +123,12 @@ class LocalSignedStorage(FileSystemStorage, Bucket):
     poll_seconds = 60.0  # a fallback: the upload itself wakes its job
 
     def __init__(self, bucket: str) -> None:
-        super().__init__(location=settings.STORAGE_ROOT / bucket)
+        super().__init__()
         self.alias = bucket
+
+    @property
+    def location(self) -> str:  # of now: Django keeps that of the first use
+        return os.path.abspath(settings.STORAGE_ROOT / self.alias)
 
     def put(self, name: str, content: bytes) -> None:
         self.put_file(self.write_incoming([content]), name)

@@ -375,3 +375,14 @@ def test_concurrent_uploads_do_not_interfere(ana: Person) -> None:
 
     assert codes == [200] * 4
     assert len(stored_names()) == 4
+
+
+def test_a_bucket_follows_the_root_of_the_store(store: None, settings: Any, tmp_path: Path) -> None:
+    bucket: Any = storages["raw"]
+    bucket.put("tenant/one.pdf", b"one")
+
+    settings.STORAGE_ROOT = tmp_path / "elsewhere"
+    bucket.put("tenant/two.pdf", b"two")
+
+    assert list(bucket.names()) == ["tenant/two.pdf"]
+    assert (tmp_path / "elsewhere" / "raw" / "tenant" / "two.pdf").read_bytes() == b"two"
