@@ -25,6 +25,7 @@ NAMES = (
     "search",
     "statutes",
     "success",
+    "tables",
 )
 
 

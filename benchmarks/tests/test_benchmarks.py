@@ -30,6 +30,7 @@ SMALL = (
     "search",
     "statutes",
     "success",
+    "tables",
 )
 COMMAND = [sys.executable, "-m", "benchmarks"]
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models.functions import Now
 
-from embeddings import chunk_store, embedders
+from embeddings import chunk_store, chunking, embedders
 from embeddings.chunking import Chunk
 from embeddings.embedders import DIMENSIONS, Vectors, vector_sha
 from embeddings.models import DocumentChunk
@@ -24,18 +24,28 @@ def create_searchable_document(
     **document: Any,
 ) -> UUID:
     """Store a document of one passage a page, found with the model that EMBEDDER names; return its id."""
-    document_id: UUID = DocumentFactory.create(
-        user_id=user_id, chunks_version=chunk_store.CHUNKS_VERSION, **document
-    ).pk
-    cut, start = [], 0
+    chunks, start = [], 0
     for at, text in enumerate(texts):
         path = tuple(headings[at]) if headings else ()
-        cut.append(Chunk(at, text, start, start + len(text), (at + 1, at + 1), path, tokens=len(text)))
+        chunks.append(Chunk(at, text, start, start + len(text), (at + 1, at + 1), path, tokens=len(text)))
         start += len(text) + 1
-    chunk_store.buffer_chunks(user_id=user_id, document_id=document_id, chunks=cut)
-    chunk_store.commit_chunks(document_id)
+    return _create_searchable_chunks(user_id, chunks, chunk_store.CHUNKS_VERSION, vectors, **document)
+
+
+def create_searchable_markdown(user_id: UUID, text: str, **document: Any) -> UUID:
+    """Store a document of one page, split by the chunker that CHUNKER names; return its id."""
+    chunks = chunking.get_chunker(settings.CHUNKER).split(text)
+    return _create_searchable_chunks(user_id, chunks, settings.CHUNKER, None, **document)
+
+
+def _create_searchable_chunks(
+    user_id: UUID, chunks: Sequence[Chunk], chunks_version: str, vectors: Vectors | None, **document: Any
+) -> UUID:
+    document_id: UUID = DocumentFactory.create(user_id=user_id, chunks_version=chunks_version, **document).pk
+    chunk_store.buffer_chunks(user_id=user_id, document_id=document_id, chunks=chunks, chunks_version=chunks_version)
+    chunk_store.commit_chunks(document_id, chunks_version=chunks_version)
     embedder = embedders.get_embedder(settings.EMBEDDER)
-    rows = embedder.embed(texts) if vectors is None else vectors
+    rows = embedder.embed([chunk.text for chunk in chunks]) if vectors is None else vectors
     for at, (row, sha) in enumerate(zip(rows, map(vector_sha, rows), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(
             embedding=row,
