@@ -1,5 +1,6 @@
 """Job pipelines: for each stage its handler, the invariant that holds there, its time limit and its progress."""
 
+import documents.parsers
 import documents.stage_invariants
 import documents.stages
 import embeddings.models
@@ -12,12 +13,15 @@ from jobs.choices import Stage
 from jobs.pipeline import Pipeline, Step
 from statutes import intake
 
+# A parse, and then one turn of OCR with its last batch (documents.scanned_pages).
+PARSING_LIMIT = documents.parsers.PARSE_SECONDS_MOST + 360
+
 # fmt: off
 INSURANCE = Pipeline("insurance", (
     #    stage                      handler                                          invariant                                             seconds          done, %
     Step(Stage.QUEUED,              documents.stages.receive,                        documents.stage_invariants.tenant_matches,            time_limit=90),
     Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360,  total_pct=10),
-    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=960,  total_pct=15, skippable=True),
+    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=15, skippable=True),
     Step(Stage.PARSED,              documents.stages.check_parse,                    documents.stage_invariants.parse_stored,              time_limit=60,   total_pct=45),
     Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_stored,              time_limit=30,   total_pct=48),
     Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),

@@ -15,7 +15,9 @@ from accessa.settings_statutes import *  # noqa: F403
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime sends telemetry unless this is set before its import
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = Env().require_positive("WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS")
+env = Env().require_positive(
+    "WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS", "PARSE_SECONDS_MOST"
+)
 
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]", "testserver"])

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from django.conf import settings
+from django.utils.functional import lazy
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import Context, ErrorCode, failure, staff_error, wait_reason
@@ -82,9 +84,10 @@ PASSWORD_REQUIRED = file_failure(
     _("Ask for a copy without one."),
 )
 NO_PAGES = file_failure("NO_PAGES", _("The PDF has no pages."), remedy=OPENABLE_FILE)
+TOO_LONG = _("The PDF has more than {} pages, which is the most. Upload it in parts.")
 TOO_MANY_PAGES = file_failure(
     "TOO_MANY_PAGES",
-    _("The PDF has more pages than allowed. Upload it in parts."),
+    lazy(lambda: TOO_LONG.format(settings.MAX_PAGES), str)(),
     _("The PDF has more pages than MAX_PAGES."),
     _("Ask for it in parts; or raise MAX_PAGES and retry."),
 )
@@ -113,8 +116,8 @@ PARSE_TIMEOUT = failure(
     _("Reading this PDF took too long. Try again, or upload it in parts."),
     _("Parsing exceeded the time limit of a file."),
     _(
-        "Retry once. Then ask for the PDF printed again or in parts; or raise PDF_CHILD_MEMORY_MB or PDF_CPU_SECONDS"
-        " and retry."
+        "Retry once. Then ask for the PDF printed again or in parts; or raise PDF_CPU_SECONDS or"
+        " PARSE_SECONDS_MOST and retry."
     ),
 )
 PARSER_CRASHED = failure(

@@ -40,7 +40,8 @@ def receive(claim: Claim) -> Outcome:
         bucket.delete(name)  # or the right bytes, declared again, would never be checked
         raise
     if inspection.pages > settings.MAX_PAGES:
-        raise Permanent(error_codes.TOO_MANY_PAGES, f"The PDF has more than {settings.MAX_PAGES} pages.")
+        detail = f"The PDF has {inspection.pages} pages, and {settings.MAX_PAGES} are the most. Upload it in parts."
+        raise Permanent(error_codes.TOO_MANY_PAGES, detail)
     payload = {  # of job_validated (MVP context §6)
         "user_id": str(document.user_id),
         "document_id": str(document.pk),

@@ -3,6 +3,7 @@
 No Django in here: the children import this package.
 """
 
+import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from documents.parsers.failures import parse_failure
 from documents.parsers.heading_levels import normalize_headings
 from documents.parsers.running_headers import remove_headers_footers
-from documents.parsers.sandbox.client import pdf_sandbox
+from documents.parsers.sandbox.client import CPU_SECONDS, pdf_sandbox
 
 NAME = "pdf-oxide"
 VERSION = f"{version('pdf-oxide')}+1"  # the number is the version of the heading rules
@@ -18,7 +19,9 @@ VERSION = f"{version('pdf-oxide')}+1"  # the number is the version of the headin
 HEADER = b"%PDF-"
 HEADER_WITHIN = 1024  # bytes; readers accept it there, though the standard wants it first
 INSPECT_SECONDS = 28.0  # opening a file may repair it: never worth 30 s
-PARSE_SECONDS_PER_FIFTY, PARSE_SECONDS_MOST = 120.0, 600.0  # MVP context §9
+PARSE_SECONDS_PER_FIFTY = 120.0  # MVP context §9, as its limits of ten minutes and 200 pages
+PARSE_SECONDS_MOST = float(os.environ.get("PARSE_SECONDS_MOST", "600"))
+PAGES_PER_CPU_LIMIT = 200  # PDF_CPU_SECONDS are for so many pages
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,19 @@ def inspect_pdf(path: Path) -> Inspection:
 def parse_pdf(path: Path, *, pages: int) -> list[str]:
     """Return a markdown string for each page, "" for a blank one; ``pages`` sets the deadline. Raises as above."""
     _require_header(path)
-    request = {"ask": "parse", "path": str(path.resolve())}
+    request = {"ask": "parse", "path": str(path.resolve()), "cpu_seconds": cpu_limit(pages)}
     markdown = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))["markdown"]
     return normalize_headings(remove_headers_footers(markdown))
 
 
 def parse_timeout(pages: int) -> float:
-    """Return 120 s for each fifty pages begun, 10 minutes at most."""
+    """Return 120 s for each fifty pages begun, PARSE_SECONDS_MOST at most."""
     return min(PARSE_SECONDS_PER_FIFTY * max(1, -(-pages // 50)), PARSE_SECONDS_MOST)
+
+
+def cpu_limit(pages: int) -> int:
+    """Return PDF_CPU_SECONDS for each 200 pages begun: only a deployment that raises MAX_PAGES reads more."""
+    return CPU_SECONDS * max(1, -(-pages // PAGES_PER_CPU_LIMIT))
 
 
 def _require_header(path: Path) -> None:

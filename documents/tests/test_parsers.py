@@ -169,6 +169,28 @@ def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds
     assert parsers.parse_timeout(pages) == seconds
 
 
+@pytest.mark.parametrize(("pages", "seconds"), [(1, 25), (200, 25), (201, 50), (1000, 125)])
+def test_a_file_over_the_specs_page_limit_gets_more_computing_time(pages: int, seconds: int) -> None:
+    assert parsers.cpu_limit(pages) == seconds
+
+
+@pytest.mark.slow
+def test_parse_seconds_most_raises_the_deadline_and_the_time_limit_of_the_stage() -> None:
+    program = (
+        "import django; django.setup()\n"
+        "from accessa import pipelines\n"
+        "from documents import parsers\n"
+        "print(parsers.parse_timeout(1000), pipelines.INSURANCE.step('parsing').time_limit)"
+    )
+    names = {"PARSE_SECONDS_MOST": "1800", "DJANGO_SETTINGS_MODULE": "accessa.settings"}
+
+    output = subprocess.check_output([sys.executable, "-c", program], env=os.environ | names, text=True)
+
+    deadline, time_limit = map(float, output.split())
+    assert deadline == 1800
+    assert time_limit > deadline
+
+
 # What comes from outside
 
 

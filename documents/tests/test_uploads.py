@@ -14,8 +14,10 @@ from django.conf import settings
 from django.db import connection
 
 from accounts.models import RateWindow
+from documents import error_codes
 from documents.deterministic_ids import document_id
 from documents.models import Document
+from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently
@@ -372,6 +374,26 @@ def test_two_uploads_run_at_once_and_a_third_waits(ana: Person) -> None:
 def test_a_document_over_the_page_limit_says_so(ana: Person, settings: Any) -> None:
     settings.MAX_PAGES = 2
 
-    assert ana.ingest(text_pdf("one", "two", "three")).failure == "TOO_MANY_PAGES"
+    refused = ana.ingest(text_pdf("one", "two", "three"))
+
+    assert refused.failure == "TOO_MANY_PAGES"
+    assert (refused.job.last_error or {})["detail"] == "The PDF has 3 pages, and 2 are the most. Upload it in parts."
+    assert "more than 2 pages" in str(error_codes.TOO_MANY_PAGES.tenant_message)
     make_parked_jobs_due()
     assert ana.ingest(text_pdf("one", "two")).job.state == "done"
+
+
+@pytest.mark.slow
+def test_a_deployment_that_allows_a_thousand_pages_reads_and_shows_them_all(ana: Person, settings: Any) -> None:
+    settings.MAX_PAGES = 1000
+    codes = [f"code-{number * 7919 % 10_007}" for number in range(1000)]  # no page number: those are removed
+
+    uploaded = ana.ingest(text_pdf(*(f"A visit under {code} costs nothing." for code in codes)))
+
+    job = ana.get(f"/jobs/{uploaded.document_id}").json()
+    assert (job["state"], job["progress"]["pages_total"], job["progress"]["pages_done"]) == ("done", 1000, 1000)
+    last = DocumentChunk.objects.filter(document_id=uploaded.document_id).order_by("chunk_ord").last()
+    assert last is not None
+    assert (codes[-1] in last.text, (last.meta or {})["pages"][1]) == (True, 1000)
+    image = ana.get(f"/documents/{uploaded.document_id}/pages/1000")
+    assert (image.status_code, image["content-type"]) == (200, "image/jpeg")
