@@ -89,7 +89,7 @@ class RateWindow(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """A client's ``Idempotency-Key`` and its request, for ``accounts.idempotency``."""
+    """A client's ``Idempotency-Key`` and its request, for ``accounts.idempotency_keys``."""
 
     user_id = models.UUIDField()
     route = models.TextField()

@@ -10,9 +10,10 @@ from django.test import override_settings
 
 from benchmarks.report import Result, print_progress
 from embeddings import embedders
-from legacy import catalog, services
+from legacy import services
 from legacy.column_mapping import ROLES, OldMapping, TableMapping
 from legacy.models import ImportRun
+from legacy.old_database import open_catalog
 from testing.cluster import database_params
 from testing.old_system import fill_old_system, old_database
 
@@ -68,7 +69,7 @@ def measure(options: Namespace) -> Result:
 
 
 def _import(mapping: OldMapping) -> float:
-    with catalog.open_catalog() as old:
+    with open_catalog() as old:
         services.import_users(old, mapping)
         began = time.perf_counter()
         services.import_documents(old, mapping, mode=ImportRun.Mode.ADOPT)

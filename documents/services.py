@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from accounts import rate_limit
 from accounts.error_codes import not_found
 from accounts.errors import ApiError
-from accounts.idempotency import IdempotentRequest
+from accounts.idempotency_keys import IdempotentRequest
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents import deterministic_ids, error_codes, files, parsed_text, storage, vendor_parses
 from documents.locks import lock_document

@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import idempotency, rate_limit
+from accounts import idempotency_keys, rate_limit
 from accounts.authentication import caller_id
 from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST, UNAVAILABLE, not_found
 from accounts.errors import raises
@@ -64,7 +64,7 @@ class UploadView(APIView):
         operation_id="upload",
         request=UploadRequest,
         responses=UploadResponse,
-        parameters=[idempotency.PARAMETER],
+        parameters=[idempotency_keys.PARAMETER],
         extensions=raises(
             *error_codes.UPLOAD_INVALID,
             IDEMPOTENCY_KEY_REUSED,
@@ -79,7 +79,7 @@ class UploadView(APIView):
         serializer = UploadRequest(data=request.data)
         serializer.is_valid(raise_exception=True)
         user_id, upload = caller_id(request), serializer.validated_data
-        repeatable = idempotency.idempotent_request(request, user_id=user_id, route="upload", body=upload)
+        repeatable = idempotency_keys.idempotent_request(request, user_id=user_id, route="upload", body=upload)
         declared = services.declare(user_id=user_id, **upload, request=repeatable)
         signed_url = request.build_absolute_uri(declared.signed_url)
         return Response(UploadResponse(replace(declared, signed_url=signed_url)).data)

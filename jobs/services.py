@@ -14,7 +14,7 @@ from django_q.tasks import async_task
 
 from accounts.error_codes import not_found
 from accounts.errors import ApiError, ErrorCode
-from accounts.idempotency import IdempotentRequest
+from accounts.idempotency_keys import IdempotentRequest
 from jobs import error_codes, lifecycle
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import Event, UploadJob

@@ -11,7 +11,7 @@ from django.db import transaction
 from accounts.audit import log
 from accounts.error_codes import not_found, unavailable
 from accounts.errors import ApiError
-from accounts.idempotency import IdempotentRequest
+from accounts.idempotency_keys import IdempotentRequest
 from accounts.models import User
 from jobs import services
 from jobs.choices import CANCELLED_CODES

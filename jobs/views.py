@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import idempotency, rate_limit
+from accounts import idempotency_keys, rate_limit
 from accounts.authentication import caller_id
 from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, not_found
 from accounts.errors import raises
-from accounts.idempotency import IdempotentRequest
+from accounts.idempotency_keys import IdempotentRequest
 from accounts.models import User
 from accounts.pagination import NewestFirstPagination
 from accounts.permissions import IsService, has_staff_permission
@@ -87,7 +87,7 @@ class RetryView(APIView):
         operation_id="retry_job",
         request=RetryRequest,
         responses={202: JobDetailResponse},
-        parameters=[idempotency.PARAMETER],
+        parameters=[idempotency_keys.PARAMETER],
         extensions=raises(*error_codes.RETRY, IDEMPOTENCY_KEY_REUSED),
     )
     def post(self, request: Request, document_id: UUID) -> Response:
@@ -127,7 +127,7 @@ class AdvanceView(APIView):
 
 
 def _repeatable(request: Request, **body: Any) -> IdempotentRequest | None:
-    return idempotency.idempotent_request(request, user_id=caller_id(request), route="retry", body=body)
+    return idempotency_keys.idempotent_request(request, user_id=caller_id(request), route="retry", body=body)
 
 
 def get_own_job(request: Request, document_id: UUID) -> UploadJob | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from django.conf import settings
 
 from legacy.bucket import OldBucket
-from legacy.catalog import OldCatalog
 from legacy.column_mapping import ROLES, Guess, OldMapping, TableMapping, guess_columns, value_form
 from legacy.models import known_user_ids
+from legacy.old_database import OldCatalog
 
 TABLE_NAMES = {"documents": "documents", "chunks": "document_chunks", "users": "users"}
 MOST_PATTERNS = 10

@@ -27,9 +27,9 @@ from embeddings.vector_store import decode_vector
 from jobs.outcomes import StageFailure
 from legacy import bucket, error_codes
 from legacy.bucket import OldBucket
-from legacy.catalog import OldCatalog, OldChunk, OldDocument
 from legacy.column_mapping import OldMapping
 from legacy.models import ImportRun, LegacyDocument, known_user_ids
+from legacy.old_database import OldCatalog, OldChunk, OldDocument
 from vendors import ledger
 
 REINGEST, ADOPT = ImportRun.Mode.REINGEST, ImportRun.Mode.ADOPT

@@ -1,4 +1,4 @@
-"""Services of the import: users, documents, rollback, and the switch of a tenant between the systems."""
+"""Services of the import: users and documents of the old system."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log
-from accounts.error_codes import not_found
 from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
@@ -22,22 +21,18 @@ from documents.models import Document
 from jobs import services as job_services
 from jobs import telemetry
 from jobs.advisory_locks import session_lock
-from jobs.choices import State as JobState
-from jobs.models import Event, UploadJob
+from jobs.models import UploadJob
 from legacy import adoption, bucket, error_codes, plan
 from legacy.adoption import NotAdoptable
-from legacy.catalog import OldCatalog
 from legacy.column_mapping import OldMapping
 from legacy.models import ImportRun, LegacyDocument, LegacyTenant
+from legacy.old_database import OldCatalog
 from legacy.plan import Action, Verdict
 from legacy.report import Report
+from legacy.rollback import delete_untouched
 
 LOCK = "legacy import"
-TOUCHED_CODES = ("UPLOAD_DEDUP_HIT", "REQUEUED")
-RunState, DocumentState, System = ImportRun.State, LegacyDocument.State, LegacyTenant.System
-
-
-# Import
+RunState, DocumentState = ImportRun.State, LegacyDocument.State
 
 
 def import_users(catalog: OldCatalog, mapping: OldMapping) -> tuple[ImportRun, Counter[str]]:
@@ -127,7 +122,7 @@ def _import_document(run: ImportRun, verdict: Verdict, mapping: OldMapping) -> N
             job = _adopt(document, verdict, mapping) or _enqueue(document)
             _record(run, verdict, DocumentState.IMPORTED, job_id=job.pk)
     if former and former.state == DocumentState.IMPORTED and former.document_id != document_id:
-        _delete_untouched(former)  # its file was replaced in the old system
+        delete_untouched(former)  # its file was replaced in the old system
 
 
 def _create_document(verdict: Verdict, document_id: UUID) -> Document:
@@ -210,100 +205,3 @@ def _record(run: ImportRun, verdict: Verdict, state: str, *, job_id: UUID | None
         unique_fields=["old_id"],
         update_fields=[*columns, "updated_at"],
     )
-
-
-# Rollback
-
-
-def roll_back(run: ImportRun, *, reason: str) -> Counter[str]:
-    """Remove what a run made and nobody has touched since; its tenants use the old system again.
-
-    Counts: deleted, kept (documents), users, tenants (switched). May be repeated after a kill.
-    """
-    counts: Counter[str] = Counter()
-    of_run = run.documents.filter(user_id__isnull=False).values("user_id")
-    for tenant in LegacyTenant.objects.filter(pk__in=of_run).exclude(system=System.OLD):
-        switch(user_id=tenant.pk, system=System.OLD, reason=reason)
-        counts["tenants"] += 1
-    for row in run.documents.order_by("old_id"):
-        if row.state != DocumentState.IMPORTED or _delete_untouched(row):
-            counts["deleted"] += row.state == DocumentState.IMPORTED
-            row.delete()
-        else:
-            counts["kept"] += 1
-    for tenant in run.tenants.all():
-        counts["users"] += _delete_tenant(tenant)
-    with transaction.atomic():
-        ImportRun.objects.filter(pk=run.pk).update(state=RunState.ROLLED_BACK, finished_at=Now())
-        log.record_action(
-            by=None,
-            action="legacy.rollback",
-            reason=reason,
-            object_type="legacy_run",
-            object_id=run.pk,
-            counts=dict(counts),
-        )
-    return counts
-
-
-def _delete_untouched(row: LegacyDocument) -> bool:
-    """Delete an imported document unless somebody has touched it; return whether it is gone."""
-    document = Document.objects.filter(pk__in=[row.document_id]).first()
-    return document is None or document_services.delete(document, unless=lambda: _is_touched(row))
-
-
-def _is_touched(row: LegacyDocument) -> bool:
-    document = [row.document_id]
-    others = UploadJob.objects.filter(document_id__in=document).exclude(pk__in=[row.job_id])
-    events = Event.objects.filter(document_id__in=document, code__in=TOUCHED_CODES)
-    merged = LegacyDocument.objects.filter(document_id__in=document).exclude(run=row.run)
-    return others.exists() or events.exists() or merged.exists()
-
-
-def _delete_tenant(tenant: LegacyTenant) -> bool:
-    """Delete a tenant's row, and the user that the run made unless they have anything; tell whether they are gone."""
-    user_id = tenant.pk
-    if LegacyDocument.objects.filter(user_id=user_id).exists():
-        return False
-    with transaction.atomic():
-        tenant.delete()
-        users = User.objects.filter(pk=user_id, last_login=None, api_tokens=None)
-        if not tenant.created or Document.objects.filter(user_id=user_id).exists():
-            return False
-        return bool(users.delete()[0])
-
-
-# The switch
-
-
-def system_of(user_id: UUID) -> str:
-    """Return the system that a tenant uses: old, both or new. A tenant that was never imported is new."""
-    tenant = LegacyTenant.objects.filter(pk=user_id).first()
-    return tenant.system if tenant else System.NEW.value
-
-
-def switch(*, user_id: UUID, system: str, reason: str, by: User | None = None) -> LegacyTenant:
-    """Switch a tenant between the systems; the audit log keeps it.
-
-    Raises ``ApiError``: "NOT_FOUND" for a tenant that was not imported, "LEGACY_UNFINISHED" for the new system while
-    imported documents are not searchable.
-    """
-    with transaction.atomic():
-        tenant = LegacyTenant.objects.select_for_update().filter(pk=user_id).first()
-        if tenant is None:
-            raise not_found()
-        if system == System.NEW and unfinished_documents(user_id):
-            raise ApiError(error_codes.LEGACY_UNFINISHED)
-        former, tenant.system = tenant.system, system
-        LegacyTenant.objects.filter(pk=user_id).update(system=system, changed_at=Now())
-        log.record_action(
-            by=by, action="legacy.switch", reason=reason, object_type="tenant", object_id=user_id, tenant_id=user_id,
-            former=former, system=system,
-        )  # fmt: skip
-    return tenant
-
-
-def unfinished_documents(user_id: UUID) -> int:
-    """Count the tenant's imported documents whose job has not ended well."""
-    jobs = LegacyDocument.objects.filter(user_id=user_id, job_id__isnull=False).values("job_id")
-    return UploadJob.objects.filter(pk__in=jobs).exclude(state=JobState.DONE).count()

@@ -19,9 +19,9 @@ from jobs.models import UploadJob
 from legacy import plan
 from legacy.adoption import CHUNKS_VERSION
 from legacy.bucket import OldBucket
-from legacy.catalog import OldCatalog, OldChunk, OldDocument
 from legacy.column_mapping import OldMapping
 from legacy.models import LegacyDocument
+from legacy.old_database import OldCatalog, OldChunk, OldDocument
 
 QUESTION_WORDS, TOP = 12, 10
 STAGE = "legacy_validation"  # of the purchases of questions

@@ -21,7 +21,7 @@ from jobs.admin import UploadJobAdmin, job_link
 from statutes import staff_actions
 from statutes.models import ALIVE, Consumer, Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
-from statutes.sqs.messages import PRIORITIES
+from statutes.sqs.message_schema import PRIORITIES
 from statutes.stages import MIMES
 
 MAX_REPROCESSED, MAX_WITHDRAWN = 100, 10  # per request, which must be answered: a law has hundreds of objects
@@ -218,7 +218,7 @@ class ConsumerAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         return Consumer.objects.annotate(is_alive=ExpressionWrapper(ALIVE, output_field=BooleanField()))
 
-    # As statutes.consumer.status counts: a redelivered message is counted again.
+    # As statutes.consumer.status_reporter counts: a redelivered message is counted again.
     @admin.display(description="messages received")
     def received_count(self, consumer: Consumer) -> int:
         return consumer.received

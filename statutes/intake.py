@@ -14,9 +14,9 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 from jobs import services
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
-from statutes import document_ids, reprocessing, version_order
+from statutes import document_ids, standby_document, version_order
 from statutes.models import Law, LawVersion
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 
 PIPELINE = "statute"
 JobCallback = Callable[[UploadJob, UploadJob], None]  # the job before and after
@@ -48,7 +48,7 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
     store, when the progress of a dead job cannot be checked.
     """
     with transaction.atomic():
-        reprocessing.lock_documents(message.law_id, message.version)
+        standby_document.lock_documents(message.law_id, message.version)
         if version_order.is_outdated(message.law_id, message.version, message.ingest_timestamp):
             return IntakeResult(IntakeStatus.OUTDATED)
         if message.rest and not _is_known(message):
@@ -57,7 +57,7 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
         active = services.newest_job(services.tenant_jobs().filter(document_id__in=both, state__in=ACTIVE))
         if active is not None:
             return IntakeResult(IntakeStatus.IN_PROGRESS, active.pk)
-        live_id = reprocessing.live_document_id(message.law_id, message.version)
+        live_id = standby_document.live_document_id(message.law_id, message.version)
         document_id = live_id or document_ids.document_id(message.law_id, message.version)
         job = _newest_job(document_id)
         # A partially embedded version is not done: a repeated message requests its missing passages.
@@ -68,9 +68,9 @@ def accept_message(message: Message, *, by: str = "sqs", on_job: JobCallback | N
         job = _newest_job(version.pk)
         _record_message(version, message)
         if job is None:  # whatever an earlier job has made of the version's document is gone with it
-            LawVersion.objects.filter(pk=version.pk).update(**reprocessing.RESET_FIELDS, created_at=Now())
+            LawVersion.objects.filter(pk=version.pk).update(**standby_document.RESET_FIELDS, created_at=Now())
         if job is None or job.state == State.DONE:
-            document = reprocessing.get_or_create_document(version)
+            document = standby_document.get_or_create_document(version)
             job = services.enqueue(
                 pipeline=PIPELINE, user_id=SYSTEM_TENANT_ID, document_id=document.pk, raw_path=document.raw_path,
                 chunks_version="",

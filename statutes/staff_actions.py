@@ -27,8 +27,8 @@ from statutes.intake import WITHDRAWN, IntakeStatus
 from statutes.models import Law, LawVersion
 from statutes.s3 import client, keys
 from statutes.sqs import client as sqs
-from statutes.sqs import messages
-from statutes.sqs.messages import Message, MessageRefused
+from statutes.sqs import message_schema
+from statutes.sqs.message_schema import Message, MessageRefused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 STAFF_UPLOADER = "staff"
@@ -176,7 +176,7 @@ def send_file_message(
         **({"bucket": bucket} if bucket else {}),
     }
     try:
-        message = messages.parse_statute_message(body)
+        message = message_schema.parse_statute_message(body)
     except MessageRefused as refused:
         cause = "STATUTES_RAW_BUCKETS" if refused.code == MESSAGE_BUCKET_REFUSED else "the ids' letters and lengths"
         detail = f"The message would be refused: look at {cause}."

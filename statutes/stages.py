@@ -30,7 +30,7 @@ from jobs.choices import Stage, State
 from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
-from statutes import article_chunker, document_ids, reprocessing, stage_invariants, version_order
+from statutes import article_chunker, document_ids, stage_invariants, standby_document, version_order
 from statutes.error_codes import LAMBDA_REFUSED, LAW_BUSY, LAW_UNKNOWN, MORE_URGENT_LAW
 from statutes.intake import OUTDATED, PIPELINE
 from statutes.models import Law, LawVersion
@@ -38,7 +38,7 @@ from statutes.readers import sandbox_client
 from statutes.readers.file_type import Format, sniff_format
 from statutes.readers.sandbox_client import ParsedStatute
 from statutes.s3 import artifact_upload, client, keys, raw_files
-from statutes.sqs.messages import PRIORITIES
+from statutes.sqs.message_schema import PRIORITIES
 from statutes.stage_invariants import CHUNKS_WITHOUT_VECTOR
 from statutes.structure import schema_validation
 from vendors import aws_client, calls
@@ -84,8 +84,8 @@ CHUNK_IDS_WITHOUT_VECTOR = f"""
 def receive(claim: Claim) -> Outcome:
     """Stage queued: yield to more urgent statutes; then check the raw file, download it, and store our own copy."""
     version, document = _version(claim), claim.job.document
-    if reprocessing.is_live(version):
-        return reprocessing.move_to_second_document(claim)
+    if standby_document.is_live(version):
+        return standby_document.move_to_second_document(claim)
     if _yields(claim, version):
         raise Wait(YIELD_SECONDS, MORE_URGENT_LAW)
     head = raw_files.head_raw_file(version)
@@ -148,8 +148,8 @@ def _reader(version: LawVersion) -> Parser:
 def normalize(claim: Claim) -> Outcome:
     """Stage parsing: read the file to canonical JSON, sandboxed; its rendered text is the document's parse."""
     document, version = claim.job.document, _version(claim)
-    if reprocessing.is_live(version):
-        return reprocessing.move_to_second_document(claim)
+    if standby_document.is_live(version):
+        return standby_document.move_to_second_document(claim)
     bucket, name = storage.locate(document.raw_path)
     failed_pages: tuple[int, ...] = ()
 
@@ -173,7 +173,7 @@ def normalize(claim: Claim) -> Outcome:
             pages=(document.pages or 1) if version.format == "pdf" else 0,
         )
     parse = ParseResult(_reader(version), statute.text, tuple(statute.page_starts), failed_pages)
-    moved = reprocessing.move_to_live_document(claim, version, parse, _as_jsonb(statute))
+    moved = standby_document.move_to_live_document(claim, version, parse, _as_jsonb(statute))
     return moved or _store_parse(claim, version, statute, parse)
 
 
@@ -231,7 +231,7 @@ def commit_chunks(claim: Claim) -> Outcome:
         cursor.execute(LOSES_PASSAGE, {"document": job.document_id, "chunker": job.chunks_version})
         (loses_passage,) = cursor.fetchone()
     if loses_passage:
-        return reprocessing.move_to_second_document(claim, for_good=True)
+        return standby_document.move_to_second_document(claim, for_good=True)
     return embedding_stages.commit_chunks(claim)
 
 
@@ -281,12 +281,12 @@ def publish(claim: Claim) -> Outcome:
         version = LawVersion.objects.get(pk=claim.job.document_id)
     with session_lock(document_ids.publish_lock_key(version.law_id)) as is_ours:
         if not is_ours:
-            raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
+            raise Wait(standby_document.BUSY_SECONDS, LAW_BUSY)
 
         def ensure_lock() -> None:
             with claim.transaction():
                 if not holds_session_lock(document_ids.publish_lock_key(version.law_id)):
-                    raise Wait(reprocessing.BUSY_SECONDS, LAW_BUSY)
+                    raise Wait(standby_document.BUSY_SECONDS, LAW_BUSY)
 
         if version_order.is_outdated(version.law_id, version.version, version.ingest_timestamp):
             # An earlier attempt that lost its lock while uploading may have overwritten the live version's artifacts.

@@ -1,4 +1,4 @@
-"""Check, Finding and the loop that runs checks: each in a thread with a timeout, its output redacted."""
+"""Runner of the checks: each in a thread with a timeout, after what it needs, its output redacted."""
 
 import threading
 import time

@@ -113,7 +113,7 @@ def product(transactional_db: None) -> Iterator[Product]:
         parser = stack.enter_context(LlamaParseServer(delay=0.2))
         openai = stack.enter_context(Listening(key=log_leaks.KEY))
         environment = vendors(parser, openai, f"http://127.0.0.1:{port}") | {"LOG_LEVEL": "DEBUG"}
-        api = running_api_server(application="testing.log_leaks.api:application", port=port, **environment)
+        api = running_api_server(application="testing.log_leaks.leaking_wsgi:application", port=port, **environment)
         workers = stack.enter_context(running_cluster(workers=1, **environment))
         yield Product(stack.enter_context(api), workers, parser, openai)
 

@@ -127,7 +127,7 @@ def test_errors_and_traces_of_both_processes_arrive_without_any_canary(ana: Pers
             create_jobs(cursor, 1, "leaky")
             create_jobs(cursor, 1, "leaky-constraint")
         with running_api_server(
-            application="testing.log_leaks.api:application", **receiver_environment(receiver)
+            application="testing.log_leaks.leaking_wsgi:application", **receiver_environment(receiver)
         ) as api:
             for query in (f"q={log_leaks.QUESTION}&token=canary-token-6612", f"database=1&q={log_leaks.QUESTION}"):
                 requests.get(f"{api.url}/leak?{query}", headers=ask, timeout=20)

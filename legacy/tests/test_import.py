@@ -20,7 +20,7 @@ from embeddings import search
 from embeddings.models import DocumentChunk
 from jobs.lifecycle import log_event
 from jobs.models import UploadJob
-from legacy import catalog, services
+from legacy import cutover, old_database, services
 from legacy.models import ImportRun, LegacyDocument, LegacyTenant
 from testing.old_system import DEFECTS, REFUSED_WHEN_REINGESTED, OldSystem, page_texts
 from testing.personas import Person, run_all_jobs
@@ -86,7 +86,7 @@ def test_inspection_finds_the_columns_and_counts_what_is_there(old: OldSystem, m
 
 
 def test_the_old_side_is_read_only(old: OldSystem) -> None:
-    with catalog.open_catalog() as opened, pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+    with old_database.open_catalog() as opened, pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         opened._connection.execute("DELETE FROM documents.documents")
 
 
@@ -253,7 +253,7 @@ def test_a_tenant_is_switched_once_its_documents_are_searchable(old: OldSystem, 
     run_all_jobs()
     call_command("legacy", "cutover", tenant, "new", reason="Validated.")
 
-    assert services.system_of(old.users[0]) == "new"
+    assert cutover.system_of(old.users[0]) == "new"
     entries = AuditEntry.objects.filter(action="legacy.switch", tenant_id=old.users[0]).order_by("at")
     assert [entry.details["system"] for entry in entries] == ["both", "new"]
 
@@ -280,13 +280,13 @@ def test_a_rollback_removes_what_the_run_made(old: OldSystem, confirmed: Path, m
     touched = row_of(old, "1")
     own = job_of(old, "1")
     log_event(own, "UPLOAD_DEDUP_HIT")  # as declaring the same file does
-    services.switch(user_id=old.users[0], system="both", reason="A trial.")
+    cutover.switch(user_id=old.users[0], system="both", reason="A trial.")
 
     call_command("legacy", "rollback", run=made.pk, reason="Too early.")
 
     assert [document.pk for document in Document.objects.all()] == [touched.document_id]
     assert list(LegacyDocument.objects.values_list("old_id", flat=True)) == [touched.old_id]
-    assert services.system_of(old.users[0]) == "old"
+    assert cutover.system_of(old.users[0]) == "old"
     assert AuditEntry.objects.filter(action="legacy.rollback").count() == 1
     users = ImportRun.objects.get(mode="users")
     call_command("legacy", "rollback", run=users.pk)

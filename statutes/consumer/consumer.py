@@ -23,7 +23,7 @@ from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
 from statutes import models
 from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages, MessageJobs
-from statutes.consumer.status import Status
+from statutes.consumer.status_reporter import Status
 from statutes.error_codes import DATABASE_AWAY
 from statutes.sqs import client, dead_letters, message_bodies
 from statutes.sqs.client import ReceivedMessage

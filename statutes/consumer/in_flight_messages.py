@@ -21,14 +21,14 @@ from jobs.models import UploadJob
 from jobs.outcomes import Retryable, Wait
 from jobs.pipeline import get_pipeline
 from statutes import intake
-from statutes.consumer.status import FINALIZE, Status
+from statutes.consumer.status_reporter import FINALIZE, Status
 from statutes.intake import IntakeStatus
 from statutes.models import Consumer, Law, LawVersion
 from statutes.s3.artifact_upload import archive_failure, failure_details, is_fatal
 from statutes.sqs import client
 from statutes.sqs.client import ReceivedMessage
 from statutes.sqs.message_bodies import Item
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.sqs.upload_notifications import UploadNotification
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")

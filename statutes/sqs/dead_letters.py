@@ -11,9 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 from accounts.audit import log as audit_log
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from statutes.sqs import client, message_bodies, messages
+from statutes.sqs import client, message_bodies, message_schema
 from statutes.sqs.client import ReceivedMessage
-from statutes.sqs.messages import Message, MessageRefused
+from statutes.sqs.message_schema import Message, MessageRefused
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 MAX_MESSAGES = 1_000  # per redrive
@@ -111,7 +111,7 @@ def redrive(letters: Sequence[DeadLetter], *, by: User | None, reason: str) -> i
         tenant_id=SYSTEM_TENANT_ID, messages=len(valid),
     )  # fmt: skip
     for letter in valid:
-        client.send_message(messages.parse_json(letter.received.body), queue_url=letter.queue_url)
+        client.send_message(message_schema.parse_json(letter.received.body), queue_url=letter.queue_url)
         with suppress(client.MessageLost):  # another process holds it, and redrives it too
             client.delete_message(letter.received)
     return len(valid)

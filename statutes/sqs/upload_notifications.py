@@ -11,7 +11,7 @@ from django.conf import settings
 
 from statutes import error_codes
 from statutes.s3 import keys
-from statutes.sqs.messages import Message, MessageRefused, parse_statute_message, parse_timestamp
+from statutes.sqs.message_schema import Message, MessageRefused, parse_statute_message, parse_timestamp
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 UPLOAD_KEY = re.compile(rf"({_UUID})/({_UUID})\.pdf")

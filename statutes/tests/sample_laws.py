@@ -10,7 +10,7 @@ from jobs.models import UploadJob
 from statutes import document_ids
 from statutes.intake import accept_message
 from statutes.models import LawVersion
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from testing.fakes.s3 import S3Server
 from testing.personas import run_all_jobs
 

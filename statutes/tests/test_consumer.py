@@ -19,13 +19,13 @@ from jobs.models import Event, UploadJob
 from jobs.pipeline import get_pipeline
 from statutes import document_ids, intake
 from statutes.consumer import consumer as lifecycle
-from statutes.consumer import status
+from statutes.consumer import status_reporter
 from statutes.consumer.consumer import Consumer
 from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages
 from statutes.models import ALIVE, LawVersion
 from statutes.models import Consumer as Row
 from statutes.sqs import client, dead_letters, message_bodies
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.tests.sqs_messages import BUCKET, message_body, published_count, s3_record
 from testing.cluster import wait_until
 from testing.factories import JobFactory
@@ -294,7 +294,7 @@ def test_a_waiting_consumer_reports_itself_alive(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(lifecycle, "time", clock)
-    monkeypatch.setattr(status, "time", clock)
+    monkeypatch.setattr(status_reporter, "time", clock)
 
     Consumer()._wait("VENDOR_RATE_LIMITED", 7200.0)
 

@@ -9,7 +9,7 @@ from pytest_django import Settings
 from jobs.models import UploadJob
 from statutes.models import LawVersion
 from statutes.sqs import message_bodies
-from statutes.sqs.messages import Message, MessageRefused
+from statutes.sqs.message_schema import Message, MessageRefused
 from statutes.tests.sqs_messages import BUCKET, s3_record
 from testing.cluster import wait_until
 from testing.sqs import Queue, running_consumers

@@ -12,7 +12,7 @@ from accounts.audit.tests.personas import audit_entries
 from statutes import document_ids
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, dead_letters, message_bodies
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.tests.sample_laws import BUCKET, KEY, TAXED, law_xml, process, put_file
 from statutes.tests.sqs_messages import message_body
 from testing.fakes.s3 import S3Server

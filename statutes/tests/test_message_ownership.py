@@ -13,10 +13,10 @@ from jobs.outcomes import Outcome, Wait
 from statutes import staff_actions
 from statutes.consumer import in_flight_messages
 from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages, MessageJobs
-from statutes.consumer.status import Status
+from statutes.consumer.status_reporter import Status
 from statutes.intake import accept_message
 from statutes.sqs import client
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.tests import failure_injection, sample_laws
 from statutes.tests.sample_laws import (
     LOWER,

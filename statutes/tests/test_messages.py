@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from pytest_django import Settings
 
-from statutes.sqs import message_bodies, messages, upload_notifications
-from statutes.sqs.messages import Message, MessageRefused
+from statutes.sqs import message_bodies, message_schema, upload_notifications
+from statutes.sqs.message_schema import Message, MessageRefused
 from statutes.sqs.upload_notifications import UploadNotification
 from statutes.tests.sqs_messages import BUCKET, message_body, s3_record
 
@@ -61,7 +61,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 def test_the_schema_is_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(messages._validator().schema)
+    jsonschema.Draft202012Validator.check_schema(message_schema._validator().schema)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from django.conf import settings
 
 from accessa import settings_statutes
-from statutes.consumer.status import FINALIZE, SUB_STATES
+from statutes.consumer.status_reporter import FINALIZE, SUB_STATES
 from statutes.models import Consumer, Law
-from statutes.sqs import messages
+from statutes.sqs import message_schema
 
 ROOT = Path(settings.BASE_DIR)
 GUIDE = (ROOT / "docs/operations/statutes.md").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_no_other_module_calls_aws() -> None:
 def test_the_documented_message_is_valid() -> None:
     shown = next(block for block in blocks() if "s3_raw_key" in block)
 
-    message = messages.parse_statute_message(messages.parse_json(json.dumps(shown)))
+    message = message_schema.parse_statute_message(message_schema.parse_json(json.dumps(shown)))
 
     assert message.law_id == "ISR_2024"
     assert not message.force_reprocess

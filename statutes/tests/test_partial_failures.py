@@ -21,7 +21,7 @@ from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, message_bodies
 from statutes.sqs.message_bodies import Item
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
     LOWER,

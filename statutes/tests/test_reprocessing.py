@@ -19,7 +19,7 @@ from statutes.artifact_import import BucketSource, import_artifacts
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.staff_actions import withdraw
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (

@@ -15,7 +15,7 @@ from statutes import failed_versions
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
-from statutes.sqs.messages import Message
+from statutes.sqs.message_schema import Message
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import LOWER, TAXED, are_searchable, deliver, law_xml, process, put_file
 from statutes.tests.statement_hooks import after_statement

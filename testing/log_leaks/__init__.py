@@ -1,7 +1,7 @@
 """Log leaks: code that logs secrets in every known way, to test the redaction.
 
 Run by ``python -m testing.log_leaks``, in a worker by ``testing.log_leaks.pipelines``, in the API by
-``testing.log_leaks.api``.
+``testing.log_leaks.leaking_wsgi``.
 """
 
 import logging

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from embeddings.reindexing import campaign_commands
-from legacy import bucket, catalog, column_mapping, inventory, services
-from legacy.catalog import OldCatalog
+from legacy import bucket, column_mapping, cutover, inventory, old_database, rollback, services
 from legacy.column_mapping import OldMapping
 from legacy.models import ImportRun, LegacyDocument, LegacyTenant
+from legacy.old_database import OldCatalog
 from legacy.plan import Plan
 from legacy.report import Report
 from legacy.validation import validate
@@ -62,7 +62,7 @@ class Command(BaseCommand):
     def _inspect(self, options: dict[str, Any]) -> None:
         if options["mapping"].exists():
             raise CommandError(f"{options['mapping']} exists: remove it, or name another with --mapping.")
-        with catalog.open_catalog() as old:
+        with old_database.open_catalog() as old:
             guesses = inventory.guess_mapping(old)
             found = inventory.take_inventory(old, bucket.open_bucket(), guesses)
         table = Table("what", "count")
@@ -120,8 +120,8 @@ class Command(BaseCommand):
     def _cutover(self, options: dict[str, Any]) -> None:
         user_id = tenant_argument.parse_tenant(options["tenant"])
         if options["system"]:
-            services.switch(user_id=user_id, system=options["system"], reason=options["reason"])
-        self.stdout.write(f"{user_id}: {services.system_of(user_id)}")
+            cutover.switch(user_id=user_id, system=options["system"], reason=options["reason"])
+        self.stdout.write(f"{user_id}: {cutover.system_of(user_id)}")
 
     def _runs(self, options: dict[str, Any]) -> None:
         table = Table("run", "mode", "state", "begun, UTC", "documents", "backup")
@@ -134,7 +134,7 @@ class Command(BaseCommand):
         run = ImportRun.objects.filter(pk=options["run"]).first()
         if run is None:
             raise CommandError("There is no such run.")
-        counts = services.roll_back(run, reason=options["reason"])
+        counts = rollback.roll_back(run, reason=options["reason"])
         self.stdout.write(json.dumps(counts, sort_keys=True))
 
     def _print(self, table: Table) -> None:
@@ -144,7 +144,7 @@ class Command(BaseCommand):
 @contextmanager
 def _opened(options: dict[str, Any]) -> Iterator[tuple[OldCatalog, OldMapping]]:
     chosen = column_mapping.load(options["mapping"])
-    with catalog.open_catalog() as old:
+    with old_database.open_catalog() as old:
         old.require(chosen)
         yield old, chosen
 

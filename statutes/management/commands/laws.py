@@ -18,7 +18,7 @@ from statutes import staff_actions
 from statutes.models import Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
 from statutes.sqs import client, dead_letters
-from statutes.sqs.messages import PRIORITIES
+from statutes.sqs.message_schema import PRIORITIES
 
 PAGE_SIZE = 50
 MAX_TITLE_CHARS = 60
