@@ -11,6 +11,8 @@ import pdf_oxide
 import pypdfium2
 import pypdfium2.raw as pdfium
 
+from documents.parsers import form_fields
+from documents.parsers.form_fields import FieldValue
 from documents.parsers.sandbox import rlimits
 
 REASONS = {pdfium.FPDF_ERR_PASSWORD: "PASSWORD_REQUIRED", pdfium.FPDF_ERR_SUCCESS: "NO_PAGES"}
@@ -105,13 +107,13 @@ def extract_markdown(document: OpenedPdf) -> list[str]:
 
 def _extract_page(document: OpenedPdf, number: int) -> str | None:
     """Use PDFium first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
-    plain, has_annotations = _extract_plain(document.fium, number)
+    plain, has_annotations, values = _extract_plain(document.fium, number)
     if plain is not None and (_is_right_to_left(plain) or not (plain or has_annotations)):
-        return plain
+        return form_fields.append_missing(plain, plain, values)
     rich = _extract_rich(document.oxide, number)
     if rich is None or sum(map(str.isalnum, rich)) < LOST_SHARE * sum(map(str.isalnum, plain or "")):
-        return plain
-    return rich
+        rich = plain
+    return rich if rich is None else form_fields.append_missing(rich, plain or "", values)
 
 
 def _extract_rich(oxide: Any, number: int) -> str | None:
@@ -125,18 +127,19 @@ def _extract_rich(oxide: Any, number: int) -> str | None:
         return None
 
 
-def _extract_plain(fium: Any, number: int) -> tuple[str | None, bool]:
+def _extract_plain(fium: Any, number: int) -> tuple[str | None, bool, list[FieldValue]]:
     if fium is None:
-        return None, False
+        return None, False, []
     try:
         page = fium[number]
         text = page.get_textpage()
-        plain = clean_text(text.get_text_bounded()), pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
+        plain, has_annotations = clean_text(text.get_text_bounded()), pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
+        values = form_fields.read_values(fium, number, page, text)
         text.close()
         page.close()
-        return plain
+        return plain, has_annotations, values
     except pypdfium2.PdfiumError:
-        return None, False
+        return None, False, []
 
 
 def _open_oxide(path: Path) -> tuple[Any, int]:
