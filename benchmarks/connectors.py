@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from django.db import connection
 
-from benchmarks import cluster
+from benchmarks import subprocesses
 from benchmarks.memory_watch import recorded_memory
 from benchmarks.report import Result, print_progress
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
@@ -65,10 +65,10 @@ def _sync(records: int, source: ConnectedSource | None = None) -> dict[str, Any]
     job = lifecycle.start_sync(source, IngestionJob.Kind.FULL, by="benchmark")
     print_progress(f"{records} records …")
     with (
-        cluster.running_cluster(**SETTINGS, INSTANT_RECORDS=str(records)) as process,
+        subprocesses.running_cluster(**SETTINGS, INSTANT_RECORDS=str(records)) as process,
         recorded_memory(process) as memory,
     ):
-        cluster.wait_until(lambda: _wait_for_sync(job.pk), seconds=3600)
+        subprocesses.wait_until(lambda: _wait_for_sync(job.pk), seconds=3600)
     job.refresh_from_db()
     if job.status != IngestionJob.Status.COMPLETED or job.started_at is None or job.finished_at is None:
         raise RuntimeError(f"The sync ended as {job.status}: {job.error_message}")

@@ -12,14 +12,16 @@ from uuid import UUID, uuid5
 from django.conf import settings
 from django.db import connection
 
-from benchmarks import cluster, jobs
+from benchmarks import jobs, subprocesses
 from documents import deterministic_ids, storage
 from documents.models import Document
 from documents.services import PIPELINE
 from jobs.models import UploadJob
 
-SAMPLES = cluster.ROOT / "samples"
-COLLECTION = cluster.ROOT.parent / "shared" / "pdfs"  # not in the repository: found where a checkout has it beside it
+SAMPLES = subprocesses.ROOT / "samples"
+COLLECTION = (
+    subprocesses.ROOT.parent / "shared" / "pdfs"
+)  # not in the repository: found where a checkout has it beside it
 READABLE = ("plans", "text", "pages", "active_content", "encrypted_openable")
 USERS = UUID("6d1f8a52-7c1e-4f5e-9a53-0a8e2c1b7d44")
 ENDED = ("done", "deadletter")

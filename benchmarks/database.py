@@ -20,7 +20,7 @@ from benchmarks.report import print_progress
 # What every process of a benchmark has in common; the rest is as in production.
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "accessa.settings",
-    "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
+    "JOBS_PIPELINES": "testing.stub_pipelines.PIPELINES",
     "WORKERS": "2",
 }
 FOREIGN = ("DATABASE_URL", "BROKER_REDIS_URL", "BROKER_SQS_REGION", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")

@@ -15,7 +15,7 @@ import psutil
 from django.conf import settings
 from django.db import connection
 
-from benchmarks import cluster, database, jobs
+from benchmarks import database, jobs, subprocesses
 from benchmarks.report import Result, print_progress
 from jobs.models import UploadJob
 from testing.factories.pending_documents import create_chunked_job, passage_texts
@@ -103,8 +103,8 @@ def running_fake_openai(delay: float) -> Iterator[str]:
     """OpenAI's protocol in a process of its own; the URL of it."""
     state = Path(settings.VAR).parent / "vendors.json"
     command = [sys.executable, "-m", "testing.fakes", "--openai-port", "0", "--openai-delay", str(delay)]
-    with cluster.running_program([*command, "--openai-guess-tokens", "--state", str(state)]):
-        cluster.wait_until(state.exists, seconds=30, pause=0.05)
+    with subprocesses.running_program([*command, "--openai-guess-tokens", "--state", str(state)]):
+        subprocesses.wait_until(state.exists, seconds=30, pause=0.05)
         yield json.loads(state.read_text())["openai"]["url"]
 
 
@@ -120,8 +120,8 @@ def _run(chunks: int, workers: int, url: str, *, tokens_per_minute: int) -> Run:
         "EMBEDDER": "openai", "OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": url, "WORKERS": str(workers),
         "OPENAI_REQUESTS_PER_MINUTE": "0", "OPENAI_TOKENS_PER_MINUTE": str(tokens_per_minute),
     }  # fmt: skip
-    with cluster.running_cluster(**environment) as process, _recorded_memory(process) as resident:
-        cluster.wait_until(_all_embedded, seconds=TIMEOUT_SECONDS)
+    with subprocesses.running_cluster(**environment) as process, _recorded_memory(process) as resident:
+        subprocesses.wait_until(_all_embedded, seconds=TIMEOUT_SECONDS)
     with connection.cursor() as cursor:
         cursor.execute(PURCHASES_SPAN)
         tokens, seconds = cursor.fetchone()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks import cluster, database, jobs, pickup_latency
+from benchmarks import database, jobs, pickup_latency, subprocesses
 from benchmarks.report import percentile, print_progress
 from jobs import fair_queue
 from jobs.models import UploadJob
@@ -31,10 +31,10 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
         connection.execute(AT_THE_CAP)
     database.analyze_tables("upload_jobs", "documents")
     claim_times = _time_claims(rows)
-    with cluster.running_cluster():
-        cluster.wait_until(_begun, seconds=30)
+    with subprocesses.running_cluster():
+        subprocesses.wait_until(_begun, seconds=30)
         busy = pickup_latency.measure_latencies(samples // 5)
-        cluster.wait_until(lambda: not _other_jobs_claimable(), seconds=60)
+        subprocesses.wait_until(lambda: not _other_jobs_claimable(), seconds=60)
         idle = pickup_latency.measure_latencies(samples)
     return {
         "claim_p50_ms": percentile(claim_times, 0.5),
@@ -57,6 +57,6 @@ def _begun() -> bool:
 
 def _time_claims(rows: int) -> list[float]:
     command = [sys.executable, "-m", "benchmarks.claim_process", str(min(CLAIMS, rows // 500))]
-    claimers = [subprocess.Popen(command, cwd=cluster.ROOT, stdout=subprocess.PIPE) for _ in range(CLAIMERS)]
+    claimers = [subprocess.Popen(command, cwd=subprocesses.ROOT, stdout=subprocess.PIPE) for _ in range(CLAIMERS)]
     answers = [claimer.communicate(timeout=120)[0] for claimer in claimers]
     return [milliseconds for answer in answers for milliseconds in json.loads(answer)]

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from django.conf import settings
 
-from benchmarks import cluster, corpus, large_pdfs
+from benchmarks import corpus, large_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
@@ -51,8 +51,8 @@ def measure(options: Namespace) -> Result:
 def _peaks(path: Path, embedder: str) -> dict[str, Any]:
     print_progress(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
     corpus.create_jobs(corpus.store_pdfs([path]))
-    with cluster.running_cluster(EMBEDDER=embedder, **RAISED_LIMITS) as process, recorded_peaks(process) as peaks:
-        cluster.wait_until(corpus.jobs_have_ended, seconds=540)
+    with subprocesses.running_cluster(EMBEDDER=embedder, **RAISED_LIMITS) as process, recorded_peaks(process) as peaks:
+        subprocesses.wait_until(corpus.jobs_have_ended, seconds=540)
     job = UploadJob.objects.get()
     return {
         "worker_mb": peaks.get("worker", 0.0),

@@ -12,7 +12,7 @@ from uuid import uuid4
 import boto3
 from botocore.config import Config
 
-from benchmarks import cluster
+from benchmarks import subprocesses
 
 BUCKET = "laws"
 REGION = "us-east-1"
@@ -52,10 +52,10 @@ def running_aws() -> Iterator[Aws]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with cluster.running_program(
+    with subprocesses.running_program(
         [sys.executable, "-m", "moto.server", "-p", str(port)], MOTO_S3_DEFAULT_KEY_BUFFER_SIZE=ON_DISK
     ):
-        cluster.wait_until(lambda: _is_up(port), seconds=60)
+        subprocesses.wait_until(lambda: _is_up(port), seconds=60)
         aws = Aws(f"http://127.0.0.1:{port}")
         aws.s3.create_bucket(Bucket=BUCKET)
         yield aws

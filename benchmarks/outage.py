@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from benchmarks import cluster, corpus
+from benchmarks import corpus, subprocesses
 from benchmarks.report import Result, print_progress
 from jobs.models import Event, UploadJob
 from vendors.models import Purchase
@@ -38,13 +38,13 @@ def measure(options: Namespace) -> Result:
     with running_fakes() as vendors:
         _send_control(vendors, OUTAGE)
         corpus.create_jobs(corpus.store_pdfs([corpus.SAMPLES / "amendment.pdf"] * documents))
-        with cluster.running_cluster(**_environment(vendors, quick=options.quick)):
-            cluster.wait_until(lambda: _count_requests(vendors) > 0, seconds=60)
+        with subprocesses.running_cluster(**_environment(vendors, quick=options.quick)):
+            subprocesses.wait_until(lambda: _count_requests(vendors) > 0, seconds=60)
             time.sleep(seconds)
             print_progress(f"{_count_requests(vendors)} calls met the outage; the vendors return")
             _send_control(vendors, RECOVERY)
             began = time.monotonic()
-            cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+            subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
             took = time.monotonic() - began
         books = _read_ledger(vendors["llamaparse"])["ledger"]
     dead = UploadJob.objects.filter(state="deadletter").count()
@@ -73,8 +73,8 @@ def measure(options: Namespace) -> Result:
 def running_fakes() -> Iterator[dict[str, Any]]:
     state = Path(settings.VAR).parent / "outage.json"
     state.unlink(missing_ok=True)
-    with cluster.running_program([*START, "--state", str(state)]):
-        cluster.wait_until(state.exists, seconds=30, pause=0.05)
+    with subprocesses.running_program([*START, "--state", str(state)]):
+        subprocesses.wait_until(state.exists, seconds=30, pause=0.05)
         yield json.loads(state.read_text())
 
 

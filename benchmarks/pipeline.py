@@ -10,7 +10,7 @@ from statistics import median
 
 from django.conf import settings
 
-from benchmarks import cluster, corpus, database
+from benchmarks import corpus, database, subprocesses
 from benchmarks.report import Result, print_progress
 
 SUMMARY = __doc__
@@ -69,8 +69,8 @@ def measure(options: Namespace) -> Result:
 def _run_accessa(files: Sequence[Path], embedder: str) -> float:
     corpus.create_jobs(corpus.store_pdfs(files))
     database.analyze_tables(*TABLES)
-    with cluster.running_cluster(EMBEDDER=embedder):
-        cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+    with subprocesses.running_cluster(EMBEDDER=embedder):
+        subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
     return corpus.elapsed_seconds()
 
 
@@ -83,7 +83,7 @@ def _run_bare_script(files: Sequence[Path], processes: int) -> float:
     ]
     answer = subprocess.run(
         [sys.executable, "-m", "benchmarks.baselines.bare_pipeline", str(processes)],
-        cwd=cluster.ROOT, input=json.dumps(work), stdout=subprocess.PIPE, text=True, check=True,
+        cwd=subprocesses.ROOT, input=json.dumps(work), stdout=subprocess.PIPE, text=True, check=True,
         timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
     return float(answer.stdout)

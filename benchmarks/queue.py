@@ -5,7 +5,7 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from benchmarks import cluster, fairness, jobs, pickup_latency, throughput
+from benchmarks import fairness, jobs, pickup_latency, subprocesses, throughput
 from benchmarks.report import Result, percentile, print_progress
 from benchmarks.throughput import Contestant
 
@@ -82,7 +82,7 @@ def _ratio(rates: dict[str, list[float]], name: str) -> float:
 
 def _idle(samples: int) -> list[float]:
     jobs.truncate_tables()
-    with cluster.running_cluster():
+    with subprocesses.running_cluster():
         pickup_latency.measure_latencies(5)  # until the workers are up
         latencies = pickup_latency.measure_latencies(samples)
     print_progress(f"pickup p95 {percentile(latencies, 0.95):.1f} ms")

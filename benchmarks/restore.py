@@ -14,7 +14,7 @@ from django.conf import settings
 
 from accessa.embedded_postgres.os_user import binaries
 from accessa.embedded_postgres.server import EmbeddedServer
-from benchmarks import cluster, corpus
+from benchmarks import corpus, subprocesses
 from benchmarks.report import Result, print_progress
 from testing.cluster import database_url
 from testing.personas import Person
@@ -136,6 +136,6 @@ def _commands(server: EmbeddedServer, root: Path, tenant: str) -> dict[str, bool
 
 def _run_command(words: tuple[str, ...], environment: dict[str, str]) -> bool:
     command = [sys.executable, "manage.py", *words]
-    run = subprocess.run(command, cwd=cluster.ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, cwd=subprocesses.ROOT, env=environment, capture_output=True, text=True, timeout=300)
     print_progress(*words, "->", run.returncode, run.stdout[-300:] if run.returncode else "")
     return run.returncode == 0 and "Nothing found" not in run.stdout

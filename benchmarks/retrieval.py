@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from accounts.rls import as_tenant
-from benchmarks import cluster, corpus, questions, ranking_metrics, text_loss
+from benchmarks import corpus, questions, ranking_metrics, subprocesses, text_loss
 from benchmarks.baselines import bm25
 from benchmarks.questions import Question
 from benchmarks.report import Result, print_progress
@@ -101,8 +101,8 @@ def _ingest(questions_: Sequence[Question], embedder: str) -> dict[UUID, CitedPa
     stored = corpus.store_pdfs(sorted({path for question in questions_ for path in question.gold}), TENANT)
     corpus.create_jobs(stored)
     print_progress(f"{len(stored)} documents of one tenant, embedded by {embedder}")
-    with cluster.running_cluster(EMBEDDER=embedder):
-        cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+    with subprocesses.running_cluster(EMBEDDER=embedder):
+        subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
     for job in UploadJob.objects.exclude(state="done"):
         print_progress(f"{job.document_id} is not searchable: {(job.last_error or {}).get('code')}")
     by_id = {each.document_id: each.source for each in stored}

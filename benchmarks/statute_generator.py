@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
-from benchmarks.cluster import ROOT
+from benchmarks.subprocesses import ROOT
 from samples.make_statutes import CONTENT_TYPES, HEAD, RELATIONS, WORD
 from testing.pdfs import text_pdf
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import cluster, corpus, moto_server, vector_import
+from benchmarks import corpus, moto_server, subprocesses, vector_import
 from benchmarks.moto_server import BUCKET, Aws
 from benchmarks.report import Result, print_progress
 from benchmarks.statute_generator import FORMATS
@@ -72,7 +72,7 @@ def _run_worker(orders: StatuteQueue, rounds: int, laws: int) -> tuple[Seconds, 
     first, timed, rest = plan_laws(rounds, laws)
     seconds: Seconds = {name: [] for name in FORMATS}
     orders.upload([first, *timed, *rest])
-    with cluster.running_program(WORKER, **SETTINGS, **orders.aws.environment(orders.queue_url)) as worker:
+    with subprocesses.running_program(WORKER, **SETTINGS, **orders.aws.environment(orders.queue_url)) as worker:
         _run_law(orders, worker, first)  # everything is loaded
         for law_id in timed:
             seconds[format_of(law_id)].append(_run_law(orders, worker, law_id))
@@ -96,10 +96,10 @@ def _run_law(orders: StatuteQueue, worker: psutil.Process, law_id: str) -> float
     """Send a law's message; return the seconds until it is deleted."""
     began, before = time.perf_counter(), _count_published(worker)
     orders.send([law_id])
-    cluster.wait_until(
+    subprocesses.wait_until(
         lambda: _count_published(worker) > before, seconds=120, pause=0.02
     )  # the database's word costs the server nothing
-    cluster.wait_until(lambda: orders.is_empty, seconds=60, pause=0.02)
+    subprocesses.wait_until(lambda: orders.is_empty, seconds=60, pause=0.02)
     return time.perf_counter() - began
 
 
@@ -147,7 +147,11 @@ def _run_bare_script(orders: StatuteQueue, rounds: int) -> Seconds:
     orders.send(law_ids)
     command = [sys.executable, "-m", "benchmarks.baselines.bare_statutes", orders.aws.endpoint, orders.queue_url]
     done = subprocess.run(
-        [*command, str(len(law_ids))], env=os.environ | SETTINGS, cwd=cluster.ROOT, stdout=subprocess.PIPE, check=True
+        [*command, str(len(law_ids))],
+        env=os.environ | SETTINGS,
+        cwd=subprocesses.ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     seconds = list(zip(law_ids, json.loads(done.stdout), strict=True))[1:]  # at the first, everything is loaded
     return {name: [each for law_id, each in seconds if format_of(law_id) == name] for name in FORMATS}

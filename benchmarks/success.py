@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import cluster, corpus
+from benchmarks import corpus, subprocesses
 from benchmarks.report import Result
 from jobs.models import UploadJob
 
@@ -23,8 +23,8 @@ def measure(options: Namespace) -> Result:
     files = _files(options)
     stored = corpus.store_pdfs(files)
     corpus.create_jobs(stored)
-    with cluster.running_cluster():
-        cluster.wait_until(corpus.jobs_have_ended, seconds=540)
+    with subprocesses.running_cluster():
+        subprocesses.wait_until(corpus.jobs_have_ended, seconds=540)
     ends = {job.document_id: _end(job) for job in UploadJob.objects.all()}
     outcomes = [{"file": _display_path(each.source), **ends[each.document_id]} for each in stored]
     readable, textless = set(corpus.readable_pdfs(options.path)), corpus.textless_pdfs()

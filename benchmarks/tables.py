@@ -15,7 +15,7 @@ from django.test import Client
 
 from accounts import api_tokens
 from accounts.models import ApiToken, User
-from benchmarks import cluster, corpus
+from benchmarks import corpus, subprocesses
 from benchmarks.report import Result, print_progress
 from documents.markdown.normalization import normalize
 from samples import make_retrieval, make_tables
@@ -122,8 +122,8 @@ def _ingest_pdfs(embedder: str) -> None:
     stored = corpus.store_pdfs(sorted(make_tables.SET.glob("*.pdf")), TENANT)
     corpus.create_jobs(stored)
     print_progress(f"{len(stored)} documents of one tenant, embedded by {embedder}")
-    with cluster.running_cluster(EMBEDDER=embedder):
-        cluster.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+    with subprocesses.running_cluster(EMBEDDER=embedder):
+        subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
 
 
 def _ask(client: Client, questions: Sequence[Question]) -> list[int]:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from accessa.embedded_postgres.server import EmbeddedServer
-from benchmarks import cluster, database, jobs
+from benchmarks import database, jobs, subprocesses
 from benchmarks.baselines import procrastinate, skip_locked
 
 WORKERS = 2
@@ -41,7 +41,7 @@ def run_accessa(pipeline: str, *, users: int) -> Callable[[int], float]:
         jobs.truncate_tables()
         jobs.create_jobs(count, users=users, pipeline=pipeline)
         database.analyze_tables("upload_jobs", "documents", "events")
-        with database.connect() as connection, cluster.running_cluster():
+        with database.connect() as connection, subprocesses.running_cluster():
             return _rate(connection, "upload_jobs WHERE state IN ('queued', 'working')",
                          "SELECT finished_at FROM upload_jobs WHERE state = 'done'")  # fmt: skip
 
@@ -91,7 +91,7 @@ async def _defer(count: int) -> None:
 def _workers(module: str, database_name: str) -> ExitStack:
     with ExitStack() as stack:
         for _ in range(WORKERS):
-            stack.enter_context(cluster.running_program([sys.executable, "-m", module, conninfo(database_name)]))
+            stack.enter_context(subprocesses.running_program([sys.executable, "-m", module, conninfo(database_name)]))
         return stack.pop_all()
 
 
@@ -104,11 +104,11 @@ def _rate(connection: psycopg.Connection[Any], unfinished: str, finished: str) -
 
     By time, not by count: on a busy machine a round would never end.
     """
-    cluster.wait_until(
+    subprocesses.wait_until(
         lambda: connection.execute(f"{finished} LIMIT 1").fetchone() is not None, seconds=TIMEOUT_SECONDS
     )
     with contextlib.suppress(TimeoutError):
-        cluster.wait_until(
+        subprocesses.wait_until(
             lambda: connection.execute(f"SELECT FROM {unfinished} LIMIT 1").fetchone() is None, seconds=SECONDS
         )
     row = connection.execute(SPAN.format(finished=finished)).fetchone()

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from documents import files, storage, vendor_parses
+from documents import object_deletion, storage, vendor_parses
 from documents.models import ObjectDeletion
 from documents.storage import file_cache
 from jobs.cluster import maintenance
@@ -26,7 +26,7 @@ def delete_removed_objects() -> None:
     due = ObjectDeletion.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
     for document_id in set(due.values_list("document_id", flat=True)[:BATCH]):
         try:
-            files.delete_pending_objects(document_id)
+            object_deletion.delete_pending_objects(document_id)
         except OSError as error:  # the store is unavailable: the rows stay due
             log.warning("Files of a deleted document are still in the store: %s", safe_error_name(error))
             continue

@@ -14,7 +14,7 @@ from accounts.error_codes import not_found
 from accounts.errors import ApiError
 from accounts.idempotency_keys import IdempotentRequest
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import deterministic_ids, error_codes, files, parsed_text, storage, vendor_parses
+from documents import deterministic_ids, error_codes, object_deletion, parsed_text, storage, vendor_parses
 from documents.locks import lock_document
 from documents.models import Document, ParseRequest
 from documents.storage import file_cache
@@ -212,7 +212,7 @@ def delete_rows(document: Document) -> None:
         parsed_text.transfer_shared_parse(document)
         copies = map(vendor_parses.vendor_path, ParseRequest.objects.filter(document=document))
         for path in [document.raw_path, parsed_text.own_path(document), *copies]:
-            files.schedule_deletion(document.pk, path, seconds=seconds)
+            object_deletion.schedule_deletion(document.pk, path, seconds=seconds)
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
 
@@ -221,7 +221,7 @@ def delete_objects(document_id: UUID) -> None:
     """Delete the objects of a document whose rows are gone; the periodic task deletes those that fail now."""
     file_cache.evict_document(document_id)
     try:
-        files.delete_pending_objects(document_id)
+        object_deletion.delete_pending_objects(document_id)
     except OSError as error:
         log.warning("The files of a deleted document are left to the periodic task: %s", safe_error_name(error))
 

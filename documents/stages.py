@@ -7,9 +7,17 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import error_codes, files, parsed_text, parsers, scanned_pages, storage, vendor_parses
+from documents import (
+    error_codes,
+    object_deletion,
+    parsed_text,
+    parsers,
+    scanned_pages,
+    storage,
+    vendor_parses,
+    verified_original,
+)
 from documents.deterministic_ids import parse_id
-from documents.files import ContentMismatch
 from documents.markdown import structure
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
@@ -19,6 +27,7 @@ from documents.parsers.failures import parse_failure
 from documents.parsers.registry import Parser
 from documents.services import UPLOAD_GRACE_SECONDS
 from documents.vendor_parses import CollectedParse
+from documents.verified_original import ContentMismatch
 from jobs import failpoints
 from jobs.claims import Claim, ClaimLost
 from jobs.lifecycle import log_event
@@ -34,7 +43,7 @@ def receive(claim: Claim) -> Outcome:
     if not bucket.exists(name):
         raise _wait_for_bytes(document, bucket.poll_seconds)
     try:
-        with files.verified_original(document) as path:
+        with verified_original.verified_original(document) as path:
             inspection = parsers.inspect_pdf(path)
     except ContentMismatch:
         bucket.delete(name)  # or the right bytes, declared again, would never be checked
@@ -110,7 +119,7 @@ def parse(claim: Claim) -> Outcome:
         collected = vendor_parses.collect_parse(claim, UUID(plan["parse_id"]))
         pages, failed = _vendor_pages(claim, collected), collected.parse.failed
     else:
-        with files.verified_original(document) as path:
+        with verified_original.verified_original(document) as path:
             pages = parsers.parse_pdf(path, pages=document.pages or 1)
             if document.ocr:
                 pages, failed = scanned_pages.recognize_blank_pages(claim, path, pages, parser.version)
@@ -151,7 +160,7 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
                     log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
-        files.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
+        object_deletion.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
     parsed_text.delete_own_parse(document, path)
     return moved

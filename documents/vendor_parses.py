@@ -26,7 +26,7 @@ from django.db.models.functions import Greatest, Now
 
 from accounts.error_codes import not_found
 from accounts.errors import ApiError
-from documents import error_codes, files, locks, parsed_text, parsers
+from documents import error_codes, locks, object_deletion, parsed_text, parsers, verified_original
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
 from documents.parsers import registry
@@ -84,7 +84,7 @@ def _plan(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[Par
         )
         if request.state == State.FAILED:
             # Delete what the failed round left at the vendor.
-            files.schedule_deletion(request.document_id, vendor_path(request), seconds=0)
+            object_deletion.schedule_deletion(request.document_id, vendor_path(request), seconds=0)
             request.round, request.state, request.planned_at = request.round + 1, State.PLANNED, Now()
             request.vendor_job_id = request.purchase_id = request.file_id = request.called_back_at = None
             request.save()
@@ -136,7 +136,7 @@ def _upload(claim: Claim, request: ParseRequest, *, is_new: bool) -> str:
             file_id = registry.vendor_client().find_file(key)
     if file_id is None:
         with (
-            files.verified_original(claim.job.document) as path,
+            verified_original.verified_original(claim.job.document) as path,
             calls.guarded_call(registry.parsing_vendor("submit"), "upload"),
         ):
             file_id = registry.vendor_client().upload(path, key)

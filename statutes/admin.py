@@ -18,7 +18,7 @@ from accounts.admin_base import ReadOnlyAdmin, choice_filter, exact_filter, nowr
 from accounts.errors import ApiError
 from accounts.models import User
 from jobs.admin import UploadJobAdmin, job_link
-from statutes import staff_actions
+from statutes import staff_actions, withdrawal
 from statutes.models import ALIVE, Consumer, Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
 from statutes.sqs.message_schema import PRIORITIES
@@ -90,7 +90,7 @@ class LawAdmin(ReadOnlyAdmin):
     @admin.action(description="Withdraw", permissions=["withdraw"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Law]) -> HttpResponse | None:
         return _confirm_action(
-            self, request, staff_actions.withdraw, name="withdraw", most=MAX_WITHDRAWN, done="withdrawn",
+            self, request, withdrawal.withdraw, name="withdraw", most=MAX_WITHDRAWN, done="withdrawn",
             line="Passages, vectors, jobs and objects in the bucket of all versions are deleted. The raw files stay.",
             title="Withdraw statutes", button="Withdraw",
         )  # fmt: skip

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models import JSONField, Value
 from django.db.models.functions import Cast, Now
 
-from documents import files, parsed_text, parsers, scanned_pages, services, storage
+from documents import object_deletion, parsed_text, parsers, scanned_pages, services, storage
 from documents.deterministic_ids import canonical_json, parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.locks import lock_document
@@ -114,7 +114,7 @@ def receive(claim: Claim) -> Outcome:
             _update(version, **columns)
             return claim.advance(event={"format": file_format, "bytes": length}, payload={"format": file_format})
     except ClaimLost:
-        files.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
+        object_deletion.delete_pending_objects(document.pk)  # a no-op unless the version was withdrawn meanwhile
         raise
 
 
@@ -200,7 +200,7 @@ def _store_parse(claim: Claim, version: LawVersion, statute: ParsedStatute, pars
                 )
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
-        files.delete_pending_objects(document.pk)
+        object_deletion.delete_pending_objects(document.pk)
         raise
     parsed_text.delete_own_parse(document, path)
     return moved

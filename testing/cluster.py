@@ -121,7 +121,7 @@ def running_cluster(*, workers: int = 2, **environment: object) -> Iterator[Clus
     """Run a cluster, ready to work, until the end of the block."""
     defaults = {
         "DATABASE_URL": database_url(database_params()),
-        "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
+        "JOBS_PIPELINES": "testing.stub_pipelines.PIPELINES",
         "WORKERS": workers,
     }
     started = Cluster(workers, os.environ | {name: str(value) for name, value in (defaults | environment).items()})

@@ -14,7 +14,7 @@ from jobs.outcomes import Moved, Outcome, Permanent, Retryable
 from jobs.pipeline import Pipeline, Step
 from statutes.models import LawVersion
 from testing.error_codes import error_code
-from testing.noop_pipelines import always_holds
+from testing.stub_pipelines import always_holds
 
 
 def work(claim: Claim) -> Outcome:

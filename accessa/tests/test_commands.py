@@ -286,7 +286,9 @@ def test_missing_changed_and_orphaned_objects_are_found(ana: Person) -> None:
 
 def test_objects_pending_deletion_are_no_violations(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     uploaded = ana.ingest(PDF)
-    monkeypatch.setattr("documents.files.delete_pending_objects", lambda document_id: None)  # the process dies before
+    monkeypatch.setattr(
+        "documents.object_deletion.delete_pending_objects", lambda document_id: None
+    )  # the process dies before
 
     ana.delete(f"/documents/{uploaded.document_id}")
 

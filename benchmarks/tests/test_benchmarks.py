@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from benchmarks.__main__ import NAMES
-from benchmarks.cluster import ROOT
 from benchmarks.report import percentile
 from benchmarks.statutes import plan_laws
+from benchmarks.subprocesses import ROOT
 
 pytestmark = pytest.mark.slow
 

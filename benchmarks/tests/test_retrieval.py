@@ -13,8 +13,8 @@ from reportlab.pdfgen.canvas import Canvas
 
 from benchmarks import questions, ranking_metrics, retrieval, text_loss
 from benchmarks.baselines.bm25 import Okapi, words
-from benchmarks.cluster import ROOT
 from benchmarks.questions import Question
+from benchmarks.subprocesses import ROOT
 from embeddings import embedders
 
 GOOD = {"document": "plan.pdf", "question": "Is ice cream covered?", "pages": [2]}

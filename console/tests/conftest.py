@@ -16,7 +16,7 @@ Staff = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def _plans(settings: Any) -> None:
-    settings.JOBS_PIPELINES = "testing.noop_pipelines.PIPELINES"
+    settings.JOBS_PIPELINES = "testing.stub_pipelines.PIPELINES"
 
 
 @pytest.fixture

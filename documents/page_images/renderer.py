@@ -16,7 +16,7 @@ from uuid import UUID
 from accounts.error_codes import not_found, unavailable
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
-from documents import files
+from documents import verified_original
 from documents.error_codes import NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN
 from documents.models import Document
 from documents.parsers.sandbox.client import SandboxClient, register_cleanup
@@ -110,7 +110,7 @@ def _request(document: Document, page: int, request: dict[str, Any]) -> dict[str
         log.info("A page is not shown: %s", failure.code)
         if isinstance(failure, Retryable) and failure.code == "PARSE_TIMEOUT":  # the machine is slow, not the page
             raise unavailable("The page could not be drawn in time; try again shortly.") from None
-        if isinstance(failure, Permanent) and not isinstance(failure, files.ContentMismatch):
+        if isinstance(failure, Permanent) and not isinstance(failure, verified_original.ContentMismatch):
             with _lock:
                 _failed[key] = None
                 if len(_failed) > MAX_FAILURES:

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from accounts.error_codes import not_found
 from accounts.rls import as_tenant
-from documents import files, parsed_text, storage
+from documents import parsed_text, storage, verified_original
 from documents.models import Document
 
 log = logging.getLogger("accessa.documents")
@@ -33,7 +33,7 @@ _timer_pending = threading.Lock()  # held while an eviction is scheduled
 def cached_original(document: Document) -> Iterator[Path]:
     """Yield the original as ``verified_original`` does, without fetching it again for every page."""
     if _is_local(document.raw_path):
-        with files.verified_original(document) as path:
+        with verified_original.verified_original(document) as path:
             yield path
         return
     # Each reader has its own hard link: the cached file may be evicted meanwhile.
@@ -44,7 +44,7 @@ def cached_original(document: Document) -> Iterator[Path]:
         try:
             os.link(cached, own)
         except FileNotFoundError:
-            with files.verified_original(document) as fetched, storage.open_private(own) as copy:
+            with verified_original.verified_original(document) as fetched, storage.open_private(own) as copy:
                 copy.write(fetched.read_bytes())
             _cache(document, own, cached)
         yield own

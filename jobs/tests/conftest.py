@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 @pytest.fixture(autouse=True)
 def _plans(settings: Settings) -> None:
-    settings.JOBS_PIPELINES = "testing.noop_pipelines.PIPELINES"
+    settings.JOBS_PIPELINES = "testing.stub_pipelines.PIPELINES"
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_a_cluster_recovers_from_killed_idle_workers() -> None:
     """django-q2 may lose its queue's lock with an idle worker: the watchdog then ends the cluster."""
     environment = {
         "DATABASE_URL": database_url(database_params()),
-        "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
+        "JOBS_PIPELINES": "testing.stub_pipelines.PIPELINES",
         "JOBS_HANG_SECONDS": "4",  # more than a cluster needs to begin on a busy machine, or it would never get there
         "JOBS_LEASE_SECONDS": "2",
     }
@@ -185,7 +185,7 @@ def test_until_idle_ends_the_cluster_when_the_queue_is_empty() -> None:
     enqueue_jobs(20, "noop")
     environment = os.environ | {
         "DATABASE_URL": database_url(database_params()),
-        "JOBS_PIPELINES": "testing.noop_pipelines.PIPELINES",
+        "JOBS_PIPELINES": "testing.stub_pipelines.PIPELINES",
     }
 
     ended = subprocess.run([*MANAGE, "qcluster", "--until-idle"], env=environment, timeout=30, capture_output=True)

@@ -15,8 +15,8 @@ from statutes.tests import failure_injection, sample_laws
 from statutes.tests.sample_laws import KEY, TAXED, bucket_objects, deliver, law_xml
 from testing.fakes.faults import http_error
 from testing.fakes.s3 import S3Server
-from testing.noop_pipelines import fail
 from testing.personas import run_all_jobs
+from testing.stub_pipelines import fail
 
 pytestmark = pytest.mark.django_db
 RECORD = "failed/LIVA/2024-01/error.json"

@@ -30,8 +30,8 @@ from testing.fakes import faults
 from testing.fakes.faults import FAULTS, http_error
 from testing.fakes.http_messages import Response
 from testing.fakes.s3 import S3Server
-from testing.noop_pipelines import fail, refuse
 from testing.personas import run_all_jobs, run_stages
+from testing.stub_pipelines import fail, refuse
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Outcome, Wait
-from statutes import staff_actions
+from statutes import withdrawal
 from statutes.consumer import in_flight_messages
 from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages, MessageJobs
 from statutes.consumer.status_reporter import Status
@@ -164,7 +164,7 @@ def test_a_message_without_its_job_reappears_unless_the_statute_was_withdrawn(la
 
     again(lost)
     hand.take(statute_message())
-    staff_actions.withdraw("LIVA", by=None, reason="repealed")
+    withdrawal.withdraw("LIVA", by=None, reason="repealed")
     hand.work.settle_ended()
 
     assert hand.queue.is_empty

@@ -14,7 +14,7 @@ from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs.models import UploadJob
 from jobs.outcomes import Wait
-from statutes import staff_actions
+from statutes import withdrawal
 from statutes.consumer import in_flight_messages
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
@@ -152,10 +152,10 @@ def test_a_request_for_missing_passages_does_not_restore_a_withdrawn_statute(
     assert isinstance(rest, Message)
     laws.inject_fault("DELETE *", "status-503", times=100)
     with pytest.raises(ApiError):
-        staff_actions.withdraw("LIVA", by=None, reason="a court has ordered it")
+        withdrawal.withdraw("LIVA", by=None, reason="a court has ordered it")
     meanwhile = accept_message(rest)
     laws.clear_faults()
-    staff_actions.withdraw("LIVA", by=None, reason="a court has ordered it")
+    withdrawal.withdraw("LIVA", by=None, reason="a court has ordered it")
 
     afterwards = accept_message(rest)
 

@@ -17,7 +17,7 @@ from documents.models import Document
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401  (a fixture)
 from jobs import worker
 from jobs.claims import ClaimLost
-from statutes import failed_versions, staff_actions
+from statutes import failed_versions, withdrawal
 from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
@@ -245,7 +245,7 @@ def test_a_withdrawal_deletes_the_manifest_first(laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
     laws.ledger.clear()
 
-    staff_actions.withdraw("LIVA", by=None, reason="repealed")
+    withdrawal.withdraw("LIVA", by=None, reason="repealed")
 
     removed = [route.partition(" ")[2] for route in laws.ledger.counts if route.startswith("DELETE")]
     assert removed[0] == f"/{BUCKET}/{MANIFEST}"

@@ -20,7 +20,6 @@ from statutes.consumer.in_flight_messages import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs.message_schema import Message
-from statutes.staff_actions import withdraw
 from statutes.tests import sample_laws
 from statutes.tests.sample_laws import (
     LOWER,
@@ -35,6 +34,7 @@ from statutes.tests.sample_laws import (
     statute_message,
 )
 from statutes.tests.statement_hooks import after_statement
+from statutes.withdrawal import withdraw
 from testing.fakes.s3 import S3Server
 from testing.personas import Person, claim_at_stage, run_all_jobs, run_stages
 

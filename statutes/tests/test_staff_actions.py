@@ -19,7 +19,7 @@ from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.claims import ClaimLost
 from jobs.models import UploadJob
-from statutes import document_ids, failed_versions, staff_actions
+from statutes import document_ids, failed_versions, staff_actions, withdrawal
 from statutes.intake import accept_message
 from statutes.models import Law, LawVersion
 from statutes.tests import sample_laws
@@ -98,7 +98,7 @@ def test_a_withdrawn_statute_leaves_only_its_raw_file(laws: S3Server) -> None:
         put_file(laws, b"another law's", key=key)
     put_file(laws, b"{}", key="failed/LIVA/2024-02/error.json")
 
-    staff_actions.withdraw("LIVA", by=None, reason="repealed")
+    withdrawal.withdraw("LIVA", by=None, reason="repealed")
 
     assert are_searchable(TAXED, RATE) == [False, False]
     for model in (Law, LawVersion, Document, DocumentChunk, UploadJob):
@@ -110,7 +110,7 @@ def test_a_withdrawn_statute_leaves_only_its_raw_file(laws: S3Server) -> None:
 
 def test_a_message_restores_a_withdrawn_statute(laws: S3Server) -> None:
     process(laws, law_xml(TAXED))
-    staff_actions.withdraw("LIVA", by=None, reason="by mistake")
+    withdrawal.withdraw("LIVA", by=None, reason="by mistake")
 
     accept_message(statute_message())
     run_all_jobs()
@@ -123,7 +123,7 @@ def test_a_message_during_a_withdrawal_starts_the_statute_again(laws: S3Server) 
     process(laws, b"no law")
     LawVersion.objects.update(status="failed")
 
-    with after_statement("RELEASE SAVEPOINT", lambda: staff_actions.withdraw("LIVA", by=None, reason="repealed")):
+    with after_statement("RELEASE SAVEPOINT", lambda: withdrawal.withdraw("LIVA", by=None, reason="repealed")):
         again = accept_message(statute_message())
 
     assert (again.status, again.job_id) == ("accepted", UploadJob.objects.get().pk)
@@ -143,7 +143,7 @@ def test_a_statute_with_a_new_version_is_not_deleted(laws: S3Server) -> None:
     Law.objects.create(law_id="LIVA", version="2023-01", status="failed")
 
     with after_statement('DELETE FROM "law_versions"', lambda: accept_message(statute_message())):
-        staff_actions._delete_rows("LIVA")
+        withdrawal._delete_rows("LIVA")
 
     assert Law.objects.get().version == "2024-01"
 
@@ -154,13 +154,13 @@ def test_a_withdrawal_during_an_outage_can_be_repeated(laws: S3Server) -> None:
     before = bucket_objects(laws)
     laws.inject_fault("DELETE *", "status-503", times=100)
 
-    assert refusal_code(staff_actions.withdraw, "LIVA") == "UNAVAILABLE"
+    assert refusal_code(withdrawal.withdraw, "LIVA") == "UNAVAILABLE"
 
     assert are_searchable(TAXED) == [False]
     assert (Law.objects.get().document_id, LawVersion.objects.get().error_code) == (None, "LAW_WITHDRAWN")
     laws.clear_faults()
     assert bucket_objects(laws) == before
-    staff_actions.withdraw("LIVA", by=None, reason="once more")
+    withdrawal.withdraw("LIVA", by=None, reason="once more")
     assert (list(bucket_objects(laws)), Law.objects.count()) == ([KEY], 0)
 
 
@@ -168,7 +168,7 @@ def test_a_job_of_a_withdrawn_statute_writes_nothing(laws: S3Server) -> None:
     deliver(laws, law_xml(TAXED))
     claim = claim_at_stage("embedded")
 
-    staff_actions.withdraw("LIVA", by=None, reason="repealed")
+    withdrawal.withdraw("LIVA", by=None, reason="repealed")
 
     with pytest.raises(ClaimLost):
         worker.run_stage(claim)
@@ -181,10 +181,10 @@ def test_a_statute_being_published_cannot_be_withdrawn(laws: S3Server) -> None:
 
     with psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor}) as other:
         other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [document_ids.publish_lock_key("LIVA")])
-        assert refusal_code(staff_actions.withdraw, "LIVA") == "LAW_BUSY"
+        assert refusal_code(withdrawal.withdraw, "LIVA") == "LAW_BUSY"
 
     assert are_searchable(TAXED) == [True]
-    assert refusal_code(staff_actions.withdraw, "NONE") == "NOT_FOUND"
+    assert refusal_code(withdrawal.withdraw, "NONE") == "NOT_FOUND"
 
 
 def test_a_cancelled_job_marks_its_version_failed(laws: S3Server) -> None:

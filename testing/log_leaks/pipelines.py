@@ -9,7 +9,7 @@ from jobs.claims import Claim
 from jobs.outcomes import Advance, Outcome
 from jobs.pipeline import Handler, Pipeline, Step
 from testing import log_leaks
-from testing.noop_pipelines import always_holds
+from testing.stub_pipelines import always_holds
 
 
 def leak_and_fail(claim: Claim) -> Outcome:

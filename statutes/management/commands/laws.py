@@ -14,7 +14,7 @@ from embeddings.reindexing import campaign_commands
 from jobs.models import UploadJob
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
-from statutes import staff_actions
+from statutes import staff_actions, withdrawal
 from statutes.models import Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
 from statutes.sqs import client, dead_letters
@@ -96,7 +96,7 @@ class Command(BaseCommand):
         self.stdout.write(f"Reprocessing: job {job.pk}")
 
     def _withdraw(self, options: dict[str, Any]) -> None:
-        staff_actions.withdraw(options["law"], by=None, reason=options["reason"])
+        withdrawal.withdraw(options["law"], by=None, reason=options["reason"])
         self.stdout.write("Withdrawn.")
 
     def _redrive(self, options: dict[str, Any]) -> None:
