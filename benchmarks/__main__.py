@@ -15,6 +15,7 @@ NAMES = (
     "commit",
     "connectors",
     "embed",
+    "fidelity",
     "memory",
     "outage",
     "pipeline",
