@@ -63,7 +63,7 @@ def _texts(most: int | None) -> list[NormalizedPages]:
     pages: list[NormalizedPages] = []
     for path in corpus.readable_pdfs()[:most]:
         try:
-            text = normalize_pages(parsers.parse_pdf(path, pages=200))
+            text = normalize_pages(parsers.parse_pdf(path, pages=200).markdown)
         except StageFailure as failure:
             print_progress(path.name, failure.code)
             continue

@@ -94,7 +94,7 @@ def _measure_leg(sandbox: SandboxClient, engine: str, truths: dict[str, str], fo
 
 
 def _parse_as_stored(path: Path, pages: int) -> str:
-    return normalize_pages(parse_pdf(path, pages=pages)).text
+    return normalize_pages(parse_pdf(path, pages=pages).markdown).text
 
 
 def _summarize(legs: dict[str, dict[str, Leg | None]], documents: int) -> Result:

@@ -34,7 +34,7 @@ class DocumentAdmin(ReadOnlyAdmin):
     ordering = ("-created_at", "document_id")
     fields = (
         ("document_id", "user_id"), ("job", "related_lists"), ("processing_status", "chunks_version"),
-        ("mime", "bytes_len", "pages"), ("parser", "parse_fallback", "ocr"), "failed_pages",
+        ("mime", "bytes_len", "pages"), ("parser", "parse_fallback", "ocr"), ("failed_pages", "doubtful_pages"),
         ("created_at", "updated_at"), ("upload_expires_at", "stored_at"),
     )  # fmt: skip
 

@@ -24,12 +24,16 @@ NO_CHUNKS = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_don
 
 @dataclass(slots=True)
 class ParseResult:
-    """One document's text and its parser. ``failed`` are the pages, from 1, that could not be parsed."""
+    """One document's text and its parser.
+
+    ``failed`` are the pages, from 1, that could not be parsed, ``doubtful`` those whose reading order may be wrong.
+    """
 
     parser: Parser
     text: str
     page_starts: tuple[int, ...]
     failed: tuple[int, ...] = ()
+    doubtful: tuple[int, ...] = ()
     is_fallback: bool = False
     content: bytes = field(init=False)
     sha256: str = field(init=False)
@@ -104,6 +108,7 @@ def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str,
         parser_name=parse.parser.name,
         parser_version=parse.parser.version,
         failed_pages=list(parse.failed),
+        doubtful_pages=list(parse.doubtful),
         parse_fallback=parse.is_fallback,
         updated_at=Now(),
     )

@@ -51,7 +51,8 @@ class DocumentResponse(serializers.ModelSerializer[Document]):
         model = Document
         fields = (
             "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "failed_pages",
-            "parser_name", "parser_version", "parse_fallback", "processing_status", "saved", "created_at", "updated_at",
+            "doubtful_pages", "parser_name", "parser_version", "parse_fallback", "processing_status", "saved",
+            "created_at", "updated_at",
         )  # fmt: skip
         read_only_fields = fields
 

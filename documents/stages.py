@@ -114,20 +114,31 @@ def parse(claim: Claim) -> Outcome:
     if parsed_text.is_stored(document, parser):
         return Advance("PARSE_REUSED", fields=parsed_text.job_fields(document.parsed_path, document.parsed_sha256))
     collected: CollectedParse | None = None
-    failed: tuple[int, ...] = ()
+    doubtful: tuple[int, ...] = ()
     if parser.name != parsers.NAME:
         collected = vendor_parses.collect_parse(claim, UUID(plan["parse_id"]))
         pages, failed = _vendor_pages(claim, collected), collected.parse.failed
     else:
-        with verified_original.verified_original(document) as path:
-            pages = parsers.parse_pdf(path, pages=document.pages or 1)
-            if document.ocr:
-                pages, failed = scanned_pages.recognize_blank_pages(claim, path, pages, parser.version)
+        pages, failed, doubtful = _local_pages(claim, parser)
     normalized = normalize_pages(pages)
     if not normalized.text.strip():
         raise parse_failure("NO_TEXT_FOUND" if document.ocr else "NO_TEXT_LAYER")
     is_fallback = bool(plan.get("parse_fallback"))
-    return _store(claim, ParseResult(parser, normalized.text, normalized.page_starts, failed, is_fallback), collected)
+    parse = ParseResult(parser, normalized.text, normalized.page_starts, failed, doubtful, is_fallback)
+    return _store(claim, parse, collected)
+
+
+def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ...], tuple[int, ...]]:
+    """Return the pages, the numbers of those that could not be read, and of those whose reading order is doubtful."""
+    document, failed = claim.job.document, set[int]()
+    with verified_original.verified_original(document) as path:
+        parsed = parsers.parse_pdf(path, pages=document.pages or 1)
+        pages = parsed.markdown
+        if document.ocr:
+            pages, unrecognized = scanned_pages.recognize_blank_pages(claim, path, pages, parser.version)
+            failed.update(unrecognized)
+    failed.update(number for number in parsed.unreadable if not pages[number - 1].strip())
+    return pages, tuple(sorted(failed)), tuple(parsed.doubtful)
 
 
 def _vendor_pages(claim: Claim, collected: CollectedParse) -> list[str]:

@@ -122,10 +122,13 @@ def _failure(job: UploadJob) -> ErrorCode:
 
 
 def _page_count(document: Document) -> str:
-    pages = f"{document.pages} page{'s' if document.pages != 1 else ''}." if document.pages else ""
+    sentences = [f"{document.pages} page{'s' if document.pages != 1 else ''}."] if document.pages else []
     if document.failed_pages:
-        return f"{pages} These pages could not be read: {', '.join(map(str, document.failed_pages))}."
-    return pages
+        sentences.append(f"These pages could not be read: {', '.join(map(str, document.failed_pages))}.")
+    if document.doubtful_pages:
+        numbers = ", ".join(map(str, document.doubtful_pages))
+        sentences.append(f"The reading order of these pages may be wrong: {numbers}.")
+    return " ".join(sentences)
 
 
 def get_document(user_id: UUID, document_id: UUID) -> DocumentStatus:

@@ -56,7 +56,7 @@ def check_pdf() -> Iterator[Finding]:
     """Parse a page in the sandboxed child, which opens each document whatever the parser."""
     with _sample_pdf() as path:
         try:
-            pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
+            pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages).markdown
         except (Permanent, Retryable) as failure:
             yield error(f"A small PDF cannot be parsed: {failure.code}.", CHILD)
             return

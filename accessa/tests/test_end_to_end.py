@@ -439,7 +439,7 @@ def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeyp
     claim.job.document  # noqa: B018  # the worker has read it
     parse = parsers.parse_pdf
 
-    def meanwhile(*args: Any, **kwargs: Any) -> list[str]:
+    def meanwhile(*args: Any, **kwargs: Any) -> parsers.ParsedPdf:
         pages = parse(*args, **kwargs)
         assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
         return pages

@@ -295,6 +295,7 @@ def test_a_documents_fields_are_those_of_the_contract(ana: Person) -> None:
 
     assert set(ana.get(f"/documents/{uploaded.document_id}").json()) == {
         "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "processing_status",
-        "failed_pages", "parser_name", "parser_version", "parse_fallback", "saved", "created_at", "updated_at",
+        "failed_pages", "doubtful_pages", "parser_name", "parser_version", "parse_fallback", "saved", "created_at",
+        "updated_at",
     }  # fmt: skip
     assert settings.REST_FRAMEWORK["EXCEPTION_HANDLER"] == "accessa.error_responses.exception_handler"

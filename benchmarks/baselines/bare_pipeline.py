@@ -39,7 +39,7 @@ TYPES = (
 
 
 def embed_and_copy(path: Path, document_id: UUID, user_id: UUID) -> None:
-    pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES)
+    pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES).markdown
     normalized = normalize_pages(pages)
     if not normalized.text:
         raise parse_failure("NO_TEXT_LAYER")

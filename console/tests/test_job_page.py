@@ -285,6 +285,19 @@ def test_a_text_is_shown_after_the_audit_entry_is_written(sue: Client, real: Upl
     assert "<mark>" in sue.get(where, {"page": "1", "passage": "0"}).content.decode()
 
 
+def test_pages_that_are_not_to_be_relied_on_are_named(sue: Client, real: Upload) -> None:
+    Document.objects.filter(pk=real.document_id).update(failed_pages=[1], doubtful_pages=[2])
+    where = read(sue, real.document_id)
+
+    job = sue.get(at(real.job)).content.decode()
+    first, second = (sue.get(where, {"page": page}).content.decode() for page in ("1", "2"))
+
+    assert "<dt>pages that could not be read</dt><dd>1</dd>" in job
+    assert "<dt>pages whose reading order may be wrong</dt><dd>2</dd>" in job
+    assert "This page could not be read." in first
+    assert "The reading order of this page may be wrong." in second
+
+
 def test_no_text_is_shown_without_an_audit_entry(staff: Staff, sue: Client, real: Upload) -> None:
     where = read(sue, real.document_id)
     tom, una = staff("view_uploadjob", "read_text", name="tom"), staff("view_uploadjob", name="una")

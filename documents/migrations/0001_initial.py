@@ -34,6 +34,7 @@ class Migration(migrations.Migration):
                 ('parser_name', models.TextField(null=True)),
                 ('parser_version', models.TextField(null=True)),
                 ('failed_pages', django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), null=True, size=None)),
+                ('doubtful_pages', django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), null=True, size=None)),
                 ('chunks_version', models.TextField(null=True)),
                 ('parse_fallback', models.BooleanField(db_default=False)),
                 ('imported', models.BooleanField(db_default=False)),

@@ -32,6 +32,19 @@ class Inspection:
     encrypted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ParsedPdf:
+    """A markdown string for each page, "" for a blank one, and the pages, from 1, whose text is not to be relied on.
+
+    ``doubtful``: the reading order may be wrong. ``unreadable``: the text layer has no readable text; their markdown
+    is "".
+    """
+
+    markdown: list[str]
+    doubtful: list[int]
+    unreadable: list[int]
+
+
 def inspect_pdf(path: Path) -> Inspection:
     """Count the pages. Raises ``Permanent`` or ``Retryable``; ``OSError`` when the file itself cannot be read."""
     _require_header(path)
@@ -40,12 +53,13 @@ def inspect_pdf(path: Path) -> Inspection:
     return Inspection(pages=response["pages"], encrypted=response["encrypted"])
 
 
-def parse_pdf(path: Path, *, pages: int) -> list[str]:
-    """Return a markdown string for each page, "" for a blank one; ``pages`` sets the deadline. Raises as above."""
+def parse_pdf(path: Path, *, pages: int) -> ParsedPdf:
+    """Return the document's text page by page; ``pages`` sets the deadline. Raises as above."""
     _require_header(path)
     request = {"ask": "parse", "path": str(path.resolve()), "cpu_seconds": cpu_limit(pages)}
-    markdown = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))["markdown"]
-    return normalize_headings(remove_headers_footers(markdown))
+    response = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))
+    markdown = normalize_headings(remove_headers_footers(response["markdown"]))
+    return ParsedPdf(markdown, response["doubtful"], response["unreadable"])
 
 
 def parse_timeout(pages: int) -> float:

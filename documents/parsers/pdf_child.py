@@ -20,7 +20,7 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
         if request["ask"] == "inspect":
             return {"pages": document.count, "encrypted": document.encrypted}
         rlimits.forbid_opening_files()
-        return {"markdown": pdf_engines.extract_markdown(document)}
+        return {"markdown": pdf_engines.extract_markdown(document), "doubtful": [], "unreadable": []}
     except pdf_engines.PdfError as error:
         return {"refused": error.code}
     except MemoryError:

@@ -20,7 +20,7 @@ def read_values(content: bytes) -> list[FieldValue]:
 
 @KINDS
 def test_what_a_reader_displays_is_parsed(form: FormPdf, save_pdf: SavePdf) -> None:
-    (page,) = parsers.parse_pdf(save_pdf(form.content), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(form.content), pages=1).markdown
 
     assert [text for text in form.shown if text not in page] == []
     assert [text for text in form.hidden if text in page] == []

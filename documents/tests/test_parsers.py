@@ -24,7 +24,7 @@ WHOLE = text_pdf("hello world")
 def outcome(path: Path) -> str:
     """As a stage would do it: the code, or "text"."""
     try:
-        pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
+        pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages).markdown
     except StageFailure as failure:
         return failure.code
     return "text" if any(page.strip() for page in pages) else "NO_TEXT_LAYER"
@@ -37,13 +37,13 @@ def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: Save
     path = save_pdf(text_pdf("first", "", "third"))
 
     assert parsers.inspect_pdf(path) == parsers.Inspection(pages=3, encrypted=False)
-    assert parsers.parse_pdf(path, pages=3) == ["first", "", "third"]
+    assert parsers.parse_pdf(path, pages=3).markdown == ["first", "", "third"]
 
 
 def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
     big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td (%s) Tj ET" % (b"It pays the hospital. " * 3)
 
-    (page,) = parsers.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(big)]))), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(big)]))), pages=1).markdown
 
     assert page.startswith("# Your plan\n")
 
@@ -52,7 +52,7 @@ def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
     path = save_pdf(encrypted_pdf("open to all"))
 
     assert parsers.inspect_pdf(path) == parsers.Inspection(pages=1, encrypted=True)
-    assert parsers.parse_pdf(path, pages=1) == ["open to all"]
+    assert parsers.parse_pdf(path, pages=1).markdown == ["open to all"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
 def test_the_second_engine_reads_pages_that_the_first_cannot(save_pdf: SavePdf, whole: bytes, wound: bytes) -> None:
     assert whole in WHOLE
 
-    assert parsers.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1) == ["hello world"]
+    assert parsers.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1).markdown == ["hello world"]
 
 
 def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
@@ -77,7 +77,7 @@ def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
     objects = page_objects([content_stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
 
     assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
 
@@ -95,7 +95,7 @@ def test_nul_and_surrogates_from_a_font_map_are_removed(save_pdf: SavePdf) -> No
     objects = page_objects([content_stream(text_operators("xABx and more words"))])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1)
+    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
 
     assert "and more words" in page
     assert "\0" not in page
@@ -105,14 +105,16 @@ def test_nul_and_surrogates_from_a_font_map_are_removed(save_pdf: SavePdf) -> No
 def test_images_are_not_carried_into_the_text(save_pdf: SavePdf) -> None:
     path = save_pdf(pdf_bombs.pixel_flood())
 
-    assert parsers.parse_pdf(path, pages=1) == ["beside the flood"]
+    assert parsers.parse_pdf(path, pages=1).markdown == ["beside the flood"]
 
 
 @pytest.mark.slow
 def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> None:
     paths = [path for path in SHARED_FILES if path.parent.name in ("text", "plans")]
     code = "import sys, hashlib, pathlib; from documents import parsers\nfor name in sys.argv[1:]:\n"
-    code += "  print(hashlib.sha256(repr(parsers.parse_pdf(pathlib.Path(name), pages=1)).encode()).hexdigest())"
+    code += (
+        "  print(hashlib.sha256(repr(parsers.parse_pdf(pathlib.Path(name), pages=1).markdown).encode()).hexdigest())"
+    )
 
     printed = {
         subprocess.run(

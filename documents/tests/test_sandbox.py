@@ -23,7 +23,7 @@ WHOLE = text_pdf("hello world")
 
 
 def parses_hello(path: Path) -> bool:
-    return parsers.parse_pdf(path, pages=1) == ["hello world"]
+    return parsers.parse_pdf(path, pages=1).markdown == ["hello world"]
 
 
 # What is capped
@@ -42,7 +42,7 @@ def test_the_memory_limit_is_the_childs(save_pdf: SavePdf) -> None:
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSER_OUT_OF_MEMORY"
-    assert parsers.parse_pdf(path, pages=1) == [""]
+    assert parsers.parse_pdf(path, pages=1).markdown == [""]
 
 
 def test_too_much_text_is_not_handed_to_the_worker(save_pdf: SavePdf) -> None:
@@ -91,7 +91,7 @@ def test_active_content_is_neither_run_nor_fetched(save_pdf: SavePdf) -> None:
             build_pdf(page_objects([content_stream(text_operators("harmless")), outside], page=page, catalog=catalog))
         )
 
-        assert parsers.parse_pdf(path, pages=2) == ["harmless", ""]
+        assert parsers.parse_pdf(path, pages=2).markdown == ["harmless", ""]
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -205,7 +205,9 @@ def test_a_forked_worker_starts_its_own_fork_server(save_pdf: SavePdf) -> None:
 def test_threads_share_one_fork_server(save_pdf: SavePdf) -> None:
     path = save_pdf(text_pdf("shared"))
     pages: list[list[str]] = []
-    threads = [threading.Thread(target=lambda: pages.append(parsers.parse_pdf(path, pages=1))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: pages.append(parsers.parse_pdf(path, pages=1).markdown)) for _ in range(4)
+    ]
 
     for thread in threads:
         thread.start()

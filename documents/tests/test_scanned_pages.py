@@ -6,6 +6,7 @@ import pytest
 
 from documents.models import Document, OcrPage
 from documents.parsers import ocr
+from documents.parsers.sandbox.client import pdf_sandbox
 from jobs import services
 from jobs.outcomes import Permanent, Retryable
 from testing.error_codes import error_code
@@ -148,3 +149,47 @@ def test_progress_counts_the_pages_read_so_far(ana: Person, reader: Reader) -> N
     run_all_jobs(2)
     done = ana.get(f"/jobs/{uploaded.document_id}").json()["progress"]
     assert (done["pages_done"], done["stage_pct"], done["total_pct"]) == (11, 100.0, 100.0)
+
+
+# Verdicts of the child about pages
+
+
+@pytest.fixture
+def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what is added to the child's answers."""
+    added: dict[str, Any] = {}
+    request = pdf_sandbox.request
+    monkeypatch.setattr(pdf_sandbox, "request", lambda *args, **options: request(*args, **options) | added)
+    return added
+
+
+def test_doubtful_and_unreadable_pages_are_recorded(ana: Person, verdicts: dict[str, Any]) -> None:
+    verdicts |= {"doubtful": [2], "unreadable": [3]}
+
+    uploaded = ana.ingest(text_pdf("first words", "second words", ""))
+
+    assert uploaded.job.state == "done"
+    shown = ana.get(f"/documents/{uploaded.document_id}").json()
+    assert (shown["failed_pages"], shown["doubtful_pages"]) == ([3], [2])
+
+
+def test_an_unreadable_page_is_read_by_ocr_if_that_is_allowed(
+    ana: Person, verdicts: dict[str, Any], reader: Reader
+) -> None:
+    verdicts |= {"unreadable": [2]}
+
+    uploaded = ana.ingest(text_pdf("printed words", ""), ocr=True)
+
+    assert reader.requests == [[1]]
+    assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == []
+
+
+def test_an_unreadable_page_in_which_ocr_finds_nothing_has_failed(
+    ana: Person, verdicts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts |= {"unreadable": [2]}
+    monkeypatch.setattr(ocr, "recognize_pages", lambda path, pages: dict.fromkeys(pages, ""))
+
+    uploaded = ana.ingest(text_pdf("printed words", "", ""), ocr=True)
+
+    assert ana.get(f"/documents/{uploaded.document_id}").json()["failed_pages"] == [2]

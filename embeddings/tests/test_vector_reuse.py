@@ -305,7 +305,7 @@ def renewed(pages: Sequence[str]) -> list[str]:
 
 
 def test_renewed_policy_pays_for_its_changed_pages(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    pages = parsers.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200)
+    pages = parsers.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200).markdown
     before, after = cut(pages), cut(renewed(pages))
     embedded([chunk.text for chunk in before], ana)
     paid = vendor.ledger.totals["tokens"]

@@ -258,6 +258,19 @@ def test_a_document_is_read_page_by_page_with_its_citation_marked(ana: Person) -
     assert b"hospital care" not in client.get(f"/d/{uploaded.document_id}?page=2").context["page"].text.encode()
 
 
+def test_pages_that_are_not_to_be_relied_on_are_named(ana: Person) -> None:
+    uploaded = ana.ingest(text_pdf("hospital care", "drugs", ""))
+    Document.objects.filter(pk=uploaded.document_id).update(failed_pages=[3], doubtful_pages=[2])
+
+    first, second, third = (
+        signed_in(ana).get(f"/d/{uploaded.document_id}?page={number}").content.decode() for number in (1, 2, 3)
+    )
+
+    assert "3 pages. These pages could not be read: 3. The reading order of these pages may be wrong: 2." in first
+    assert ("of this page may be wrong" in first, "of this page may be wrong" in second) == (False, True)
+    assert "This page could not be read." in third
+
+
 @pytest.mark.parametrize(
     ("requested", "shown"), [("", 1), ("0", 1), ("2", 2), ("99", 2), ("-1", 1), ("x", 1), ("9" * 30, 1), ("٣", 1)]
 )
