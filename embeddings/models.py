@@ -168,6 +168,8 @@ class DocumentTerm(models.Model):
         "documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
     postings = models.BinaryField()
+    # Of the rows of tables in the chunks, as ROW_POSTING: null without any.
+    row_postings = models.BinaryField(null=True)
 
     class Meta:
         db_table = "document_terms"

@@ -83,9 +83,16 @@ class TextPart(serializers.Serializer[object]):
     bm25 = serializers.FloatField(help_text="how well its words single it out; of a record, by their rarity and place")
 
 
+class RowPart(serializers.Serializer[object]):
+    rank = serializers.IntegerField()
+    bm25 = serializers.FloatField(help_text="how well the words of this row, with its column heads, single it out")
+    number = serializers.IntegerField(help_text="of the row among those of the passage's tables, from 0")
+
+
 class PartsResponse(serializers.Serializer[object]):
     vector = VectorPart(allow_null=True)
     text = TextPart(allow_null=True)
+    row = RowPart(allow_null=True, help_text="the row of a table that has most of the query's words")
 
 
 class PassageResponse(serializers.Serializer[object]):
@@ -99,6 +106,9 @@ class PassageResponse(serializers.Serializer[object]):
     end = serializers.IntegerField()
     text = serializers.CharField()
     snippet = serializers.CharField(help_text="HTML: about 40 words, those of the query in <mark>")
+    table_row = serializers.CharField(
+        help_text="markdown: the row of a table that has most of the query's words, below its column heads; else empty"
+    )
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
     parts = PartsResponse(help_text="rank and score by each retriever; null where it did not return the passage")
 

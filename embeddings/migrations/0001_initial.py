@@ -52,6 +52,7 @@ class Migration(migrations.Migration):
                 ('user_id', models.UUIDField()),
                 ('term', models.TextField()),
                 ('postings', models.BinaryField()),
+                ('row_postings', models.BinaryField(null=True)),
             ],
             options={
                 'db_table': 'document_terms',

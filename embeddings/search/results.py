@@ -12,6 +12,7 @@ from django.db import connection
 
 from embeddings.search.fusion import RankedChunk, ScoreParts
 from embeddings.search.query_parser import ENGLISH, config_of_chunk
+from embeddings.search.table_rows import row_as_table
 
 # LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
 SELECT_CHUNKS = """
@@ -27,7 +28,8 @@ class Passage:
 
     ``text`` is the parsed markdown's [start, end), after its table's header where it continues a table. ``chunk_ids``
     are more than one where neighbours were merged; ``chunk_id`` is the best of them, and ``score`` and ``parts`` are
-    its own. ``snippet`` is HTML in which nothing but <mark> is markup.
+    its own. ``snippet`` is HTML in which nothing but <mark> is markup. ``table_row`` is markdown: the row of a table
+    that has most of the query's words, below its column heads; empty if there is none.
     """
 
     chunk_id: UUID
@@ -36,6 +38,7 @@ class Passage:
     filename: str
     text: str
     snippet: str
+    table_row: str
     score: float
     parts: ScoreParts
     pages: list[int]
@@ -92,6 +95,7 @@ def make_passages(chunks: Sequence[RetrievedChunk], lexemes: list[str], *, merge
             filename=best.filename,
             text=text,
             snippet=snippet,
+            table_row=row_as_table(best.text, best.ranked.parts.row.number) if best.ranked.parts.row else "",
             score=best.ranked.score,
             parts=best.ranked.parts,
             pages=[min(each[0] for each in pages), max(each[-1] for each in pages)] if best.meta.get("pages") else [],

@@ -352,7 +352,7 @@ def test_a_search_result_links_to_the_cited_page(ana: Person) -> None:
     answer = client.post("/find", {"query": "drugs", "mode": "text"}, headers={"HX-Request": "true"})
 
     assert b"<mark>drugs</mark>" in answer.content
-    link = f"/d/{uploaded.document_id}?page=2&amp;passage={answer.context['passages'][0].chunk_id}#cited"
+    link = f"/d/{uploaded.document_id}?page=2&amp;passage={answer.context['passages'][0][0].chunk_id}#cited"
     assert link in answer.content.decode()
     assert b"<html" not in answer.content
 
@@ -388,7 +388,7 @@ def test_search_looks_only_at_the_chosen_document(ana: Person) -> None:
 
     results = signed_in(ana).post("/find", {"query": "drugs", "mode": "text", "document": str(first.document_id)})
 
-    assert {passage.document_id for passage in results.context["passages"]} == {first.document_id}
+    assert {passage.document_id for passage, _ in results.context["passages"]} == {first.document_id}
     assert str(other.document_id) in results.content.decode()  # to be chosen instead
 
 

@@ -1,0 +1,74 @@
+"""Rows of the tables in a chunk: each row's cells with their column heads, as the index of words counts them."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from embeddings.chunking.splitter import Structure
+
+MAX_HEAD_CHARS = 100  # of a column's head: repeated in each row, a long one would multiply
+MAX_ROWS = 32_767  # of a chunk: a posting's row is a half-word
+_CELL_END = re.compile(r"(?<!\\)\|")
+
+
+class TableRow(NamedTuple):
+    """``title`` is the nearest heading above the table in the chunk, ``text`` the row as the index counts it.
+
+    The row stands at [start, end) of the chunk, its table's header and delimiter at [header, body).
+    """
+
+    title: str
+    text: str
+    header: int
+    body: int
+    start: int
+    end: int
+
+
+def table_rows(text: str) -> Iterator[TableRow]:
+    """Yield the rows of all tables in a chunk's text, in order.
+
+    A row's text is ``Specialist visit — In network: $60 copay; Out of network: 40 %``, after the label of its group,
+    which is a row above it with one value alone. A row without a first cell continues the row above.
+    """
+    structure = Structure(text)
+    headings = list(structure.headings(0, len(text)))
+    title, at = "", 0
+    for start, body, end in zip(structure.tables.starts, structure.tables.bodies, structure.tables.ends, strict=True):
+        while at < len(headings) and headings[at].start < start:
+            title, at = headings[at].title, at + 1
+        heads = [head[:MAX_HEAD_CHARS] for head in _cells(text[start : text.index("\n", start)])]
+        group = label = ""
+        for line in re.finditer(r"[^\n]+", text[body:end]):
+            cells = _cells(line[0])
+            values = {cell for cell in cells if cell}
+            if not values:
+                continue
+            if len(cells) > 1 and len(values) == 1:
+                group, label = values.pop(), ""
+                row = group
+            else:
+                label = cells[0] or label
+                row = " ".join(filter(None, (group, _sentence(label, cells, heads))))
+            yield TableRow(title, row, start, body, body + line.start(), body + line.end())
+
+
+def _cells(line: str) -> list[str]:
+    cells = [cell.strip() for cell in _CELL_END.split(line.strip())]
+    return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
+
+
+def _sentence(label: str, cells: Sequence[str], heads: Sequence[str]) -> str:
+    named = (
+        f"{heads[at]}: {cell}" if at < len(heads) and heads[at] else cell
+        for at, cell in enumerate(cells)
+        if at and cell
+    )
+    return f"{label} — {'; '.join(named)}" if len(cells) > 1 else label
+
+
+def row_as_table(text: str, number: int) -> str:
+    """Return a row of a chunk's tables, numbered from 0, as markdown below its column heads."""
+    row = next(islice(table_rows(text), number, None), None)
+    return f"{text[row.header : row.body].rstrip()}\n{text[row.start : row.end]}" if row else ""
