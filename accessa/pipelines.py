@@ -2,6 +2,7 @@
 
 import documents.parsers
 import documents.stage_invariants
+import documents.staged_parses
 import documents.stages
 import embeddings.models
 import embeddings.reindexing.stages
@@ -48,7 +49,7 @@ STATUTE = Pipeline(intake.PIPELINE, (
     Step(Stage.EMBEDDED,            statutes.stages.publish,                         statutes.stage_invariants.embedded,                   time_limit=900,  total_pct=97),
 ))
 
-# Jobs of a reindexing campaign: other vectors for the same chunks, or other chunks of the same parse.
+# Jobs of a reindexing campaign: other vectors for the same chunks, other chunks of the same parse, or another parse.
 REEMBED = Pipeline(embeddings.models.REEMBED, (
     Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.target_chosen,            time_limit=60),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.target_planned,           time_limit=1800, total_pct=5,  skippable=True),
@@ -64,6 +65,18 @@ RECHUNK = Pipeline(embeddings.models.RECHUNK, (
     Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
     Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.vectors_committed,        time_limit=300,  total_pct=99),
 ), campaigns_only=True)
+REPARSE = Pipeline(documents.staged_parses.REPARSE, (
+    Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360),
+    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=5, skippable=True),
+    Step(Stage.PARSED,              documents.stages.check_staged_parse,             documents.stage_invariants.parse_staged,              time_limit=60,   total_pct=20),
+    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_staged,              time_limit=30,   total_pct=22),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=25, skippable=True),
+    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=30, skippable=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=35),
+    Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=40, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.reindexing.stages.commit_reparse,     embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.vectors_committed,        time_limit=300,  total_pct=99),
+), campaigns_only=True)
 # fmt: on
 
-PIPELINES = {plan.name: plan for plan in (INSURANCE, STATUTE, REEMBED, RECHUNK)}
+PIPELINES = {plan.name: plan for plan in (INSURANCE, STATUTE, REEMBED, RECHUNK, REPARSE)}

@@ -81,6 +81,27 @@ class OcrPage(models.Model):
         return f"{self.document_id} {self.page}"
 
 
+class StagedParse(models.Model):
+    """A new parse of a searchable document (documents.staged_parses); its chunks and vectors are being made."""
+
+    document = models.OneToOneField(Document, primary_key=True, on_delete=models.CASCADE, related_name="+")
+    user_id = models.UUIDField()
+    parser_name = models.TextField()
+    parser_version = models.TextField()
+    text = models.TextField()
+    sha256 = models.TextField()
+    # The other fields of documents.parsed_text.ParseResult.
+    details = models.JSONField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "document_staged_parses"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.document_id)
+
+
 class ObjectDeletion(models.Model):
     """An object in the store or a copy at a vendor that must be deleted, because its document was deleted."""
 

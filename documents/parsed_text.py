@@ -84,9 +84,13 @@ def write_parse(document: Document, parse: ParseResult) -> str:
     twins = same.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
     for twin in filter(is_intact, twins):
         return str(twin.parsed_path)
+    put_text(path, parse)
+    return path
+
+
+def put_text(path: str, parse: ParseResult) -> None:
     bucket, name = storage.locate(path)
     bucket.put(name, parse.content)
-    return path
 
 
 def delete_own_parse(document: Document, path: str) -> None:

@@ -36,7 +36,8 @@ RENEW_UPLOAD = """
     WHERE document_id = %s RETURNING upload_expires_at"""
 # Children first: every table that holds a row for the document, then the document.
 TABLES = (
-    "parse_requests", "document_ocr_pages", "document_vector_buffer", "document_chunk_buffer", "document_terms",
+    "parse_requests", "document_ocr_pages", "document_staged_parses", "document_vector_buffer", "document_chunk_buffer",
+    "document_terms",
     "shadow_vectors", "document_chunks", "events", "upload_jobs", "documents",
 )  # fmt: skip
 

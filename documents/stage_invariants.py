@@ -70,3 +70,10 @@ def _object_invariant(violation: Callable[[Document], str | None]) -> Invariant:
 original_stored = all_invariants(tenant_matches, _pages_counted, _object_invariant(_original_violation))
 parse_requested = all_invariants(_request_recorded, original_stored)
 parse_stored = all_invariants(_parse_recorded, original_stored, _object_invariant(_parse_violation))
+parse_staged = all_invariants(
+    parse_stored,
+    sql_invariant("""
+        SELECT j.job_id, 'The new parse is not the one that this job has made.'
+        FROM upload_jobs j LEFT JOIN document_staged_parses s USING (document_id)
+        WHERE j.job_id = ANY(%(jobs)s) AND (s.sha256 = j.payload ->> 'staged_sha256') IS NOT TRUE"""),
+)

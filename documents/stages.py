@@ -13,6 +13,7 @@ from documents import (
     parsed_text,
     parsers,
     scanned_pages,
+    staged_parses,
     storage,
     vendor_parses,
     verified_original,
@@ -26,6 +27,7 @@ from documents.parsers import registry
 from documents.parsers.failures import parse_failure
 from documents.parsers.registry import Parser
 from documents.services import UPLOAD_GRACE_SECONDS
+from documents.staged_parses import REPARSE
 from documents.vendor_parses import CollectedParse
 from documents.verified_original import ContentMismatch
 from jobs import failpoints
@@ -82,8 +84,14 @@ def request_parse(claim: Claim) -> Outcome:
     pages, parser = document.pages or 1, registry.configured_parser(ocr=document.ocr)
     parse = parse_id(document.pk, parser.name, parser.version)
     is_local = parser.name == parsers.NAME
+    is_reparse = claim.job.pipeline == REPARSE  # to this parser, and no other one; a campaign pays
     is_paid = not is_local and vendor_parses.is_paid(parse)
-    if not is_local and settings.PARSE_FALLBACK and not is_paid and vendor_parses.is_vendor_unavailable():
+    if (
+        not (is_local or is_reparse)
+        and settings.PARSE_FALLBACK
+        and not is_paid
+        and vendor_parses.is_vendor_unavailable()
+    ):
         parser, is_local, is_fallback = registry.local_parser(ocr=document.ocr), True, True
         parse = parse_id(document.pk, parser.name, parser.version)
     tokens, cents = ledger.predict_price(pages, is_local=is_local)
@@ -96,13 +104,13 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": tokens,
         "predicted_cents": float(cents),
     }
-    is_stored = parsed_text.is_stored(document, parser)
+    is_stored = not is_reparse and parsed_text.is_stored(document, parser)
     if is_local or is_stored:
         progress = parsed_text.pages_progress(pages, pages if is_stored else 0)
         return Advance(
             "PARSE_REQUESTED", fields={"payload": plan, "progress": progress}, payload={"parser": parser.name}
         )
-    if not is_paid:
+    if not (is_paid or is_reparse):
         ledger.require_budget(document.user_id, cents)
     return vendor_parses.submit_parse(claim, parser, plan)
 
@@ -111,7 +119,7 @@ def parse(claim: Claim) -> Outcome:
     """Stage parsing: convert the PDF to normalized markdown, locally or at a vendor; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
     parser = Parser(plan["parser_name"], plan["parser_version"])
-    if parsed_text.is_stored(document, parser):
+    if claim.job.pipeline != REPARSE and parsed_text.is_stored(document, parser):
         return Advance("PARSE_REUSED", fields=parsed_text.job_fields(document.parsed_path, document.parsed_sha256))
     collected: CollectedParse | None = None
     doubtful: tuple[int, ...] = ()
@@ -152,6 +160,8 @@ def _vendor_pages(claim: Claim, collected: CollectedParse) -> list[str]:
 
 
 def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -> Outcome:
+    if claim.job.pipeline == REPARSE:
+        return _stage(claim, parse, collected)
     document = claim.job.document
     claim.ensure_held()  # a document that was deleted while it was parsed gets no new object
     path = parsed_text.write_parse(document, parse)
@@ -175,6 +185,29 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
         raise
     parsed_text.delete_own_parse(document, path)
     return moved
+
+
+def _stage(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -> Outcome:
+    """Keep the parse apart: the document is read and searched by its old one until the new one's vectors are in."""
+    document = claim.job.document
+    pages = document.pages or 1
+    progress = {**parsed_text.NO_CHUNKS, **parsed_text.pages_progress(pages, pages - len(parse.failed))}
+    fields = parsed_text.job_fields(document.parsed_path, document.parsed_sha256)
+    fields |= {"payload": {"staged_sha256": parse.sha256}, "progress": progress}
+    with claim.transaction():
+        staged_parses.store_parse(document, parse)
+        if collected is not None:
+            fields["cost_cents"] = collected.settle()
+        return claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
+
+
+def check_staged_parse(claim: Claim) -> Outcome:
+    """Stage parsed of a reparse: check the pages of the new parse; count what is irregular in its structure."""
+    parse = staged_parses.load_parse(claim.job)
+    if not structure.are_pages_complete(parse.text, parse.page_starts, claim.job.document.pages or 0):
+        raise Permanent(error_codes.PARSE_MALFORMED, "The parsed text does not fit its pages.")
+    warnings = structure.count_irregularities(parse.text)
+    return Advance(payload=warnings, fields={"payload": {"parse_warnings": warnings}})
 
 
 def check_parse(claim: Claim) -> Outcome:

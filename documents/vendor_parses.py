@@ -160,6 +160,7 @@ def _reserve(claim: Claim, request: ParseRequest) -> None:
             unit="pages",
             quantity=pages,
             cents=ledger.parse_price(pages),
+            limited=claim.job.campaign_id is None,
         )
         ParseRequest.objects.filter(pk=request.pk).update(purchase_id=request.purchase_id)
 

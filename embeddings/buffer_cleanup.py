@@ -12,7 +12,7 @@ from jobs.models import UploadJob
 # A dead letter whose vectors stay in the buffer until its retry or the document's deletion: committed, they would make
 # half a document searchable, or a second chunker's chunks. On an alias ``b`` that has the document.
 WAITS_FOR_RETRY = """(
-    SELECT j.state = 'deadletter' AND (j.pipeline = 'rechunk' OR d.chunks_version IS NULL)
+    SELECT j.state = 'deadletter' AND (j.pipeline IN ('rechunk', 'reparse') OR d.chunks_version IS NULL)
     FROM upload_jobs j JOIN documents d ON d.document_id = j.document_id
     WHERE j.document_id = b.document_id ORDER BY j.created_at DESC, j.job_id DESC LIMIT 1) IS TRUE"""
 # Documents with buffered rows and no active job. One that waits for a retry is not listed again once its buffered

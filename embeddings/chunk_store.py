@@ -103,6 +103,55 @@ def replace_other_chunks(document_id: UUID, *, chunks_version: str) -> None:
         cursor.execute(";".join(REPLACED), {"document": document_id, "chunker": chunks_version})
 
 
+STAGED_ORDS = """
+    SELECT chunk_ord FROM document_chunks
+    WHERE document_id = %(document)s AND chunker_name || '@' || chunker_version = %(staged)s"""
+# Staged chunks take the places of the document's own. One whose text is the same keeps its row and its vector, which
+# vector indexes cover already.
+PROMOTE = """
+    INSERT INTO document_chunks AS c
+        (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha, text, meta,
+         embed_model, embed_version, vector_dim, vector_sha, embed_updated_at, embedding)
+    SELECT i.chunk_id, s.user_id, s.document_id, %(name)s, %(version)s, s.chunk_ord, s.chunk_sha, s.text, s.meta,
+           s.embed_model, s.embed_version, s.vector_dim, s.vector_sha, s.embed_updated_at, s.embedding
+    FROM document_chunks s JOIN unnest(%(ords)s::int[], %(ids)s::uuid[]) AS i (chunk_ord, chunk_id) USING (chunk_ord)
+    WHERE s.document_id = %(document)s AND s.chunker_name || '@' || s.chunker_version = %(staged)s
+    ON CONFLICT (chunk_id) DO UPDATE SET
+        chunk_sha = excluded.chunk_sha, text = excluded.text, meta = excluded.meta, updated_at = clock_timestamp(),
+        embed_model = excluded.embed_model, embed_version = excluded.embed_version, vector_dim = excluded.vector_dim,
+        vector_sha = excluded.vector_sha, embedding = excluded.embedding,
+        embed_updated_at = CASE WHEN c.vector_sha = excluded.vector_sha THEN c.embed_updated_at
+                           ELSE excluded.embed_updated_at END
+    WHERE c.meta IS DISTINCT FROM excluded.meta
+       OR (c.chunk_sha, c.embed_model, c.embed_version)
+          IS DISTINCT FROM (excluded.chunk_sha, excluded.embed_model, excluded.embed_version)"""
+SURPLUS_ORDS = """
+    DELETE FROM document_chunks
+    WHERE document_id = %(document)s AND chunker_name = %(name)s AND chunker_version = %(version)s
+      AND chunk_ord > ALL(%(ords)s)"""
+# Of texts that were replaced; vectors of texts that stayed are live still.
+STALE_SHADOWS_OF = """
+    DELETE FROM shadow_vectors v USING document_chunks c, document_chunks s
+    WHERE v.document_id = %(document)s AND c.chunk_id = v.chunk_id AND s.document_id = %(document)s
+      AND s.chunker_name || '@' || s.chunker_version = %(staged)s AND s.chunk_ord = c.chunk_ord
+      AND s.chunk_sha <> c.chunk_sha"""
+
+
+def promote_chunks(document_id: UUID, *, staged: str, chunks_version: str) -> None:
+    """Put the chunks of the label ``staged``, with their vectors, in the places of the document's chunks.
+
+    Call inside the transaction that makes the new parse the document's.
+    """
+    name, _, version = chunks_version.partition("@")
+    with connection.cursor() as cursor:
+        cursor.execute(STAGED_ORDS, {"document": document_id, "staged": staged})
+        ords = [number for (number,) in cursor.fetchall()]
+        params: dict[str, Any] = {"document": document_id, "staged": staged, "name": name, "version": version}
+        params |= {"ords": ords, "ids": [chunk_id(document_id, name, version, number) for number in ords]}
+        cursor.execute(";".join((STALE_SHADOWS_OF, PROMOTE, SURPLUS_ORDS)), params)
+    replace_other_chunks(document_id, chunks_version=chunks_version)
+
+
 def document_chunks(document: Document) -> QuerySet[DocumentChunk]:
     """Return the chunks by which the document is found, without those that a campaign is still preparing."""
     version = document.chunks_version

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from documents import parsed_text, stage_invariants
+from documents import stage_invariants, staged_parses
 from embeddings import chunk_store, tokenizer, vector_store
 from embeddings.embedders import DIMENSIONS
 from jobs.models import UploadJob
@@ -46,7 +46,7 @@ def buffer_recounted(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     """
     reasons: dict[UUID, str] = {}
     for job in UploadJob.objects.filter(pk__in=job_ids).select_related("document"):
-        text = parsed_text.read_bytes(job.document).decode(errors="replace")
+        text, _ = staged_parses.job_text(job)
         if reason := _chunks_violation(text, chunk_store.buffered_chunks(job.document_id)):
             reasons[job.pk] = reason
     return reasons

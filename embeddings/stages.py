@@ -4,9 +4,10 @@ import logging
 
 from django.conf import settings
 
-from documents import parsed_text
+from documents import parsed_text, staged_parses
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.locks import lock_document
+from documents.staged_parses import REPARSE
 from embeddings import (
     active_model,
     chunk_store,
@@ -21,7 +22,7 @@ from embeddings import (
 from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedding_calls import MISCONFIGURED_SECONDS, ModelChanged, run_task
-from embeddings.models import REEMBED
+from embeddings.models import REEMBED, STAGED
 from embeddings.pending_chunks import planned_model
 from embeddings.search import bm25, probe_index
 from jobs import failpoints
@@ -35,10 +36,11 @@ log = logging.getLogger("accessa.embeddings")
 
 
 def plan_chunks(claim: Claim) -> Outcome:
-    """parse_validated: choose the chunker; for a rechunk the campaign has chosen it."""
+    """parse_validated: choose the chunker; for a rechunk or a reparse the campaign has chosen it."""
     chunker = chunking.get_chunker(claim.job.payload.get("chunker", settings.CHUNKER))
     plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
-    return Advance(fields={"chunks_version": chunker.label, "payload": plan})
+    label = chunker.label + (STAGED if claim.job.pipeline == REPARSE else "")
+    return Advance(fields={"chunks_version": label, "payload": plan})
 
 
 def plan_rechunking(claim: Claim) -> Outcome:
@@ -51,14 +53,14 @@ def plan_rechunking(claim: Claim) -> Outcome:
 def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: split the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
-    chunker = chunking.get_chunker(claim.job.chunks_version)
-    content = parsed_text.read_bytes(document)
-    chunks = chunker.split(content.decode(), document.page_starts or (), last_page=document.pages or 1)
+    label = claim.job.chunks_version
+    text, page_starts = staged_parses.job_text(claim.job)
+    chunks = chunking.get_chunker(label.removesuffix(STAGED)).split(text, page_starts, last_page=document.pages or 1)
     if not chunks:
         raise Permanent(error_codes.NO_CHUNKS, "There is nothing in the document to cut into passages.")
     with claim.transaction(durable=False):
         chunk_store.buffer_chunks(
-            user_id=document.user_id, document_id=document.pk, chunks=chunks, chunks_version=chunker.label
+            user_id=document.user_id, document_id=document.pk, chunks=chunks, chunks_version=label
         )
         return claim.advance(
             code="CHUNK_BUFFERED",

@@ -10,6 +10,7 @@ from accounts.errors import ApiError
 from documents import vendor_parses
 from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest
+from documents.staged_parses import REPARSE
 from jobs import services, telemetry
 from jobs.models import UploadJob
 from webhooks.error_codes import CALLBACK_UNKNOWN_JOB
@@ -54,7 +55,7 @@ def _apply(callback: LlamaCloudEvent | ParseCallback) -> str:
         # The same error for a job that does not exist and for one of another document.
         raise ApiError(CALLBACK_UNKNOWN_JOB)
     telemetry.bind_job(job)
-    if callback.content is None:
+    if callback.content is None or job.pipeline == REPARSE:  # whose worker fetches the text, and keeps it apart
         return _wake(ParseRequest.objects.filter(pk=job.payload.get("parse_id")).first())
     return vendor_parses.store_callback(
         job=job,

@@ -93,6 +93,23 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='StagedParse',
+            fields=[
+                ('document', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='+', serialize=False, to='documents.document')),
+                ('user_id', models.UUIDField()),
+                ('parser_name', models.TextField()),
+                ('parser_version', models.TextField()),
+                ('text', models.TextField()),
+                ('sha256', models.TextField()),
+                ('details', models.JSONField()),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'db_table': 'document_staged_parses',
+                'default_permissions': (),
+            },
+        ),
+        migrations.CreateModel(
             name='OcrPage',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
 
     operations = [
         enable_rls("documents", "doc_select_self"),
-        hide_tables("parse_requests", "document_ocr_pages", "object_deletions"),
+        hide_tables("parse_requests", "document_ocr_pages", "document_staged_parses", "object_deletions"),
         migrations.RunSQL(STATUS_TRIGGER, NO_STATUS_TRIGGER),
         hide_functions("follow_job_status()"),
     ]

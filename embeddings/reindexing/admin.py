@@ -19,7 +19,7 @@ from accounts.admin_base import BoundedAdmin, choice_filter, reason_field
 from accounts.audit import log
 from accounts.errors import ApiError
 from embeddings import chunking, embedders
-from embeddings.reindexing import cost_estimates, services
+from embeddings.reindexing import campaign_scope, cost_estimates, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from vendors import tenant_argument
 
@@ -41,6 +41,7 @@ def target_choices() -> list[tuple[str, str]]:
     return [
         *((f"reembed {label}", f"model {label}") for label in sorted(models)),
         *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.all_chunkers())),
+        ("reparse", f"parser {campaign_scope.validate_target(kind='reparse').label}"),
     ]
 
 
@@ -79,8 +80,8 @@ class StartForm(forms.Form):
         """The arguments of `cost_estimates.estimate`."""
         kind, _, label = self.cleaned_data["target"].partition(" ")
         model, _, version = label.rpartition("@")
-        target = {"chunker": label} if kind == "rechunk" else {"model": model, "version": version}
-        return {"kind": kind, "user_ids": self.cleaned_data["tenants"], **target}
+        targets = {"rechunk": {"chunker": label}, "reembed": {"model": model, "version": version}}
+        return {"kind": kind, "user_ids": self.cleaned_data["tenants"], **targets.get(kind, {})}
 
     @property
     def limits(self) -> dict[str, Any]:

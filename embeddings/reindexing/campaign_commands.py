@@ -81,14 +81,21 @@ def read_canaries(path: str | None) -> list[dict[str, Any]] | None:
     return canaries
 
 
-def start_campaign(command: BaseCommand, options: Mapping[str, Any], target: Mapping[str, Any], **limits: Any) -> bool:
-    """Start a campaign as ``add_limits`` says, or print its estimate; return whether it was started."""
+def start_campaign(
+    command: BaseCommand, options: Mapping[str, Any], target: Mapping[str, Any], *, confirm: bool = False, **limits: Any
+) -> bool:
+    """Start a campaign as ``add_limits`` says, or print its estimate; return whether it was started.
+
+    With ``confirm`` it prints the estimate first and asks before it spends, unless the option ``yes`` is set.
+    """
     user_ids = [tenant_argument.parse_tenant(each) for each in options["tenant"] or ()]
     target = {**target, "user_ids": user_ids or None}
     with as_command_errors():
-        if options["dry_run"]:
-            command.stdout.write(format_estimate(cost_estimates.estimate(**target)))
-            return False
+        if options["dry_run"] or confirm:
+            estimate = cost_estimates.estimate(**target)
+            command.stdout.write(format_estimate(estimate))
+            if options["dry_run"] or (estimate.cents and not options["yes"] and not _is_confirmed()):
+                return False
         with transaction.atomic():
             campaign = services.start(**target, **limits, budget_cents=options["budget"], by="command")
             record_audit("start", campaign, options["reason"], target=campaign.target)
@@ -100,9 +107,18 @@ def start_campaign(command: BaseCommand, options: Mapping[str, Any], target: Map
     return True
 
 
+def _is_confirmed() -> bool:
+    try:
+        return input("Start it? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError as error:
+        raise CommandError("Nobody is here to be asked: say --yes.") from error
+
+
 def format_estimate(estimate: Estimate) -> str:
+    pages = f", {estimate.pages:,} pages to parse" if estimate.pages else ""
+    bound = "At most" if estimate.pages else "About"
     return (
-        f"{estimate.tenants} tenants, {estimate.documents:,} documents, {estimate.passages:,} passages.\n"
+        f"{estimate.tenants} tenants, {estimate.documents:,} documents{pages}, {estimate.passages:,} passages.\n"
         f"{estimate.tokens:,} tokens, of which about {estimate.reused_tokens:,} are known already.\n"
-        f"About {estimate.cents:.6f} cents, canaries included, and about {estimate.hours:.2f} hours."
+        f"{bound} {estimate.cents:.6f} cents, canaries included, and about {estimate.hours:.2f} hours."
     )

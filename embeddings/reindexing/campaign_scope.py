@@ -1,4 +1,4 @@
-"""Scope of a campaign: the target model or chunker, and the tenants it moves with their documents and tokens."""
+"""Scope of a campaign: the target model, chunker or parser, and the tenants it moves with what that takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from django.db import connection
 
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
+from documents.models import Document
+from documents.parsers import registry
 from embeddings import chunking, embedders
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel
@@ -39,12 +41,22 @@ REEMBED = f"""
     WHERE NOT covered GROUP BY user_id"""
 
 
-# The new chunks are not known, so neither is which of them have a vector already.
-RECHUNK = f"""
-    SELECT d.user_id, count(DISTINCT d.document_id), count(*), sum({TOKENS}), 0
-    FROM documents d JOIN document_chunks c ON c.document_id = d.document_id
-    WHERE d.user_id = ANY(%(users)s) AND d.chunks_version IS DISTINCT FROM %(chunker)s
-      AND d.parsed_path IS NOT NULL AND c.embed_model IS NOT NULL GROUP BY d.user_id"""
+# The new chunks are not known, so neither is which of them have a vector already. A chunk's row does not say how many
+# pages its document has: they are summed by document.
+_OTHER_CHUNKS = f"""
+    SELECT user_id, count(*), sum(passages), sum(tokens), 0, sum(pages) FROM (
+        SELECT d.user_id, d.document_id, coalesce(d.pages, 1) AS pages, count(*) AS passages, sum({TOKENS}) AS tokens
+        FROM documents d JOIN document_chunks c ON c.document_id = d.document_id
+        WHERE d.user_id = ANY(%(users)s) AND c.embed_model IS NOT NULL {{is_left}}
+        GROUP BY d.document_id) documents
+    GROUP BY user_id"""
+IS_NOT_RECHUNKED = "AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s"
+IS_NOT_REPARSED = """AND d.parsed_path IS NOT NULL AND d.stored_at IS NOT NULL
+    AND (%(documents)s::uuid[] IS NULL OR d.document_id = ANY(%(documents)s))
+    AND (d.parser_name, d.parser_version) IS DISTINCT FROM
+        (%(parser)s::text, CASE WHEN d.ocr THEN %(version_ocr)s::text ELSE %(version_plain)s::text END)"""
+RECHUNK = _OTHER_CHUNKS.format(is_left=IS_NOT_RECHUNKED)
+REPARSE = _OTHER_CHUNKS.format(is_left=IS_NOT_REPARSED)
 
 
 MAX_NAMED = 10  # tenants in an error message
@@ -52,18 +64,43 @@ MAX_NAMED = 10  # tenants in an error message
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model (``reembed``) or a chunker as name@version (``rechunk``)."""
+    """A model (``reembed``), or a chunker (``rechunk``) or a parser (``reparse``) as name@version."""
 
     model: EmbeddingModel | None = None
     chunker: str | None = None
+    parser: str | None = None
+    document_ids: list[UUID] | None = None  # of a reparse: only these
 
     @property
     def label(self) -> str:
-        return self.model.label if self.model else self.chunker or ""
+        return self.model.label if self.model else self.chunker or self.parser or ""
+
+    @property
+    def parse_vendor_charges(self) -> bool:
+        return self.parser is not None and settings.PARSER != "local"
 
 
-def validate_target(*, kind: str, model: str | None, version: str | None, chunker: str | None) -> Target:
-    """Return the target, or raise ``ApiError``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER"."""
+def parser_params() -> dict[str, str]:
+    """Return the configured parser, whose version depends on whether a document is read by OCR, for statements."""
+    plain, with_ocr = registry.configured_parser(ocr=False), registry.configured_parser(ocr=True)
+    return {"parser": plain.name, "version_plain": plain.version, "version_ocr": with_ocr.version}
+
+
+def validate_target(
+    *,
+    kind: str,
+    model: str | None = None,
+    version: str | None = None,
+    chunker: str | None = None,
+    document_ids: Sequence[UUID] | None = None,
+) -> Target:
+    """Return the target, or raise ``ApiError``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER".
+
+    The target of a reparse is the configured parser.
+    """
+    if kind == Campaign.Kind.REPARSE:
+        parser = registry.configured_parser(ocr=False)
+        return Target(parser=f"{parser.name}@{parser.version}", document_ids=list(document_ids or ()) or None)
     if kind == Campaign.Kind.REEMBED:
         target = EmbeddingModel(model or "", version or "")
         require_embedder(target)
@@ -73,7 +110,7 @@ def validate_target(*, kind: str, model: str | None, version: str | None, chunke
             return Target(chunker=chunking.get_chunker(chunker or "").label)
         except ImproperlyConfigured as error:
             raise ApiError(error_codes.UNKNOWN_CHUNKER, str(error), field="chunker") from error
-    raise ApiError(error_codes.UNKNOWN_KIND, "A campaign is a reembed or a rechunk.", field="kind")
+    raise ApiError(error_codes.UNKNOWN_KIND, "A campaign is a reembed, a rechunk or a reparse.", field="kind")
 
 
 def require_embedder(model: EmbeddingModel) -> None:
@@ -94,6 +131,7 @@ class Share:
     passages: int = 0
     tokens: int = 0
     reused_tokens: int = 0
+    pages: int = 0  # to parse
 
     @property
     def billed_tokens(self) -> int:
@@ -105,9 +143,11 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
 
     Statutes are moved when their tenant is named: their artifacts in S3 keep the former vectors.
     """
-    if target.chunker and SYSTEM_TENANT_ID in (user_ids or ()):
+    if not target.model and SYSTEM_TENANT_ID in (user_ids or ()):
         detail = "Statutes are split by article, by their own chunker: reprocess them (force_reprocess) instead."
         raise ApiError(error_codes.LAWS_NOT_RECHUNKED, detail, field="user_ids")
+    if target.document_ids:
+        user_ids = _document_owners(target.document_ids, user_ids)
     if user_ids is None:
         models = ActiveModel.objects.exclude(pk=SYSTEM_TENANT_ID)
     else:
@@ -123,7 +163,7 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
         raise pinned_error(pinned[0])
     movable = {row.pk: EmbeddingModel(row.embed_model, row.embed_version) for row in models.filter(pinned=False)}
     counts = _count_work(target, list(movable))
-    if target.chunker:
+    if not target.model:
         movable = {pk: model for pk, model in movable.items() if pk in counts}
     if not movable:
         but = f", but {len(pinned)} that {'is' if len(pinned) == 1 else 'are'} pinned" if pinned else ""
@@ -131,6 +171,16 @@ def select_tenants(target: Target, user_ids: Sequence[UUID] | None) -> list[Shar
     if busy := CampaignTenant.objects.filter(user_id__in=movable, ended_at=None).first():
         raise open_campaign_error(busy)
     return [Share(pk, model, *counts.get(pk, ())) for pk, model in sorted(movable.items())]
+
+
+def _document_owners(document_ids: Sequence[UUID], user_ids: Sequence[UUID] | None) -> list[UUID]:
+    """Return the owners of these documents, all of which must be of ``user_ids`` where those are named."""
+    documents = Document.objects.filter(pk__in=document_ids).exclude(user_id=SYSTEM_TENANT_ID)
+    owners = dict((documents.filter(user_id__in=user_ids) if user_ids else documents).values_list("pk", "user_id"))
+    if unknown := sorted(set(document_ids) - set(owners)):
+        names = ", ".join(map(str, unknown[:MAX_NAMED]))
+        raise ApiError(error_codes.NOTHING_TO_DO, f"There are no such documents: {names}.", field="document_ids")
+    return sorted(set(owners.values()))
 
 
 def pinned_error(user_id: UUID) -> ApiError:
@@ -143,8 +193,10 @@ def open_campaign_error(busy: CampaignTenant | None) -> ApiError:
 
 
 def _count_work(target: Target, user_ids: list[UUID]) -> dict[UUID, tuple[int, ...]]:
-    params: dict[str, Any] = {"users": user_ids, "chunker": target.chunker}
-    sql = RECHUNK
+    params: dict[str, Any] = {"users": user_ids, "chunker": target.chunker, "documents": target.document_ids}
+    sql = RECHUNK if target.chunker else REPARSE
+    if target.parser:
+        params |= parser_params()
     if target.model:
         sql = REEMBED.format(scope="" if settings.REUSE_ACROSS_TENANTS else "user_id,")
         params |= target.model.params

@@ -14,6 +14,7 @@ from embeddings.embedders import Embedder, EmbeddingModel
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.reindexing import canary_queries
 from embeddings.reindexing.campaign_scope import Share, Target, select_tenants, validate_target
+from vendors import ledger
 
 SAMPLE = "SELECT text FROM document_chunks WHERE user_id = ANY(%s) AND embed_model IS NOT NULL LIMIT 64"
 SAMPLE_SECONDS = 2.0
@@ -24,7 +25,8 @@ MAX_CENTS = Decimal(10) ** 9  # of a budget
 class Estimate:
     """Size and price of a campaign.
 
-    ``reused_tokens``, a part of ``tokens``, cost nothing. ``cents`` include the canaries' queries. ``hours`` is the
+    ``reused_tokens``, a part of ``tokens``, cost nothing. ``cents`` include the canaries' queries. Of a rechunk or a
+    reparse, tokens and cents are the most: passages whose text stays the same keep their vectors. ``hours`` is the
     time that the target's model needs: by the vendor's rate limit, or by the rate of a sample embedded just now.
     """
 
@@ -35,6 +37,7 @@ class Estimate:
     reused_tokens: int
     cents: Decimal
     hours: float
+    pages: int = 0  # to parse
 
 
 def estimate(
@@ -44,13 +47,14 @@ def estimate(
     version: str | None = None,
     chunker: str | None = None,
     user_ids: Sequence[UUID] | None = None,
+    document_ids: Sequence[UUID] | None = None,
 ) -> Estimate:
     """Estimate a campaign. Writes nothing. Reads all chunks of the tenants: seconds for a million.
 
     Raises ``ApiError``: "UNKNOWN_MODEL", "UNKNOWN_CHUNKER", "NOTHING_TO_DO", "TENANT_PINNED" for one that was named,
     "CAMPAIGN_OPEN" when a tenant is in another campaign, "LAWS_NOT_RECHUNKED".
     """
-    target = validate_target(kind=kind, model=model, version=version, chunker=chunker)
+    target = validate_target(kind=kind, model=model, version=version, chunker=chunker, document_ids=document_ids)
     shares = select_tenants(target, user_ids)
     by_model: dict[EmbeddingModel, list[Share]] = {}
     for share in shares:
@@ -64,6 +68,7 @@ def estimate(
         reused_tokens=sum(share.reused_tokens for share in shares),
         cents=total_cents(target, shares),
         hours=max(hours, default=0.0),  # the models work in parallel
+        pages=sum(share.pages for share in shares) if target.parser else 0,
     )
 
 
@@ -72,14 +77,18 @@ def price(embedder: Embedder | None, tokens: int) -> Decimal:
     return embedder.cents(tokens) if isinstance(embedder, HttpEmbedder) and embedder.is_billed else Decimal(0)
 
 
+def parse_price(target: Target, pages: int) -> Decimal:
+    return ledger.parse_price(pages) if target.parse_vendor_charges else Decimal(0)
+
+
 def total_cents(target: Target, shares: Sequence[Share]) -> Decimal:
-    """Return the price of embedding the tenants' chunks, and each tenant's canaries with both models."""
+    """Return the price of parsing and embedding the tenants' documents, and the canaries with both models."""
     cents = Decimal(0)
     for share in shares:
         active = embedders.find_embedder(share.active)
-        # A rechunk's chunks are embedded with the active model.
+        # The chunks of a rechunk or a reparse are embedded with the active model.
         chosen = embedders.find_embedder(target.model) if target.model else active
-        cents += price(chosen, share.billed_tokens)
+        cents += price(chosen, share.billed_tokens) + parse_price(target, share.pages)
         if target.model:
             tokens = min(share.passages, canary_queries.MAX_DRAWN) * canary_queries.TOKENS
             cents += price(chosen, tokens) + price(active, tokens)

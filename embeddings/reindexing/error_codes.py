@@ -16,7 +16,7 @@ CAMPAIGN_STATE = staff_error(
 )
 CAMPAIGN_OPEN = staff_error("CAMPAIGN_OPEN", _("Another campaign holds the tenant."), SEE_CAMPAIGNS, status=409)
 NOTHING_TO_DO = staff_error(
-    "NOTHING_TO_DO", _("Every passage is of that model or chunker already."), _("Nothing to do.")
+    "NOTHING_TO_DO", _("Every document is of that model, chunker or parser already."), _("Nothing to do.")
 )
 UNKNOWN_KIND = staff_error("UNKNOWN_KIND", UNKNOWN_NAME, CORRECT_NAME)
 UNKNOWN_MODEL = staff_error("UNKNOWN_MODEL", UNKNOWN_NAME, CORRECT_NAME)

@@ -1,18 +1,26 @@
-"""Reindexing campaigns, which change the model or the chunker of searchable documents, tenant by tenant."""
+"""Reindexing campaigns, which change the model, the chunker or the parser of searchable documents, tenant by tenant."""
 
 import uuid
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from embeddings.embedders import EmbeddingModel
 
+TARGETS = ("embed_model", "embed_version", "chunker", "parser")
+
+
+def _has_target(kind: str, *columns: str) -> Q:
+    return Q(kind=kind, **{f"{name}__isnull": name not in columns for name in TARGETS})
+
 
 class Campaign(models.Model):
     class Kind(models.TextChoices):
         REEMBED = "reembed"
         RECHUNK = "rechunk"
+        REPARSE = "reparse"
 
     class State(models.TextChoices):
         RUNNING = "running"
@@ -23,10 +31,13 @@ class Campaign(models.Model):
 
     campaign_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     kind = models.TextField(choices=Kind.choices)
-    # What to move to: a model, or a chunker as name@version.
+    # What to move to: a model, or a chunker or a parser as name@version.
     embed_model = models.TextField(null=True)
     embed_version = models.TextField(null=True)
     chunker = models.TextField(null=True)
+    parser = models.TextField(null=True)
+    # Of a reparse: only these documents.
+    document_ids = ArrayField(models.UUIDField(), null=True)
     state = models.TextField(choices=State.choices, db_default=State.RUNNING)
     # Why it stands still: BY_STAFF, BUDGET_SPENT, ...
     reason = models.TextField(null=True)
@@ -47,10 +58,9 @@ class Campaign(models.Model):
         default_permissions = ("view", "add", "change")
         constraints = [
             models.CheckConstraint(
-                condition=Q(
-                    kind="reembed", embed_model__isnull=False, embed_version__isnull=False, chunker__isnull=True
-                )
-                | Q(kind="rechunk", embed_model__isnull=True, embed_version__isnull=True, chunker__isnull=False),
+                condition=_has_target("reembed", "embed_model", "embed_version")
+                | _has_target("rechunk", "chunker")
+                | _has_target("reparse", "parser"),
                 name="campaign_has_its_target",
             ),
             models.CheckConstraint(
@@ -64,13 +74,13 @@ class Campaign(models.Model):
 
     @property
     def model(self) -> EmbeddingModel:
-        """The model of a re-embedding; without a name for a rechunk."""
+        """The model of a re-embedding; without a name for other campaigns."""
         return EmbeddingModel(self.embed_model or "", self.embed_version or "")
 
     @property
     def target(self) -> str:
-        """The chunker or the model, as name@version."""
-        return self.chunker or self.model.label
+        """The chunker, the parser or the model, as name@version."""
+        return self.chunker or self.parser or self.model.label
 
 
 class CampaignTenant(models.Model):

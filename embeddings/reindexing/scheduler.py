@@ -16,9 +16,10 @@ from django.db.models.functions import Now
 from accounts.error_codes import not_found
 from accounts.errors import ApiError
 from documents.models import Document
+from documents.staged_parses import REPARSE
 from embeddings import active_model, chunking, embedders
 from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
-from embeddings.models import RECHUNK, REEMBED
+from embeddings.models import RECHUNK, REEMBED, STAGED
 from embeddings.reindexing import campaign_scope, cost_estimates
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from jobs import services
@@ -44,8 +45,8 @@ _DOCUMENTS = """
       AND (%(created)s::timestamptz IS NULL OR created_at < %(created)s::timestamptz OR document_id > %(document)s)
     ORDER BY created_at DESC, document_id"""
 _NEXT_DOCUMENT = f"""
-    SELECT d.document_id, d.created_at, w.tokens, w.passages FROM (
-        SELECT document_id, created_at, parsed_path, chunks_version {_DOCUMENTS} LIMIT %(most)s) d
+    SELECT d.document_id, d.created_at, w.tokens, coalesce(d.pages, 1) FROM (
+        SELECT * {_DOCUMENTS} LIMIT %(most)s) d
     CROSS JOIN LATERAL (
         SELECT coalesce(sum({campaign_scope.TOKENS}), 0) AS tokens, count(*) AS passages
         FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{is_left}}) w
@@ -55,15 +56,24 @@ _NEXT_DOCUMENT = f"""
 _IS_NOT_EMBEDDED = """AND NOT (c.embed_model = %(model)s AND c.embed_version = %(version)s)
         AND (SELECT s.chunk_id FROM shadow_vectors s WHERE s.chunk_id = c.chunk_id
              AND s.embed_model = %(model)s AND s.embed_version = %(version)s LIMIT 1) IS NULL"""
-_IS_NOT_RECHUNKED = "AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s"
-NEXT_TO_REEMBED = _NEXT_DOCUMENT.format(is_left=_IS_NOT_EMBEDDED)
-NEXT_TO_RECHUNK = _NEXT_DOCUMENT.format(is_left=_IS_NOT_RECHUNKED)
+# What is left to do of a document ``d`` or of its chunks ``c``.
+IS_LEFT = {
+    Campaign.Kind.REEMBED: _IS_NOT_EMBEDDED,
+    Campaign.Kind.RECHUNK: campaign_scope.IS_NOT_RECHUNKED,
+    Campaign.Kind.REPARSE: campaign_scope.IS_NOT_REPARSED,
+}
+NEXT_DOCUMENT = {kind: _NEXT_DOCUMENT.format(is_left=is_left) for kind, is_left in IS_LEFT.items()}
 # A dead letter does not count when its document was deleted, or has got its vectors otherwise.
 _FAILED = f"""
     SELECT count(*) FROM documents d
     WHERE d.document_id IN (SELECT j.document_id FROM upload_jobs j WHERE j.user_id = %(user)s AND {_DEAD})
       AND EXISTS (
         SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL {{is_left}})"""
+HAS_LEFT = """
+    SELECT EXISTS (
+        SELECT FROM documents d WHERE d.user_id = %(user)s AND EXISTS (
+            SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL)
+        {is_left})"""
 # The last document of a step in which no document is left to do.
 LAST_OF_STEP = f"SELECT document_id, created_at {_DOCUMENTS} OFFSET %(most)s - 1 LIMIT 1"
 # Tokens of a document to buy: each text once, and none that the tenant has of this model already (vector_reuse). A row
@@ -121,7 +131,7 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
     """Enqueue one document, or pass over as many as a step reads; False when the budget does not allow it."""
     params = _query_params(campaign, tenant)
     with connection.cursor() as cursor:
-        cursor.execute(NEXT_TO_RECHUNK if campaign.chunker else NEXT_TO_REEMBED, params)
+        cursor.execute(NEXT_DOCUMENT[Campaign.Kind(campaign.kind)], params)
         row = cursor.fetchone()
         if row is None:  # nothing left to do in this step
             cursor.execute(LAST_OF_STEP, params)
@@ -130,21 +140,19 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
             else:
                 CampaignTenant.objects.filter(pk=tenant.pk).update(passed_at=Now(), updated_at=Now())
             return True
-        document_id, created_at, tokens, _ = row
-        if campaign.chunker is None:  # a rechunk's new chunks are not known: all their tokens may be bought
+        document_id, created_at, tokens, pages = row
+        if campaign.kind == Campaign.Kind.REEMBED:  # of others the new chunks are not known: all may be bought
             cursor.execute(TOKENS_TO_BUY, {**params, "document": document_id})
             (tokens,) = cursor.fetchone()
+    target = campaign_scope.Target(parser=campaign.parser)
     cents = cost_estimates.price(tenant_embedder(campaign, tenant), int(tokens))
+    cents += cost_estimates.parse_price(target, pages)
     if tenant.state == CampaignTenant.State.WORKING and not fits_budget(campaign, cents):
         return False
     reason = None
     try:
         with transaction.atomic():
-            ids = {"document_id": document_id, "campaign_id": campaign.pk}
-            if campaign.chunker:
-                job = enqueue_rechunk(**ids, chunker=campaign.chunker)
-            else:
-                job = enqueue_reembed(**ids, model=target_model(campaign, tenant))
+            job = _enqueue_document(campaign, tenant, document_id)
             payload = {**job.payload, "price_cents": float(cents)}
             UploadJob.objects.filter(pk=job.pk).update(payload=payload)
     except ApiError as error:  # busy, or deleted: met again in the next pass, if it is still there
@@ -153,9 +161,20 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
     return True
 
 
+def _enqueue_document(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
+    if campaign.parser:
+        return enqueue_reparse(document_id=document_id, campaign_id=campaign.pk)
+    if campaign.chunker:
+        return enqueue_rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
+    return enqueue_reembed(document_id=document_id, campaign_id=campaign.pk, model=target_model(campaign, tenant))
+
+
 def _query_params(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
     place = {"created": tenant.after_created, "document": tenant.after_document, "most": DOCUMENTS_PER_STEP}
-    own = {"campaign": campaign.pk, "user": tenant.user_id, "chunker": campaign.chunker}
+    own: dict[str, Any] = {"campaign": campaign.pk, "user": tenant.user_id, "chunker": campaign.chunker}
+    if campaign.parser:
+        own |= {"documents": campaign.document_ids, **campaign_scope.parser_params()}
+        return own | place  # of which "version" is no model's
     return own | place | target_model(campaign, tenant).params
 
 
@@ -194,6 +213,21 @@ def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> Up
     return _enqueue(document, pipeline=RECHUNK, campaign_id=campaign_id, chunks_version=label, payload=payload)
 
 
+def enqueue_reparse(*, document_id: UUID, campaign_id: UUID) -> UploadJob:
+    """Enqueue a parse of a stored document by the configured parser; it keeps its chunker, if that exists still.
+
+    Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it is gone.
+    """
+    document = Document.objects.filter(pk=document_id).first()
+    if document is None or document.stored_at is None:
+        raise not_found()
+    known = document.chunks_version in chunking.all_chunkers()
+    label = chunking.get_chunker((known and document.chunks_version) or settings.CHUNKER).label
+    return _enqueue(
+        document, pipeline=REPARSE, campaign_id=campaign_id, chunks_version=label + STAGED, payload={"chunker": label}
+    )
+
+
 def _enqueue(document: Document, **fields: Any) -> UploadJob:
     """Enqueue the document's only active job: it is claimed when nothing else is due, and billed to the campaign."""
     return services.enqueue(
@@ -218,10 +252,13 @@ def target_model(campaign: Campaign, tenant: CampaignTenant) -> EmbeddingModel:
 
 
 def tenant_embedder(campaign: Campaign, tenant: CampaignTenant) -> Embedder | None:
-    """Return the embedder of the tenant's documents, for a rechunk the active model's. None: it is not configured."""
-    is_rechunk = campaign.chunker is not None
+    """Return the embedder of the tenant's documents: unless a model is the target, the active model's.
+
+    None: it is not configured.
+    """
+    is_reembed = campaign.kind == Campaign.Kind.REEMBED
     return embedders.find_embedder(
-        active_model.active_model(tenant.user_id) if is_rechunk else target_model(campaign, tenant)
+        target_model(campaign, tenant) if is_reembed else active_model.active_model(tenant.user_id)
     )
 
 
@@ -251,10 +288,17 @@ def count_active_jobs(campaign_id: UUID, user_id: UUID | None = None) -> int:
 
 def count_failed_documents(campaign: Campaign, tenant: CampaignTenant) -> int:
     """Count the documents that are left to do and have a dead letter of this campaign."""
-    sql = _FAILED.format(is_left=_IS_NOT_RECHUNKED if campaign.chunker else _IS_NOT_EMBEDDED)
+    sql = _FAILED.format(is_left=IS_LEFT[Campaign.Kind(campaign.kind)])
     with connection.cursor() as cursor:
         cursor.execute(sql, _query_params(campaign, tenant))
         return int(cursor.fetchone()[0])
+
+
+def has_documents_left(campaign: Campaign, tenant: CampaignTenant) -> bool:
+    """Tell whether a searchable document is not yet rechunked or reparsed; read once a pass."""
+    with connection.cursor() as cursor:
+        cursor.execute(HAS_LEFT.format(is_left=IS_LEFT[Campaign.Kind(campaign.kind)]), _query_params(campaign, tenant))
+        return bool(cursor.fetchone()[0])
 
 
 def cancel_jobs(campaign_id: UUID, user_ids: Sequence[UUID], *, by: str) -> None:

@@ -55,6 +55,7 @@ def start(
     version: str | None = None,
     chunker: str | None = None,
     user_ids: Sequence[UUID] | None = None,
+    document_ids: Sequence[UUID] | None = None,
     budget_cents: Decimal | None = None,
     canaries: Sequence[Mapping[str, Any]] | None = None,
     keep_seconds: float = KEEP_SECONDS,
@@ -67,7 +68,9 @@ def start(
     "BUDGET_OUT_OF_RANGE", and "BUDGET_TOO_SMALL" for one that does not even buy an average document.
     ``tolerance`` is how much of the canaries' recall a cut-over may cost. ``by`` is the id of the person.
     """
-    target = campaign_scope.validate_target(kind=kind, model=model, version=version, chunker=chunker)
+    target = campaign_scope.validate_target(
+        kind=kind, model=model, version=version, chunker=chunker, document_ids=document_ids
+    )
     if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
         raise ApiError(KEEP_OUT_OF_RANGE, "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
     if not 0 <= tolerance <= 1:
@@ -81,9 +84,11 @@ def start(
     limits = {"budget_cents": budget_cents, "keep_seconds": keep_seconds, "tolerance": tolerance}
     try:
         with transaction.atomic():
-            names = {"embed_model": model, "embed_version": version} if target.model else {"chunker": target.chunker}
+            names = {"chunker": target.chunker, "parser": target.parser, "document_ids": target.document_ids}
+            if target.model:
+                names |= {"embed_model": model, "embed_version": version}
             campaign = Campaign.objects.create(kind=kind, canaries=valid_canaries, created_by=by, **names, **limits)
-            _enlist_tenants(campaign, shares, with_pinned=user_ids is None)
+            _enlist_tenants(campaign, shares, with_pinned=user_ids is None and document_ids is None)
     except IntegrityError as error:
         if "uq_campaign_tenant_open" not in str(error):
             raise
@@ -187,12 +192,12 @@ def roll_back(campaign: Campaign, *, by: str, user_id: UUID | None = None) -> in
     At once, in one transaction each, where every chunk still has the old model's vector. Where documents were uploaded
     since the cut-over, the old model embeds those first, whatever the campaign's budget, and search stays with the new
     model until then (state "reverting"). Without ``user_id`` the whole campaign ends: tenants that are not cut over
-    keep the old model. Settled tenants have no old vectors: start a campaign back. For a rechunk too:
-    "CAMPAIGN_STATE". A pinned tenant keeps its model; one that is named is refused: "TENANT_PINNED". Nothing changes
-    when an old model is not configured any more: "UNKNOWN_MODEL".
+    keep the old model. Settled tenants have no old vectors: start a campaign back. For a rechunk or a
+    reparse too: "CAMPAIGN_STATE". A pinned tenant keeps its model; one that is named is refused: "TENANT_PINNED".
+    Nothing changes when an old model is not configured any more: "UNKNOWN_MODEL".
     """
-    if campaign.kind == Campaign.Kind.RECHUNK:
-        raise _state_error("A rechunk replaces each document's passages: go back by a rechunk to the old chunker.")
+    if campaign.kind != Campaign.Kind.REEMBED:
+        raise _state_error("It has replaced each document's passages: go back by a campaign to what was before.")
     tenants = _revertible_tenants(campaign, user_id)
     if user_id is None:
         _end(campaign, [State.RUNNING, State.PAUSED, State.CANCELLED], State.ROLLED_BACK, ROLLED_BACK, by=by)

@@ -10,12 +10,12 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from documents.locks import lock_document
-from documents.models import Document
+from documents.models import Document, StagedParse
 from embeddings import active_model, chunk_store, embedders, hnsw_indexes, shadow_vectors, vector_store
 from embeddings.embedders import EmbeddingModel
 from embeddings.models import ActiveModel, VectorIndex
@@ -34,14 +34,6 @@ State = CampaignTenant.State
 JOBS_FAILED, CANARIES_WORSE, CANARIES_FAILED = "JOBS_FAILED", "CANARIES_WORSE", "CANARIES_FAILED"
 PINNED = "PINNED"
 HELD_UNTIL_RESOLVED = (JOBS_FAILED, scheduler.UNAVAILABLE)  # the tenant continues by itself
-
-# Whether a document with vectors is not yet rechunked; read once a pass.
-NOT_RECHUNKED = """
-    SELECT EXISTS (
-        SELECT FROM documents d
-        WHERE d.user_id = %s AND d.chunks_version IS DISTINCT FROM %s AND d.parsed_path IS NOT NULL
-          AND EXISTS (
-              SELECT FROM document_chunks c WHERE c.document_id = d.document_id AND c.embed_model IS NOT NULL))"""
 
 
 def due_tenants(campaign: Campaign) -> QuerySet[CampaignTenant]:
@@ -80,7 +72,7 @@ def _prepare_cut_over(tenant: CampaignTenant) -> None:
         _update(tenant, State.WORKING, state=State.HELD, reason=JOBS_FAILED, failed=number)
     elif _has_documents_left(tenant):
         _update(tenant, State.WORKING, **scheduler.NEW_PASS)
-    elif campaign.chunker:
+    elif campaign.kind != Campaign.Kind.REEMBED:
         _update(tenant, State.WORKING, state=State.SETTLED, reason=None, ended_at=Now())
     elif _passes_canaries(tenant):
         hnsw_indexes.build_index(tenant.user_id, campaign.model, VectorIndex.Table.SHADOW)
@@ -90,12 +82,10 @@ def _prepare_cut_over(tenant: CampaignTenant) -> None:
 
 def _has_documents_left(tenant: CampaignTenant) -> bool:
     campaign = tenant.campaign
-    if not campaign.chunker:
-        model = scheduler.target_model(campaign, tenant)
-        return bool(shadow_vectors.uncovered_documents(tenant.user_id, model))
-    with connection.cursor() as cursor:
-        cursor.execute(NOT_RECHUNKED, [tenant.user_id, campaign.chunker])
-        return bool(cursor.fetchone()[0])
+    if campaign.kind != Campaign.Kind.REEMBED:
+        return scheduler.has_documents_left(campaign, tenant)
+    model = scheduler.target_model(campaign, tenant)
+    return bool(shadow_vectors.uncovered_documents(tenant.user_id, model))
 
 
 def _release(tenant: CampaignTenant) -> None:
@@ -191,10 +181,10 @@ def _clean_up(tenant: CampaignTenant) -> None:
     """Remove the campaign's vectors and chunks of a tenant that is rolled back or skipped."""
     campaign, user_id = tenant.campaign, tenant.user_id
     scheduler.cancel_jobs(campaign.pk, [user_id], by="campaign")
-    if campaign.chunker:
+    if campaign.kind != Campaign.Kind.REEMBED:
         dead = UploadJob.objects.filter(campaign_id=campaign.pk, user_id=user_id, state=JobState.DEADLETTER)
         document_ids = set(dead.values_list("document_id", flat=True))
-        abandoned = [abandon_rechunk(document_id) for document_id in document_ids]
+        abandoned = [abandon_new_chunks(document_id) for document_id in document_ids]
         if not all(abandoned):
             return  # one of them has an active job
     else:
@@ -208,8 +198,8 @@ def _clean_up(tenant: CampaignTenant) -> None:
     _update(tenant, tenant.state, ended_at=Now())
 
 
-def abandon_rechunk(document_id: UUID) -> bool:
-    """Remove the chunks and vectors of an abandoned rechunk; False while the document has an active job."""
+def abandon_new_chunks(document_id: UUID) -> bool:
+    """Remove what an abandoned rechunk or reparse has made; False while the document has an active job."""
     with transaction.atomic():
         jobs = UploadJob.objects.select_for_update().filter(document_id=document_id)
         document = Document.objects.filter(pk=document_id).first()
@@ -219,6 +209,7 @@ def abandon_rechunk(document_id: UUID) -> bool:
             lock_document(document_id, "vectors")
             chunk_store.replace_other_chunks(document_id, chunks_version=document.chunks_version)
             vector_store.empty_buffers(document_id)
+            StagedParse.objects.filter(pk=document_id).delete()
         return True
 
 

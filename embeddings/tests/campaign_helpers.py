@@ -33,6 +33,10 @@ def rechunk(uploaded: Upload) -> UploadJob:
     return scheduler.enqueue_rechunk(document_id=uploaded.document_id, campaign_id=uuid4(), chunker=ANOTHER_CUT)
 
 
+def reparse(uploaded: Upload) -> UploadJob:
+    return scheduler.enqueue_reparse(document_id=uploaded.document_id, campaign_id=uuid4())
+
+
 def reload_job(job: UploadJob) -> UploadJob:
     return UploadJob.objects.get(pk=job.pk)
 

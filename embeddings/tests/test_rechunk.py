@@ -8,7 +8,7 @@ import pytest
 from documents.models import Document
 from embeddings import buffer_cleanup
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
-from embeddings.reindexing.tenant_workflow import abandon_rechunk
+from embeddings.reindexing.tenant_workflow import abandon_new_chunks
 from embeddings.tests.campaign_helpers import (
     ANOTHER_CUT,
     PDF,
@@ -114,10 +114,10 @@ def test_dead_rechunk_keeps_old_chunks_and_its_retry_buys_the_rest(ana: Person, 
 def test_abandoned_rechunk_leaves_nothing_behind(uploaded: Upload) -> None:
     before, job = live_rows(), rechunk(uploaded)
     claim_at_stage("embeddings_buffered")
-    assert not abandon_rechunk(uploaded.document_id)
+    assert not abandon_new_chunks(uploaded.document_id)
     services.cancel(reload_job(job), by="test")
 
-    assert abandon_rechunk(uploaded.document_id)
+    assert abandon_new_chunks(uploaded.document_id)
 
     assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
     assert violations() == []

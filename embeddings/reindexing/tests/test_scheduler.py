@@ -232,7 +232,7 @@ def test_step_reads_a_few_documents_through_the_index(fill_tenant: Fill) -> None
     tenant = campaign.tenants.get()
     assert tenant.after_document is not None or tenant.passed_at
 
-    for sql in (scheduler.NEXT_TO_REEMBED, scheduler.NEXT_TO_RECHUNK):
+    for sql in map(scheduler.NEXT_DOCUMENT.get, (Campaign.Kind.REEMBED, Campaign.Kind.RECHUNK)):
         params = {
             **scheduler._query_params(campaign, tenant),
             "created": Document.objects.order_by("created_at")[4000].created_at,
