@@ -53,8 +53,9 @@ class Response:
 
 
 def send_request(
-    method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"", timeout: float = TIMEOUT
+    method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
 ) -> Response:
+    timeout = TIMEOUT if timeout is None else timeout
     try:
         with (
             httpx.Client(timeout=timeout, trust_env=False, follow_redirects=False) as client,

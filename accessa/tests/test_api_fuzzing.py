@@ -31,6 +31,8 @@ def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
 api = schema(CASES)
 
 
+# Parametrized, if only by one: without it all operations share a node id, and xdist runs one test of each id.
+@pytest.mark.parametrize("world", ["api"], indirect=True)
 @api.parametrize()
 @settings(max_examples=CASES, database=None, suppress_health_check=list(HealthCheck))
 def test_no_request_gets_an_answer_that_the_schema_does_not_know(case: Case[Any], world: World) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,9 +20,11 @@ from django.test import override_settings
 
 from accessa import config_digest
 from accessa.checks.active_models import check_embedding_models
+from accessa.doctor import http_probe
 from accessa.doctor.findings import Check, Finding, Level, note
 from accessa.doctor.registry import CHECKS
 from accessa.doctor.runner import run_checks
+from accessa.management.commands import doctor
 from accessa.management.commands.doctor import NAMES
 from accessa.observability.redaction import secrets_pattern
 from accessa.tests.doctor_fixtures import OtherDeployment, has_finding, reports, run_findings, spoil_json, temporary_sql
@@ -37,6 +40,7 @@ from webhooks.tests.signers import RETIRED, SECRET
 pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = "https://app.example.org"
 SLOW = "ocr"  # 4 s, which the demo takes
+PATIENT = [replace(check, timeout=120.0) for check in CHECKS]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,13 @@ def openai(settings: Any) -> Iterator[OpenAIServer]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a busy machine be late, not wrong."""
+    monkeypatch.setattr(http_probe, "TIMEOUT", 60.0)
+    monkeypatch.setattr(doctor, "CHECKS", PATIENT)
+
+
 @pytest.fixture
 def api(live_server: Any, settings: Any, store: None) -> None:
     settings.PUBLIC_URL = live_server.url
@@ -93,7 +104,8 @@ def test_a_working_deployment_passes_and_keeps_no_probe(
     live_clusters.record_heartbeat()
     before, out = rows(), io.StringIO()
 
-    call_command("doctor", "--json", "--skip", SLOW, stdout=out)
+    with suppress(SystemExit):  # the verdicts say why
+        call_command("doctor", "--json", "--skip", SLOW, stdout=out)
 
     verdicts = [json.loads(line) for line in out.getvalue().splitlines()]
     assert {each["check"]: each["level"] for each in verdicts if each["level"] not in ("ok", "skipped")} == {}
@@ -110,7 +122,7 @@ def test_a_working_deployment_passes_and_keeps_no_probe(
 def test_without_vendors_all_is_green_too(api: None, settings: Any) -> None:
     live_clusters.record_heartbeat()
 
-    levels = {verdict.name: verdict.level for verdict in run_checks(CHECKS, skip=[SLOW])}
+    levels = {verdict.name: verdict.level for verdict in run_checks(PATIENT, skip=[SLOW])}
 
     assert {name for name, level in levels.items() if level in (Level.ERROR, Level.WARNING)} == set()
 

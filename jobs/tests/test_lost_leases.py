@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from django.db import connection
+from django.db.models import Q
 
 from jobs.models import Event, UploadJob
 from testing.cluster import Cluster, create_jobs, running_cluster, wait_until, worker_pid
@@ -47,7 +48,7 @@ def test_writes_after_an_expired_lease_are_rejected() -> None:
             wait_until(partial(are_refused, machine, ended), seconds=10)
 
     zombies = ROUNDS * STOPPED
-    # A busy machine may let a lease of a second run out under a worker that nobody stopped.
-    assert Event.objects.filter(code="LEASE_EXPIRED").count() >= zombies
+    # A busy machine may let a lease of a second run out under a worker that nobody stopped, and is an overload then.
+    assert Event.objects.filter(code__in=["LEASE_EXPIRED", "OVERLOADED"]).count() >= zombies
     assert Event.objects.filter(code="FINALIZED").count() == zombies
-    assert not UploadJob.objects.exclude(state="done", attempts__gte=2).exists()
+    assert not UploadJob.objects.exclude(Q(attempts__gte=2) | Q(overloads__gte=1), state="done").exists()
