@@ -92,6 +92,8 @@ class StagedParse(models.Model):
     sha256 = models.TextField()
     # The other fields of documents.parsed_text.ParseResult.
     details = models.JSONField()
+    # The text that is to be replaced: a worker may be killed when it has stored the new one and not committed.
+    former_text = models.TextField()
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

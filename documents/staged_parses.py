@@ -1,10 +1,11 @@
 """New parses of searchable documents, kept apart until their chunks and vectors replace the old ones."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from documents import parsed_text
+from documents import parsed_text, storage
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.models import Document, StagedParse
 from documents.parsed_text import ParseResult
@@ -16,8 +17,8 @@ REPARSE = "reparse"  # the pipeline of the jobs that make them
 COLUMNS = ("parser", "text")  # fields of ParseResult that are not among the details
 
 
-def store_parse(document: Document, parse: ParseResult) -> None:
-    """Write the parse, in the caller's transaction, in place of an earlier one."""
+def store_parse(document: Document, parse: ParseResult, former_text: str) -> None:
+    """Write the parse and the text that it replaces, in the caller's transaction, in place of an earlier one."""
     details: dict[str, Any] = {
         each.name: getattr(parse, each.name) for each in fields(parse) if each.init and each.name not in COLUMNS
     }
@@ -28,6 +29,7 @@ def store_parse(document: Document, parse: ParseResult) -> None:
         "text": parse.text,
         "sha256": parse.sha256,
         "details": details,
+        "former_text": former_text,
     }
     StagedParse.objects.update_or_create(pk=document.pk, defaults=columns)
 
@@ -65,3 +67,19 @@ def replace_parse(document: Document, parse: ParseResult) -> dict[str, Any]:
     job_fields = parsed_text.record_parse(document, parse, path)
     StagedParse.objects.filter(pk=document.pk).delete()
     return {name: value for name, value in job_fields.items() if name != "progress"}
+
+
+def discard_parse(document: Document) -> None:
+    """Delete the document's staged parse, in the caller's transaction.
+
+    Stores the former text again if a worker was killed between storing the new one and its commit.
+    """
+    row = StagedParse.objects.filter(pk=document.pk).first()
+    if row is None:
+        return
+    former = row.former_text.encode()
+    is_former = hashlib.sha256(former).hexdigest() == document.parsed_sha256
+    if document.parsed_path and is_former and not parsed_text.is_intact(document):
+        bucket, name = storage.locate(document.parsed_path)
+        bucket.put(name, former)
+    row.delete()

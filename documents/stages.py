@@ -194,8 +194,9 @@ def _stage(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
     progress = {**parsed_text.NO_CHUNKS, **parsed_text.pages_progress(pages, pages - len(parse.failed))}
     fields = parsed_text.job_fields(document.parsed_path, document.parsed_sha256)
     fields |= {"payload": {"staged_sha256": parse.sha256}, "progress": progress}
+    former_text = parsed_text.read_bytes(document).decode(errors="replace")
     with claim.transaction():
-        staged_parses.store_parse(document, parse)
+        staged_parses.store_parse(document, parse, former_text)
         if collected is not None:
             fields["cost_cents"] = collected.settle()
         return claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)

@@ -102,6 +102,7 @@ class Migration(migrations.Migration):
                 ('text', models.TextField()),
                 ('sha256', models.TextField()),
                 ('details', models.JSONField()),
+                ('former_text', models.TextField()),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={

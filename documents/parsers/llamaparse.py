@@ -25,6 +25,7 @@ STATUSES: dict[str, Status] = {
     "PENDING": "pending", "RUNNING": "pending", "COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "cancelled",
 }  # fmt: skip
 CONNECT_SECONDS = 5.0
+MAX_TIMEOUT_SECONDS = 7200.0  # of `base_in_seconds`; PARSE_SECONDS_MOST may be more
 
 
 class _Client(DefaultHttpxClient):
@@ -84,7 +85,7 @@ class LlamaParse:
             version=settings.LLAMAPARSE_VERSION,
             user_metadata=tags,
             processing_options={"ignore": {"ignore_text_in_image": not ocr}},
-            processing_control={"timeouts": {"base_in_seconds": int(parse_timeout(pages))}},
+            processing_control={"timeouts": {"base_in_seconds": int(min(parse_timeout(pages), MAX_TIMEOUT_SECONDS))}},
             webhook_configurations=webhooks,
         )
         return _response_id(response)

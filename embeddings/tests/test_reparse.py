@@ -176,6 +176,20 @@ def test_an_abandoned_reparse_leaves_nothing_behind(uploaded: Upload, better_par
     assert (StagedParse.objects.count(), is_new(), violations()) == (0, False, [])
 
 
+def test_a_reparse_abandoned_after_a_kill_restores_the_old_text(
+    uploaded: Upload, better_parser: Parses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    better_parser()
+    before, text, job = live_rows(), stored_text(), reparse(uploaded)
+    assert kill_worker_at(monkeypatch, "embeddings_buffered:before-commit")
+    assert stored_text() != text
+    services.cancel(reload_job(job), by="test")
+
+    assert abandon_new_chunks(uploaded.document_id)
+
+    assert (live_rows(), stored_text(), violations()) == (before, text, [])
+
+
 def test_a_twin_keeps_the_text_that_it_shares(ana: Person, settings: Any, better_parser: Parses) -> None:
     settings.EMBEDDER = "local"
     first = ana.ingest(PDF)

@@ -166,6 +166,16 @@ def test_content_that_differs_from_the_stored_parse_is_refused(parse: Parse) -> 
     assert Delivery.objects.count() == 1
 
 
+def test_content_for_a_campaigns_parse_wakes_its_job_and_leaves_the_document(parse: Parse) -> None:
+    UploadJob.objects.filter(pk=parse.job_id).update(pipeline="reparse", campaign_id=uuid4(), low_priority=True)
+
+    answer = post(StandardSigner().send(contract(parse)))
+
+    assert status_and_code(answer) == (200, "JOB_WOKEN")
+    assert (parse.job.stage, parse.waits, parse.codes) == ("parsing", False, ["DUE"])
+    assert Document.objects.get(pk=parse.document_id).parsed_sha256 is None
+
+
 def test_content_for_a_job_that_waits_for_none_is_refused(parse: Parse) -> None:
     services.cancel(parse.job, by="test")
 

@@ -12,7 +12,7 @@ from django.db import connection
 from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, embedders
-from embeddings.reindexing import cost_estimates, periodic, scheduler, services
+from embeddings.reindexing import campaign_scope, cost_estimates, periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.stages import MAX_STEPS
 from embeddings.reindexing.tests.conftest import HOSTED, MODEL, Fill, drain, run_campaigns
@@ -232,9 +232,11 @@ def test_step_reads_a_few_documents_through_the_index(fill_tenant: Fill) -> None
     tenant = campaign.tenants.get()
     assert tenant.after_document is not None or tenant.passed_at
 
-    for sql in map(scheduler.NEXT_DOCUMENT.get, (Campaign.Kind.REEMBED, Campaign.Kind.RECHUNK)):
+    for sql in scheduler.NEXT_DOCUMENT.values():
         params = {
             **scheduler._query_params(campaign, tenant),
+            **campaign_scope.parser_params(),
+            "documents": None,
             "created": Document.objects.order_by("created_at")[4000].created_at,
         }
         with connection.cursor() as cursor:
