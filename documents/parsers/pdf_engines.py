@@ -4,6 +4,7 @@ import codecs
 import re
 import unicodedata
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,12 @@ import pdf_oxide
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from documents.parsers import form_fields
+from documents.parsers import file_structure, form_fields
 from documents.parsers.form_fields import FieldValue
 from documents.parsers.sandbox import rlimits
 
 REASONS = {pdfium.FPDF_ERR_PASSWORD: "PASSWORD_REQUIRED", pdfium.FPDF_ERR_SUCCESS: "NO_PAGES"}
-TAIL = 1024  # bytes from the end within which the end-of-file mark must stand
-PADDED, PADDING = 64 * 1024, b"\0\t\n\r "  # mail and backups fill files up
+ENCRYPTION = re.compile(rb"/(?:Encrypt|Standard)\b")  # always in plain text: what is needed to decrypt the rest
 PAGE_CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused within 5 s (RELIABILITY)
 SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
@@ -64,26 +64,30 @@ class OpenedPdf:
 def open_document(path: Path) -> OpenedPdf:
     """Raise ``PdfError`` if the PDF cannot be opened; an empty user password, which only restricts its use, is fine."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        is_truncated = file_structure.is_truncated(data)
+        content = None if is_truncated else file_structure.without_junk(data)
+        has_encryption = ENCRYPTION.search(data) is not None
     fium: Any = None
     fium_error: int | None = None
     try:
-        fium = pypdfium2.PdfDocument(path)
+        fium = pypdfium2.PdfDocument(content or path)
     except pypdfium2.PdfiumError as error:
         fium_error = error.err_code  # "success" for a document without pages
-    oxide, oxide_count = _open_oxide(path)
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - PADDED))
-        # Every reader wants the end-of-file mark there (PDF 1.7, appendix H, note 18).
-        is_truncated = b"%%EOF" not in file.read().rstrip(PADDING)[-TAIL:]
+    oxide, oxide_count = _open_oxide(content or path)
     damage = "PDF_TRUNCATED" if is_truncated else "PDF_MALFORMED"
     if fium is None and not oxide_count:
-        raise PdfError(REASONS.get(fium_error) or damage)
+        reason = REASONS.get(fium_error)
+        # Pages that cannot be decrypted look like none.
+        raise PdfError(damage if reason is None or (reason == "NO_PAGES" and has_encryption) else reason)
     if is_truncated:
         # Both engines rebuild what is left and show the rest as blank pages: the loss would go unnoticed.
         raise PdfError("PDF_TRUNCATED")
     if fium is None:
         return OpenedPdf(oxide, fium, oxide_count, oxide.permissions() is not None, damage)
     is_encrypted = bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
+    if not pdfium.FPDF_DocumentHasValidCrossReferenceTable(fium.raw):
+        oxide = None  # it finds the objects again, but repeats a page and loses another (0.3.78)
     return OpenedPdf(oxide, fium, _page_count(fium, oxide_count), is_encrypted, damage)
 
 
@@ -142,10 +146,13 @@ def _extract_plain(fium: Any, number: int) -> tuple[str | None, bool, list[Field
         return None, False, []
 
 
-def _open_oxide(path: Path) -> tuple[Any, int]:
+def _open_oxide(source: Path | bytes) -> tuple[Any, int]:
     """Return the document and its page count; None when it does not open, or only as a shell of encrypted content."""
     try:
-        oxide = pdf_oxide.PdfDocument(str(path))
+        if isinstance(source, bytes):
+            oxide = pdf_oxide.PdfDocument.from_bytes(source)
+        else:
+            oxide = pdf_oxide.PdfDocument(str(source))
         return (oxide, int(oxide.page_count)) if oxide.authenticate("") else (None, 0)
     except MemoryError:
         raise

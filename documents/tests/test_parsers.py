@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from documents import parsers
-from documents.parsers import pdf_engines
+from documents.parsers import file_structure, pdf_engines
 from documents.parsers.failures import FAILURES
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
@@ -125,6 +125,76 @@ def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> N
     }  # fmt: skip
 
     assert len(printed) == 1
+
+
+JUNK = b"<script>var x = 1;</script>\n" * 200
+UNENDED = WHOLE.removesuffix(b"%%EOF\n")
+XREF_STREAM = content_stream(b"", b"/Type /XRef /Root 1 0 R /Size 7 /W [1 2 1]")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(UNENDED, id="no end-of-file mark"),
+        pytest.param(UNENDED + JUNK, id="junk instead of an end-of-file mark"),
+        pytest.param(WHOLE + JUNK, id="junk after the end"),
+        pytest.param(b"\n" * 500 + WHOLE + JUNK, id="junk on both sides"),
+        pytest.param(WHOLE[: WHOLE.index(b"startxref")], id="no startxref"),
+        pytest.param(WHOLE[: WHOLE.index(b"xref")], id="objects only"),
+        pytest.param(WHOLE[: WHOLE.index(b"xref")] + WHOLE[WHOLE.index(b"trailer") :] + JUNK, id="no table"),
+    ],
+)
+def test_whole_files_are_read_whatever_their_end(save_pdf: SavePdf, content: bytes) -> None:
+    assert parsers.parse_pdf(save_pdf(content), pages=1).markdown == ["hello world"]
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="The shared PDFs are not here.")
+def test_pages_of_a_file_whose_references_are_wrong_keep_their_order(save_pdf: SavePdf) -> None:
+    whole = (SHARED / "text" / "normal_4pages.pdf").read_bytes()
+    wrong = whole[: whole.rindex(b"startxref")] + b"startxref\n77\n%%EOF\n"
+
+    expected, pages = (parsers.parse_pdf(save_pdf(pdf), pages=4).markdown for pdf in (whole, wrong))
+
+    for right, page in zip(expected, pages, strict=True):
+        assert len(set(page.split()) & set(right.split())) > 0.6 * len(set(right.split()))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        WHOLE[: WHOLE.index(b"xref") + 30],
+        WHOLE[: WHOLE.index(b"endstream")],
+        WHOLE[: WHOLE.index(b"5 0 obj")],  # the contents of the page
+        WHOLE + b"3 0 obj\n" + content_stream(JUNK),  # an update that was cut
+        WHOLE[: WHOLE.index(b"xref")] + b"6 0 obj\n" + XREF_STREAM[:-9],
+        b"%PDF-1.7\n1 0 obj << /Linearized 1 >> endobj\nxref\n0 1\ntrailer << >>\nstartxref\n0\n%%EOF\n",
+        WHOLE[: WHOLE.index(b"endstream")] + b"startxref\n" * 2,
+    ],
+)
+def test_files_whose_end_is_missing_are_truncated(content: bytes) -> None:
+    assert not file_structure.is_truncated(WHOLE)
+    assert file_structure.is_truncated(content)
+
+
+@pytest.mark.slow
+def test_no_real_file_is_read_when_it_is_cut() -> None:
+    shared = [path for path in SHARED_FILES if path.parent.name in ("text", "plans")]
+    wholes = [path.read_bytes() for path in (*(ROOT / "samples").rglob("*.pdf"), *shared)]
+    places = random.Random(15)
+
+    cut = [whole[: int(places.uniform(0.1, 0.9) * len(whole))] for whole in wholes for _ in range(20)]
+
+    assert not any(file_structure.is_truncated(whole) for whole in wholes)
+    # A cut before an update, or among the last bytes, leaves a whole document.
+    assert sum(map(file_structure.is_truncated, cut)) >= 0.998 * len(cut)
+
+
+def test_pages_that_cannot_be_decrypted_are_damage_and_not_missing(save_pdf: SavePdf) -> None:
+    # The page tree, object 3, is in a stream that would have to be decrypted.
+    objects = [b"<< /Type /Catalog /Pages 3 0 R >>", b"<< /Filter /Standard /V 5 /R 6 >>"]
+
+    assert outcome(save_pdf(build_pdf(objects, trailer=b"/Encr##t 2 0 R"))) == "PDF_MALFORMED"
+    assert outcome(save_pdf(build_pdf(objects[:1]))) == "NO_PAGES"
 
 
 # What is refused
