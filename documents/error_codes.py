@@ -93,8 +93,8 @@ TOO_MANY_PAGES = file_failure(
 )
 NO_TEXT_LAYER = file_failure(
     "NO_TEXT_LAYER",
-    _("The pages are images without text, as of a scan. They can be read as a scan."),
-    _("The pages are images: a scan."),
+    _("The pages have no text that can be read, only images of it, as in a scan. They can be read as a scan."),
+    _("The pages are images, a scan, or their text is garbage: fonts without Unicode, a wrong encoding."),
     _("The tenant uploads the same file again with OCR."),
 )
 NO_TEXT_FOUND = file_failure(

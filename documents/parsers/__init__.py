@@ -14,7 +14,9 @@ from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import CPU_SECONDS, pdf_sandbox
 
 NAME = "pdf-oxide"
-VERSION = f"{version('pdf-oxide')}+2"  # the number is the version of our rules: headings, values of forms
+VERSION = (
+    f"{version('pdf-oxide')}+2"  # the number is the version of our rules: headings, values of forms, unreadable pages
+)
 
 HEADER = b"%PDF-"
 HEADER_WITHIN = 1024  # bytes; readers accept it there, though the standard wants it first

@@ -10,7 +10,7 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
     "PDF_MALFORMED": (Permanent, "PDF_MALFORMED", "This PDF is damaged and cannot be read."),
     "PASSWORD_REQUIRED": (Permanent, "PASSWORD_REQUIRED", "This PDF needs a password to be opened."),
     "NO_PAGES": (Permanent, "NO_PAGES", "This PDF has no pages."),
-    "NO_TEXT_LAYER": (Permanent, "NO_TEXT_LAYER", "This PDF has no text layer; it needs OCR."),
+    "NO_TEXT_LAYER": (Permanent, "NO_TEXT_LAYER", "This PDF has no text layer that can be read; it needs OCR."),
     "NO_TEXT_FOUND": (Permanent, "NO_TEXT_FOUND", "OCR found no text in this PDF."),
     "PARSER_OUT_OF_MEMORY": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
     # Outcomes of a child without a response:

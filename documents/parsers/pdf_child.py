@@ -9,7 +9,7 @@ from typing import Any
 
 import pdf_oxide
 
-from documents.parsers import pdf_engines
+from documents.parsers import pdf_engines, text_quality
 from documents.parsers.sandbox import fork_server, rlimits
 
 
@@ -20,7 +20,8 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
         if request["ask"] == "inspect":
             return {"pages": document.count, "encrypted": document.encrypted}
         rlimits.forbid_opening_files()
-        return {"markdown": pdf_engines.extract_markdown(document), "doubtful": [], "unreadable": []}
+        markdown, unreadable = text_quality.blank_unreadable(pdf_engines.extract_markdown(document))
+        return {"markdown": markdown, "doubtful": [], "unreadable": unreadable}
     except pdf_engines.PdfError as error:
         return {"refused": error.code}
     except MemoryError:
