@@ -268,7 +268,7 @@ EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
 EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of records, and of EMBEDDER=remote (spec 002 §1)
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker
 EMBED_BATCH_TOKENS = env.int("EMBED_BATCH_TOKENS", default=300_000)  # OpenAI's limit for one call
-CHUNKER = env.str("CHUNKER", default="markdown-simple@1")  # of new documents; `manage.py rechunk` moves the others
+CHUNKER = env.str("CHUNKER", default="markdown-simple@3")  # of new documents; `manage.py rechunk` moves the others
 CHUNKERS = ("statutes.article_chunker.CHUNKER",)  # those of apps that `embeddings` does not know, by dotted path
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.

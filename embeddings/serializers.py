@@ -11,7 +11,7 @@ from embeddings.models import DocumentChunk
 
 
 class PlaceResponse(serializers.Serializer[object]):
-    """Where a passage stands, and the table header that is repeated before it."""
+    """Where a passage stands, and the table's title and header that are repeated before it."""
 
     start = serializers.IntegerField(min_value=0, help_text="offset into the parsed markdown, in characters")
     end = serializers.IntegerField(min_value=0)
@@ -19,6 +19,7 @@ class PlaceResponse(serializers.Serializer[object]):
     headings = serializers.ListField(child=serializers.CharField(), help_text="heading path")
     tokens = serializers.IntegerField(min_value=1)
     header = serializers.ListField(child=serializers.IntegerField(), required=False, help_text="start and end of it")
+    title = serializers.ListField(child=serializers.IntegerField(), required=False, help_text="of the table, before it")
 
 
 @extend_schema_field(PlaceResponse)

@@ -1,5 +1,6 @@
 """Invariants of the embedding stages: chunks are complete, and each has its vector."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -7,6 +8,7 @@ from uuid import UUID
 from django.db import connection
 
 from documents import stage_invariants, staged_parses
+from documents.markdown.contents import find_contents
 from embeddings import chunk_store, tokenizer, vector_store
 from embeddings.embedders import DIMENSIONS
 from jobs.models import UploadJob
@@ -46,24 +48,39 @@ def buffer_recounted(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     """
     reasons: dict[UUID, str] = {}
     for job in UploadJob.objects.filter(pk__in=job_ids).select_related("document"):
-        text, _ = staged_parses.job_text(job)
-        if reason := _chunks_violation(text, chunk_store.buffered_chunks(job.document_id)):
+        text, page_starts = staged_parses.job_text(job)
+        contents = find_contents(text, max(job.document.pages or 1, len(page_starts)))
+        if reason := chunks_violation(text, contents, chunk_store.buffered_chunks(job.document_id)):
             reasons[job.pk] = reason
     return reasons
 
 
-def _chunks_violation(text: str, chunks: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
+def chunks_violation(
+    text: str, contents: Sequence[tuple[int, int]], chunks: Iterable[tuple[str, Mapping[str, Any]]]
+) -> str | None:
+    """``contents`` are the tables of contents, which may be in no chunk."""
     covered = 0
     for chunk, meta in chunks:
         start, end = meta["start"], meta["end"]
-        if chunk != text[slice(*meta.get("header", (0, 0)))] + text[start:end]:
+        spans = meta.get("title", (0, 0)), meta.get("header", (0, 0)), (start, end)
+        if chunk != "".join(text[slice(*span)] for span in spans):
             return "A chunk's text does not stand at its offsets."
-        if text[covered:start].strip():
+        if _is_left_out(text, covered, start, contents):
             return "Text between two chunks is in no chunk."
         if tokenizer.count_tokens(chunk) != meta["tokens"]:
             return "A chunk has another number of tokens than is recorded."
         covered = max(covered, end)
-    return "Text after the last chunk is in no chunk." if text[covered:].strip() else None
+    return "Text after the last chunk is in no chunk." if _is_left_out(text, covered, len(text), contents) else None
+
+
+def _is_left_out(text: str, start: int, end: int, contents: Sequence[tuple[int, int]]) -> bool:
+    """Return whether text[start:end] has anything besides tables of contents."""
+    at = bisect_right(contents, (start, end))
+    for begin, stop in contents[max(at - 1, 0) : bisect_right(contents, (end, end))]:
+        if text[start : max(begin, start)].strip():
+            return True
+        start = max(start, stop)
+    return bool(text[start:end].strip())
 
 
 chunks_buffered = all_invariants(buffer_whole, stage_invariants.parse_stored, buffer_recounted)

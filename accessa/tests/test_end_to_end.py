@@ -151,7 +151,7 @@ def test_the_payload_has_the_shapes_of_mvp_6_at_each_stage(ana: Person) -> None:
     assert at["parsing"].items() >= parse.items()
     assert at["parsed"].items() >= (parse | {"parsed_path": parsed, "parsed_sha256": row.parsed_sha256}).items()
     chunks = DocumentChunk.objects.count()
-    cut = {"chunker_name": "markdown-simple", "chunker_version": "1"}
+    cut = {"chunker_name": "markdown-simple", "chunker_version": "3"}
     assert at["chunking"].items() >= cut.items()
     assert at["chunks_buffered"].items() >= (cut | {"num_chunks": chunks}).items()
     model = {"embed_version": "1", "vector_dim": 1536, "num_vectors": chunks}

@@ -8,7 +8,7 @@ come from different starts soon choose the same place, so that a changed page ch
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -30,6 +30,7 @@ _DELIMITER = re.compile(r"\n *+(?=[|:-])[ |:-]++(?=\n|\Z)")
 _ROWS = re.compile(r"(?:\n(?! {0,3}#{1,6} )[^\n|]*+\|[^\n]*+)*+")
 # A page of nothing but headings must not be walked up again for every one of them.
 _LONGEST_HEADING_RUN = 16
+_NO_CAPTION = (".", ",", ";", "!", "?")
 _CONTEXT = 24  # characters before and after a place that are hashed
 _MAX_TRIED = 8
 _PARAGRAPH = re.compile(r"\n\n")
@@ -47,10 +48,23 @@ class ChunkSizes:
     largest_header: int  # a larger table header is not repeated, or hostile tables would multiply
 
 
+Span = tuple[int, int]  # start and end of a piece of the text
+
+
 class Heading(NamedTuple):
     start: int
     level: int
     title: str
+
+
+class Cut(NamedTuple):
+    """A chunk: its range, the tokens of its whole text, and the header and title of a table that are repeated in it."""
+
+    start: int
+    end: int
+    tokens: int
+    header: Span | None
+    title: Span | None
 
 
 class Block(NamedTuple):
@@ -234,20 +248,28 @@ def _settle(structure: Structure, window: Window, low: int, end: int) -> int:
 class Splitter:
     """Walks over one text. `span` is the length of text that fills the target, at the density of the present place."""
 
-    def __init__(self, text: str, sizes: ChunkSizes) -> None:
+    def __init__(self, text: str, sizes: ChunkSizes, *, skipped: Sequence[Span] = (), has_titles: bool = False) -> None:
         self.text = text
         self.sizes = sizes
-        self.end = len(text.rstrip())
         self.structure = Structure(text)
         self.path: list[Heading] = []
         self.span = 0
         self._seen = 0
         self._last_start = 0
         self._header_tokens: tuple[int, int] = (-1, 0)
+        self._skipped = [*skipped, (len(text), len(text))][::-1]
+        self._begin = 0
+        self._has_titles = has_titles
+        self.end = len(text[: self._skipped[-1][0]].rstrip())
 
     def next_start(self, end: int) -> int:
-        """Return where what follows end starts, with its indent if a new line does."""
+        """Return where what follows end starts, with its indent if a new line does; the text's end if nothing does."""
         match = _NONSPACE.search(self.text, end)
+        while match and match.start() >= self._skipped[-1][0]:
+            _, self._begin = self._skipped.pop()
+            match = _NONSPACE.search(self.text, self._begin)
+            self.end = self._begin + len(self.text[self._begin : self._skipped[-1][0]].rstrip())
+            end = self._begin
         if not match:
             return self.end
         visible = match.start()
@@ -256,27 +278,67 @@ class Splitter:
             return line
         return visible
 
-    def next_chunk(self, at: int) -> tuple[int, int, int, tuple[int, int] | None]:
-        """Return start, end, tokens and repeated header of the chunk whose new text starts at `at`."""
+    def next_chunk(self, at: int) -> Cut:
+        """Return the chunk whose new text starts at `at`."""
         for heading in self.structure.headings(self._seen, at + 1):
             while self.path and self.path[-1].level >= heading.level:
                 self.path.pop()
             self.path.append(heading._replace(title=heading.title.rstrip("# ")[:_LONGEST_TITLE]))
         self._seen = at + 1
-        header, used = None, 0
-        if (table := self.structure.tables.block_at(at)) and at >= table.body:
-            if self._header_tokens[0] != table.start:
-                self._header_tokens = table.start, tokenizer.count_tokens(self.text[table.start : table.body])
-            if self._header_tokens[1] <= self.sizes.largest_header:
-                header, used = (table.start, table.body), self._header_tokens[1]
-        start = at if header else self._overlap_start(at)
-        start, end, count = self._fit(start, at, self.text[slice(*header)] if header else "", used)
+        header, title, used = None, None, 0
+        if table := self.structure.tables.block_at(at):
+            header, used = self._repeated_header(table, at)
+            title, used = self._repeated_title(self._caption(table) or self._nearest_heading(), at, used)
+        cut = self._fit(at if header or title else self._overlap_start(at), at, header, title, used)
+        if not table and self._holds_table(cut, at):
+            title, used = self._repeated_title(self._nearest_heading(), cut.start, 0)
+            cut = self._fit(cut.start, at, None, title, used) if title else cut
         self._last_start = at
-        return start, end, count, header
+        return cut
 
-    def _fit(self, start: int, at: int, prefix: str, used: int) -> tuple[int, int, int]:
+    def _repeated_header(self, table: Block, at: int) -> tuple[Span | None, int]:
+        if at < table.body:
+            return None, 0
+        if self._header_tokens[0] != table.start:
+            self._header_tokens = table.start, tokenizer.count_tokens(self.text[table.start : table.body])
+        if self._header_tokens[1] > self.sizes.largest_header:
+            return None, 0
+        return (table.start, table.body), self._header_tokens[1]
+
+    def _repeated_title(self, title: Span | None, start: int, used: int) -> tuple[Span | None, int]:
+        """Return the title, if a chunk from `start` on repeats it, and the tokens of title and header."""
+        if not self._has_titles or not title or title[1] > start:
+            return None, used
+        tokens = used + tokenizer.count_tokens(self.text[slice(*title)])
+        return (title, tokens) if tokens <= self.sizes.largest_header else (None, used)
+
+    def _caption(self, table: Block) -> Span | None:
+        """Return the line right above a table, unless it is a heading or a sentence."""
+        before = self.text[max(table.start - _LONGEST_TITLE, 0) : table.start].rstrip()
+        _, newline, line = before.rpartition("\n")
+        if not newline or not line or line.endswith(_NO_CAPTION) or "|" in line or _HEADING_HERE.match(line):
+            return None
+        start = self.text.rfind(line, 0, table.start)
+        return None if start < self._begin or self.structure.block_around(start) else (start, table.start)
+
+    def _nearest_heading(self) -> Span | None:
+        if not self.path:
+            return None
+        start = self.path[-1].start
+        end = self.text.find("\n", start, start + _LONGEST_TITLE)
+        return None if end < 0 else (start, end + (2 if self.text.startswith("\n\n", end) else 1))
+
+    def _holds_table(self, cut: Cut, at: int) -> bool:
+        """Return whether the chunk has a table below a heading that stands before it."""
+        if not self._has_titles or not self.path or self.path[-1].start >= cut.start:
+            return False
+        table = self.structure.tables.first_from(at)
+        return bool(table and table.start < cut.end and not any(self.structure.headings(at + 1, table.start)))
+
+    def _fit(self, start: int, at: int, header: Span | None, title: Span | None, used: int) -> Cut:
         """Count a sample, guess a window from it, count what that holds, and correct it: once upwards, then down."""
         target, room = self.sizes.target, self.sizes.target - used
+        prefix = "".join(self.text[slice(*span)] for span in (title, header) if span)
         # A sample of as many characters as the target has tokens: more would often be counted twice.
         sample_end = min(start + target, self.end)
         last = start, sample_end, tokenizer.count_tokens(prefix + self.text[start:sample_end])
@@ -286,7 +348,7 @@ class Splitter:
         while True:
             if (at - start) * 3 > reach:
                 start = at
-            start, end = self._choose(start, at, start + reach)
+            start, end = self._choose(start, at, start + reach, room)
             count = -1
             if start == last[0] and last[1]:  # builds on the last try, which saves reading it all again
                 count = tokenizer.recount_tokens(self.text, start, last[1], end, last[2])
@@ -303,9 +365,9 @@ class Splitter:
                 break
             else:
                 reach, grown = max(min(guess, (end - start) * 7 // 8), _FEWEST_CHARACTERS), True
-        return fit[1], fit[0], fit[2]
+        return Cut(fit[1], fit[0], fit[2], header, title)
 
-    def _choose(self, start: int, at: int, limit: int) -> tuple[int, int]:
+    def _choose(self, start: int, at: int, limit: int, room: int) -> tuple[int, int]:
         """Return the best start and end of a chunk that may reach limit."""
         if limit >= self.end:
             return start, self.end
@@ -314,8 +376,8 @@ class Splitter:
             if not block or not block.start <= limit < block.end:
                 continue
             # A block that a chunk holds, with the headings above it, is not cut.
-            if self.structure.above_headings(block.start, at) == at and self._fits(block._replace(start=at)):
-                return at, at + len(self.text[at : block.end].rstrip())
+            if self.structure.above_headings(block.start, at) == at and self._fits(block._replace(start=at), room):
+                return at, at + len(self.text[at : min(block.end, self.end)].rstrip())
         reach = limit - start
         # A remainder smaller than an overlap would be a stub.
         high = max(min(limit, self.end - self.span * self.sizes.overlap // self.sizes.target), at + 1)
@@ -324,16 +386,16 @@ class Splitter:
         end = best_boundary(self.structure, Window(at, low, half, high), self._fits)
         return start, at + len(self.text[at:end].rstrip())
 
-    def _fits(self, block: Block) -> bool:
-        size, target = block.end - block.start, self.sizes.target
-        return size <= _LONGEST_TOKEN * target and tokenizer.fits_in_tokens(self.text[block.start : block.end], target)
+    def _fits(self, block: Block, room: int = 0) -> bool:
+        size, room = block.end - block.start, room or self.sizes.target
+        return size <= _LONGEST_TOKEN * room and tokenizer.fits_in_tokens(self.text[block.start : block.end], room)
 
     def _overlap_start(self, at: int) -> int:
         """Return where the last whole sentences or lines before `at` start within its section, outside other blocks."""
         structure = self.structure
         section = self.path[-1].start if self.path else 0
         fence = structure.fences.block_at(at)
-        floor = max(self._last_start + 1, section, fence.start if fence else 0)
+        floor = max(self._last_start + 1, section, fence.start if fence else 0, self._begin)
         for blocks in (structure.fences, structure.tables):
             if ended := bisect_right(blocks.ends, at):
                 floor = max(floor, blocks.ends[ended - 1])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -14,9 +15,11 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from documents.markdown.contents import find_contents
 from documents.markdown.normalization import normalize, normalize_pages
 from embeddings import chunking, tokenizer
 from embeddings.chunking import DEFAULT_SIZES, Chunk, MarkdownChunker, split_markdown
+from embeddings.stage_invariants import chunks_violation
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
 PARAGRAPH = SENTENCE * 6
@@ -55,17 +58,26 @@ PIECES += [
     "a. " * 200,
     "|x" * 400 + "\n",
 ]
-CONFIGURATIONS = [("markdown-simple@1", 256, 64, 96, 512), ("markdown-simple@2", 128, 32, 64, 256)]
+PIECES += ["# Contents\n\n" + "Chapter . . . . . 3\n\n" * 4, "Item ...... 5 " * 30, "A caption\n"]
+CONFIGURATIONS: list[tuple[str, int, int, int, int, dict[str, str]]] = [
+    ("markdown-simple@1", 256, 64, 96, 512, {}),
+    ("markdown-simple@2", 128, 32, 64, 256, {}),
+    ("markdown-simple@3", 256, 64, 96, 512, {"contents": "left out", "tables": "with title and header"}),
+]
 documents = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
 
 
-def assert_sound(text: str, chunks: list[Chunk], most: int = DEFAULT_SIZES.target) -> None:
-    """Check what every cut of every text must hold."""
-    covered, last_start = 0, 0
+def assert_sound(
+    text: str, chunks: list[Chunk], most: int = DEFAULT_SIZES.target, contents: Sequence[tuple[int, int]] = ()
+) -> None:
+    """Check what every cut of every text must hold, but for its tables of contents."""
+    covered, last_start, whole = 0, 0, text
+    for start, end in contents:
+        text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
     for order, chunk in enumerate(chunks):
-        header = text[slice(*chunk.header)] if chunk.header else ""
+        repeated = (whole[slice(*span)] for span in (chunk.title, chunk.header) if span)
         assert chunk.ord == order
-        assert chunk.text == header + text[chunk.start : chunk.end]
+        assert chunk.text == "".join(repeated) + text[chunk.start : chunk.end]
         assert chunk.tokens == tokenizer.count_tokens(chunk.text) <= most
         assert last_start <= chunk.start
         assert covered < chunk.end
@@ -80,7 +92,8 @@ def assert_sound(text: str, chunks: list[Chunk], most: int = DEFAULT_SIZES.targe
 def test_chunks_cover_the_text_within_their_limits(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
     text = normalize(raw) if is_normal else raw
 
-    assert_sound(text, chunker.split(text), chunker.sizes.target)
+    contents = find_contents(text, 1) if chunker.reads_tables else ()
+    assert_sound(text, chunker.split(text), chunker.sizes.target, contents)
 
 
 def test_the_published_example() -> None:
@@ -89,13 +102,15 @@ def test_the_published_example() -> None:
     )
 
     assert [dataclasses.astuple(chunk) for chunk in chunks] == [
-        (0, EXAMPLE.rstrip(), 0, len(EXAMPLE) - 1, (1, 2), ("Benefits",), 31, None)
+        (0, EXAMPLE.rstrip(), 0, len(EXAMPLE) - 1, (1, 2), ("Benefits",), 31, None, None)
     ]
     assert chunks[0].meta == {"start": 0, "end": 101, "pages": [1, 2], "headings": ["Benefits"], "tokens": 31}
 
 
-@pytest.mark.parametrize(("label", "largest_header", "overlap", "small", "target"), CONFIGURATIONS)
-def test_the_configurations_are_frozen(label: str, largest_header: int, overlap: int, small: int, target: int) -> None:
+@pytest.mark.parametrize(("label", "largest_header", "overlap", "small", "target", "more"), CONFIGURATIONS)
+def test_the_configurations_are_frozen(
+    label: str, largest_header: int, overlap: int, small: int, target: int, more: dict[str, str]
+) -> None:
     config = json.loads(chunking.get_chunker(label).config)
 
     assert config == {
@@ -104,6 +119,7 @@ def test_the_configurations_are_frozen(label: str, largest_header: int, overlap:
         "overlap_tokens": overlap,
         "small_tokens": small,
         "target_tokens": target,
+        **more,
     }
 
 
@@ -111,7 +127,9 @@ def test_all_configurations_are_known_here() -> None:
     assert list(chunking.CHUNKERS) == [label for label, *_ in CONFIGURATIONS]
     assert list(chunking.all_chunkers()) == [*chunking.CHUNKERS, "legal-articles@1"]
     assert chunking.get_chunker("markdown-simple@1").split(EXAMPLE) == split_markdown(EXAMPLE)
-    with pytest.raises(ImproperlyConfigured, match="legal-articles@1, markdown-simple@1, markdown-simple@2"):
+    with pytest.raises(
+        ImproperlyConfigured, match="legal-articles@1, markdown-simple@1, markdown-simple@2, markdown-simple@3"
+    ):
         chunking.get_chunker("markdown-simple@0")
 
 
@@ -129,6 +147,7 @@ def long_document() -> str:
 
 CUTS = [
     ("markdown-simple@1", "a3389106e36c7acb73a620d3409dcb779a80aa7f582185739f872caa60a26e5a"),
+    ("markdown-simple@3", "7d4a8ffbe68d22c66b27b76458f692b5faf9ca596e50fec3e647ef0a6d7e2359"),
     ("markdown-simple@2", "68a40a596cf24f41540399feb584c00583f1fd1c25500333748a6cf1b1a7e3c0"),
 ]
 
@@ -136,7 +155,8 @@ CUTS = [
 @pytest.mark.parametrize(("label", "sha"), CUTS)
 def test_chunks_of_a_version_never_change(label: str, sha: str) -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
-    chunks = json.dumps([dataclasses.astuple(chunk) for chunk in chunking.get_chunker(label).split(long_document())])
+    split = chunking.get_chunker(label).split(long_document())
+    chunks = json.dumps([dataclasses.astuple(chunk)[:8] for chunk in split])  # a title is in the text
 
     assert hashlib.sha256(chunks.encode()).hexdigest() == sha
 
@@ -288,3 +308,137 @@ def test_hostile_text_is_split_in_linear_time(name: str) -> None:
 
     assert time.process_time() - started < 3, "measured below 0.5 s; a quadratic step takes minutes"
     assert_sound(HOSTILE[name], chunks)
+
+
+# Version 3: titles of tables, and tables of contents
+
+
+def split_tables(text: str) -> list[Chunk]:
+    return split_markdown(text, reads_tables=True)
+
+
+ROWS = "".join(f"| Service number {n} | ${n}.00 |\n" for n in range(200))
+TABLE = f"| Service | You pay |\n|---|---|\n{ROWS}"
+
+
+@pytest.mark.parametrize(
+    ("above", "title"),
+    [
+        ("# Plan\n\n## Copays\n\n", "## Copays\n\n"),
+        ("## Copays\n\nWhat you pay for a visit.\n\n", "## Copays\n\n"),
+        ("## Copays\n\nTable 4: copays by service\n\n", "Table 4: copays by service\n\n"),
+        ("## Copays\n\nTable 4: copays by service\n", "Table 4: copays by service\n"),
+        ("Some sentence.\n\n", ""),
+        ("", ""),
+        (f"# {'very long title ' * 20}\n\n", ""),
+    ],
+)
+def test_each_part_of_a_table_follows_its_title_and_header(above: str, title: str) -> None:
+    _, *rest = split_tables(f"{above}{TABLE}")
+
+    assert len(rest) > 3
+    assert all(chunk.text.startswith(f"{title}| Service | You pay |\n|---|---|\n| Service number") for chunk in rest)
+
+
+def test_a_table_in_a_passage_that_begins_below_its_heading_follows_the_heading() -> None:
+    text = f"## Copays\n\n{PARAGRAPH * 5}\n\n{PARAGRAPH}\n\n| Visit | You pay |\n|---|---|\n| Primary | $20 |\n"
+
+    *_, last = split_tables(text)
+
+    assert "| Primary | $20 |" in last.text
+    assert last.title == (0, len("## Copays\n\n"))
+    assert last.text.startswith("## Copays\n\nThe plan pays")
+    assert_sound(text, split_tables(text))
+
+
+CONTENTS = "".join(f"Chapter {n}: all about it . . . . . . . . . . {3 * n}\n\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        f"# Contents\n\n{CONTENTS}",
+        "Table of contents\n\nOne .......... 3\nTwo .......... 4\nThree .......... 4\n\n",
+        f"## Contents\n\n{CONTENTS.replace(chr(10), ' ')}\n\n",
+        "# Contents\n\n| What | Page |\n|---|---|\n| One ...... | 3 |\n| Two ...... | 4 |\n| Three ...... | 5 |\n\n",
+        "# Contents\n\nForeword ...... iii\n\nCopays\n\n**2**\n\nVisits …… 2\n\nStays …… 7\n\n",
+        CONTENTS,
+    ],
+)
+def test_a_table_of_contents_is_in_no_chunk(contents: str) -> None:
+    before, after = "The plan of this year.", f"# Copays\n\n{PARAGRAPH}"
+
+    chunks = split_markdown(f"{before}\n\n{contents}{after}", (0,) * 40, reads_tables=True)
+
+    assert [chunk.text.strip() for chunk in chunks] == [before, after.strip()]
+
+
+def test_the_gate_lets_out_tables_of_contents_alone() -> None:
+    text = f"Foreword.\n\n# Contents\n\n{CONTENTS}# Copays\n\n{PARAGRAPH}\n\n{TABLE}"
+    chunks = [(chunk.text, chunk.meta) for chunk in split_tables(text)]
+    contents = find_contents(text, 1)
+
+    assert len(chunks) > 3
+    assert chunks_violation(text, contents, chunks) is None
+    assert chunks_violation(text, [], chunks) == "Text between two chunks is in no chunk."
+    assert chunks_violation(text, contents, chunks[1:]) == "Text between two chunks is in no chunk."
+    assert chunks_violation(text, contents, [chunks[0], *chunks[2:]]) == "Text between two chunks is in no chunk."
+    assert chunks_violation(text, contents, chunks[:-1]) == "Text after the last chunk is in no chunk."
+    assert chunks_violation(f"{text}{CONTENTS}More.", [*contents, (len(text), len(text + CONTENTS))], chunks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Office visit ........ 20\nSpecialist ........ 40\nEmergency ........ 250\n",
+        "Office visit ........ $20\n" * 20,
+        "Office visit ........ 20 %\n" * 20,
+        "One .... 9\nTwo .... 8\nThree .... 7\n" * 9,
+        CONTENTS,  # on 33 pages, of a document of one
+        f"# Contents\n\n{CONTENTS}",  # all that the document has
+        "Name ............................\n" * 20,
+        "Wait... 5 days... 6 more\n",
+    ],
+)
+def test_prices_forms_and_what_is_all_the_document_has_are_kept(text: str) -> None:
+    whole = "".join(chunk.text for chunk in split_tables(text))
+
+    assert whole.split() == text.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "." * 400_000,
+        ". " * 200_000,
+        "x.... 5 " * 60_000,
+        "Contents\n" + "x .... 5\n" * 40_000,
+        ("x .... 5\n" * 3 + "word " * 80 + "\n") * 3_000,
+        "a .... 1\n" * 9 + "b\n" * 100_000,
+        ("# Contents\n" + "x .... 5\n" * 3 + "words in between " * 30 + "\n") * 800,
+    ],
+)
+def test_hostile_contents_are_found_in_linear_time(text: str) -> None:
+    began = time.process_time()
+    find_contents(text, 10)
+
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "# T\n\n| a | b |\n|---|---|\n" + "| one | two |\n" * 10_000,
+        "# T\n\n" + "| h " * 300 + "|\n" + "|---" * 300 + "|\n" + ("| x " * 300 + "|\n") * 100,
+        "# T\n\n| a |\n|---|\n" + ("| " + "word " * 20_000 + "|\n") * 4,
+        f"# {'😀' * 190}\n\n| a |\n|---|\n" + "| 😀 |\n" * 2_000,
+        "# T\n\n| a | b |\n|---|---|\n" + r"| \| | x |" * 20_000,
+        "cap\n| a |\n|---|\n| 1 |\n\n" * 5_000,
+    ],
+)
+def test_hostile_tables_keep_the_limits_in_linear_time(table: str) -> None:
+    began = time.process_time()
+    chunks = split_tables(table)
+
+    assert time.process_time() - began < 5
+    assert_sound(table, chunks)

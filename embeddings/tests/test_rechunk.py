@@ -119,7 +119,7 @@ def test_abandoned_rechunk_leaves_nothing_behind(uploaded: Upload) -> None:
 
     assert abandon_new_chunks(uploaded.document_id)
 
-    assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
+    assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {"markdown-simple@3"}, 0)
     assert violations() == []
 
 

@@ -99,7 +99,7 @@ def test_rechunk_names_the_setting_for_new_documents(ana: Person) -> None:
 
     assert "passages" in command_output("rechunk", "--chunker", "markdown-simple@2", "--dry-run")
     assert not AuditEntry.objects.exists()
-    assert "CHUNKER is 'markdown-simple@1'" in command_output(
+    assert "CHUNKER is 'markdown-simple@3'" in command_output(
         "rechunk", "--chunker", "markdown-simple@2", "--reason", "INC-7"
     )
     assert entries() == {("campaigns.start", "INC-7", str(Campaign.objects.get().pk))}

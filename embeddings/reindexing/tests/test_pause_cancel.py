@@ -159,7 +159,7 @@ def test_cancelled_rechunk_removes_its_chunks(ana: Person) -> None:
     assert not VectorBuffer.objects.exists()
     assert not ChunkBuffer.objects.exists()
     assert campaign.tenants.get().ended_at
-    assert Document.objects.get().chunks_version == "markdown-simple@1"
+    assert Document.objects.get().chunks_version == "markdown-simple@3"
 
 
 def test_obsolete_dead_letters_do_not_hold_a_tenant(fill_tenant: Fill) -> None:

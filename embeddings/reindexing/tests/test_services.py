@@ -95,7 +95,7 @@ def test_invalid_campaigns_are_refused_by_code(fill_tenant: Fill) -> None:
         ("UNKNOWN_CHUNKER", {"kind": "rechunk"}),
         ("NOTHING_TO_DO", {"kind": "reembed", **OLD_MODEL}),
         ("NOTHING_TO_DO", {**REEMBED, "user_ids": [uuid.uuid4()]}),
-        ("NOTHING_TO_DO", {"kind": "rechunk", "chunker": "markdown-simple@1"}),
+        ("NOTHING_TO_DO", {"kind": "rechunk", "chunker": "markdown-simple@3"}),
         ("KEEP_OUT_OF_RANGE", {**REEMBED, "keep_seconds": -1}),
         ("KEEP_OUT_OF_RANGE", {**REEMBED, "keep_seconds": float("nan")}),
         ("BUDGET_TOO_SMALL", {**REEMBED, "budget_cents": Decimal(-1)}),
@@ -230,6 +230,6 @@ def test_rechunk_uses_the_stored_parse_and_is_reversible(ana: Person) -> None:
     assert set(DocumentChunk.objects.values_list("chunker_version", flat=True)) == {"2"}
     assert Document.objects.get().chunks_version == CHUNKER["chunker"]
     assert UploadJob.objects.filter(campaign_id=campaign.pk, events__code="PARSE_STORED").count() == 0
-    services.start(kind="rechunk", chunker="markdown-simple@1", by="sam")
+    services.start(kind="rechunk", chunker="markdown-simple@3", by="sam")
     run_campaigns(2)
     assert list(DocumentChunk.objects.order_by("pk").values_list("pk", "chunk_sha")) == before
