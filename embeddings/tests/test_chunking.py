@@ -19,7 +19,6 @@ from documents.markdown.contents import find_contents
 from documents.markdown.normalization import normalize, normalize_pages
 from embeddings import chunking, tokenizer
 from embeddings.chunking import DEFAULT_SIZES, Chunk, MarkdownChunker, split_markdown
-from embeddings.stage_invariants import chunks_violation
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
 PARAGRAPH = SENTENCE * 6
@@ -371,20 +370,6 @@ def test_a_table_of_contents_is_in_no_chunk(contents: str) -> None:
     chunks = split_markdown(f"{before}\n\n{contents}{after}", (0,) * 40, reads_tables=True)
 
     assert [chunk.text.strip() for chunk in chunks] == [before, after.strip()]
-
-
-def test_the_gate_lets_out_tables_of_contents_alone() -> None:
-    text = f"Foreword.\n\n# Contents\n\n{CONTENTS}# Copays\n\n{PARAGRAPH}\n\n{TABLE}"
-    chunks = [(chunk.text, chunk.meta) for chunk in split_tables(text)]
-    contents = find_contents(text, 1)
-
-    assert len(chunks) > 3
-    assert chunks_violation(text, contents, chunks) is None
-    assert chunks_violation(text, [], chunks) == "Text between two chunks is in no chunk."
-    assert chunks_violation(text, contents, chunks[1:]) == "Text between two chunks is in no chunk."
-    assert chunks_violation(text, contents, [chunks[0], *chunks[2:]]) == "Text between two chunks is in no chunk."
-    assert chunks_violation(text, contents, chunks[:-1]) == "Text after the last chunk is in no chunk."
-    assert chunks_violation(f"{text}{CONTENTS}More.", [*contents, (len(text), len(text + CONTENTS))], chunks)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from django.db import connection, transaction
 from accessa.integrity import find_violations
 from accessa.pipelines import INSURANCE
 from documents.locks import lock_document
+from documents.markdown.contents import find_contents
 from documents.models import Document
 from embeddings import buffer_cleanup, embedders, stage_invariants
+from embeddings.chunking import split_markdown
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import worker
 from jobs.choices import Stage
@@ -484,3 +486,23 @@ def test_advance_accepts_a_stage_whose_invariant_holds(stage: str, ana: Person, 
     assert (answer.status_code, answer.json()["stage"]) == (200, stage)
     worker.drain()
     assert uploaded.job.state == "done"
+
+
+def test_the_gate_lets_out_tables_of_contents_alone() -> None:
+    listed = "# Contents\n\n" + "".join(f"Chapter {n} ........ {n}\n\n" for n in range(1, 9))
+    rows = "".join(f"| Service number {n} | ${n}.00 |\n" for n in range(150))
+    text = f"Foreword.\n\n{listed}# Copays\n\n| Service | You pay |\n|---|---|\n{rows}"
+    chunks = [(chunk.text, chunk.meta) for chunk in split_markdown(text, reads_tables=True)]
+    contents = find_contents(text, 1)
+    gap = "Text between two chunks is in no chunk."
+
+    assert len(chunks) > 3
+    assert chunks[-1][1].keys() >= {"title", "header"}
+    assert stage_invariants.chunks_violation(text, contents, chunks) is None
+    assert stage_invariants.chunks_violation(text, [], chunks) == gap
+    assert stage_invariants.chunks_violation(text, contents, chunks[1:]) == gap
+    assert stage_invariants.chunks_violation(text, contents, [chunks[0], *chunks[2:]]) == gap
+    assert stage_invariants.chunks_violation(text, contents, chunks[:-1]) == "Text after the last chunk is in no chunk."
+    assert (
+        stage_invariants.chunks_violation(text + listed, [*contents, (len(text), len(text + listed))], chunks) is None
+    )
