@@ -59,7 +59,7 @@ def measure(options: Namespace) -> Result:
     if options.quick:
         truths = dict(list(truths.items())[:QUICK_TRUTHS])
     sandbox = SandboxClient(module="benchmarks.fidelity_child")
-    legs: dict[str, dict[str, Leg | None]] = {}
+    legs: dict[str, dict[str, Leg]] = {}
     try:
         for engine in ENGINES:
             legs[engine] = {name: _measure_leg(sandbox, engine, truths, options.truths / name) for name in PRINTS}
@@ -68,15 +68,12 @@ def measure(options: Namespace) -> Result:
     return _summarize(legs, len(truths))
 
 
-def _measure_leg(sandbox: SandboxClient, engine: str, truths: dict[str, str], folder: Path) -> Leg | None:
-    """Return None for an engine that is not installed."""
+def _measure_leg(sandbox: SandboxClient, engine: str, truths: dict[str, str], folder: Path) -> Leg:
     scores, false_tables, seconds, page_count = [], [], 0.0, 0
     for name, truth in truths.items():
         path = folder / f"{name}.pdf"
         request = {"ask": "parse", "engine": engine, "path": str(path.resolve())}
         response = sandbox.request(request, wall_seconds=WALL_SECONDS)
-        if response["markdown"] is None:
-            return None
         pages = response["markdown"]
         seconds += response["seconds"]
         page_count += len(pages)
@@ -97,16 +94,13 @@ def _parse_as_stored(path: Path, pages: int) -> str:
     return normalize_pages(parse_pdf(path, pages=pages).markdown).text
 
 
-def _summarize(legs: dict[str, dict[str, Leg | None]], documents: int) -> Result:
-    ours = {name: leg for name, leg in legs["ours"].items() if leg}
+def _summarize(legs: dict[str, dict[str, Leg]], documents: int) -> Result:
+    ours = legs["ours"]
     slowest = min(leg.pages_a_cpu_second for leg in ours.values())
     value = fmean(leg.overall for leg in ours.values())
-    bare = fmean(leg.overall for leg in legs["pdf-oxide"].values() if leg)
+    bare = fmean(leg.overall for leg in legs["pdf-oxide"].values())
     met = {name: leg.meets(GOALS[name]) for name, leg in ours.items()} | {"speed": slowest >= PAGES_A_SECOND}
-    engines: dict[str, Any] = {
-        engine: {name: vars(leg) if leg else "not installed" for name, leg in each.items()}
-        for engine, each in legs.items()
-    }
+    engines: dict[str, Any] = {engine: {name: vars(leg) for name, leg in each.items()} for engine, each in legs.items()}
     return Result(
         name="fidelity",
         value=value,

@@ -3,19 +3,15 @@
 import time
 from typing import Any
 
+import liteparse
 import pdf_oxide
 
 from documents.parsers import pdf_child, pdf_engines
 from documents.parsers.sandbox import fork_server
 
-try:
-    import liteparse
-except ImportError:  # optional
-    liteparse = None
-
 
 def respond(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the pages' markdown and the CPU seconds, or ``absent`` for an engine that is not installed."""
+    """Return the pages' markdown and the CPU seconds."""
     started = time.process_time()
     pages = ENGINES[request["engine"]](request)
     return {"markdown": pages, "seconds": time.process_time() - started}
@@ -34,9 +30,7 @@ def _parse_with_oxide(request: dict[str, Any]) -> list[str]:
     return [document.to_markdown(number, include_images=False) for number in range(document.page_count)]
 
 
-def _parse_with_liteparse(request: dict[str, Any]) -> list[str] | None:
-    if liteparse is None:
-        return None
+def _parse_with_liteparse(request: dict[str, Any]) -> list[str]:
     return [page.markdown for page in _liteparse().parse(request["path"]).pages]
 
 
@@ -51,6 +45,4 @@ ENGINES = {"ours": _parse_with_ours, "pdf-oxide": _parse_with_oxide, "liteparse"
 if __name__ == "__main__":
     pdf_oxide.disable_logging()
     pdf_engines.warm_up()
-    if liteparse is not None:
-        _liteparse().parse(pdf_engines.WARM_UP_PDF)
     fork_server.serve(0, 1, respond)

@@ -13,9 +13,9 @@ from documents.parsers.heading_levels import normalize_headings
 from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import CPU_SECONDS, pdf_sandbox
 
-NAME = "pdf-oxide"
+NAME = "liteparse"
 VERSION = (
-    f"{version('pdf-oxide')}+2"  # the number is the version of our rules: headings, values of forms, unreadable pages
+    f"{version('liteparse')}+1"  # the number is that of our rules: tables, headings, form values, unreadable pages
 )
 
 HEADER = b"%PDF-"

@@ -1,9 +1,10 @@
-"""PDF to markdown with pdf-oxide and PDFium. Runs in the sandboxed child only."""
+"""PDF to markdown with LiteParse, or where it fails with pdf-oxide and PDFium. Runs in the sandboxed child only."""
 
 import codecs
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cached_property
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ import pdf_oxide
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from documents.parsers import file_structure, form_fields
+from documents.parsers import file_structure, form_fields, page_layout
 from documents.parsers.form_fields import FieldValue
 from documents.parsers.sandbox import rlimits
 
 REASONS = {pdfium.FPDF_ERR_PASSWORD: "PASSWORD_REQUIRED", pdfium.FPDF_ERR_SUCCESS: "NO_PAGES"}
 ENCRYPTION = re.compile(rb"/(?:Encrypt|Standard)\b")  # always in plain text: what is needed to decrypt the rest
+WARM_UP_MEMORY_MB = 768  # without a limit PDFium reserves a gigabyte of addresses, which every child would inherit
 PAGE_CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused within 5 s (RELIABILITY)
+LAYOUT_CPU_SECONDS = 0.1  # for each page of the document, which LiteParse reads at once
 SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
 LOST_SHARE = 0.5
@@ -54,11 +57,19 @@ class PdfError(Exception):
 class OpenedPdf:
     """One document in whichever engines could open it."""
 
-    oxide: Any
+    data: bytes
     fium: Any
+    layout: Any
     count: int
     encrypted: bool
     damage: str  # the error code if no page can be read; determined now, for no file can be opened later
+
+    @cached_property
+    def oxide(self) -> Any:
+        """The document in pdf-oxide, None if it does not open; most documents never need it."""
+        if self.fium and not pdfium.FPDF_DocumentHasValidCrossReferenceTable(self.fium.raw):
+            return None  # it finds the objects again, but repeats a page and loses another (0.3.78)
+        return _open_oxide(self.data)[0]
 
 
 def open_document(path: Path) -> OpenedPdf:
@@ -74,7 +85,11 @@ def open_document(path: Path) -> OpenedPdf:
         fium = pypdfium2.PdfDocument(content or path)
     except pypdfium2.PdfiumError as error:
         fium_error = error.err_code  # "success" for a document without pages
-    oxide, oxide_count = _open_oxide(content or path)
+    content = content or path.read_bytes()
+    oxide: Any = None
+    oxide_count = 0
+    if fium is None:
+        oxide, oxide_count = _open_oxide(content)
     damage = "PDF_TRUNCATED" if is_truncated else "PDF_MALFORMED"
     if fium is None and not oxide_count:
         reason = REASONS.get(fium_error)
@@ -83,12 +98,11 @@ def open_document(path: Path) -> OpenedPdf:
     if is_truncated:
         # Both engines rebuild what is left and show the rest as blank pages: the loss would go unnoticed.
         raise PdfError("PDF_TRUNCATED")
+    layout = page_layout.create_parser()
     if fium is None:
-        return OpenedPdf(oxide, fium, oxide_count, oxide.permissions() is not None, damage)
+        return OpenedPdf(content, None, layout, oxide_count, oxide.permissions() is not None, damage)
     is_encrypted = bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
-    if not pdfium.FPDF_DocumentHasValidCrossReferenceTable(fium.raw):
-        oxide = None  # it finds the objects again, but repeats a page and loses another (0.3.78)
-    return OpenedPdf(oxide, fium, _page_count(fium, oxide_count), is_encrypted, damage)
+    return OpenedPdf(content, fium, layout, _page_count(fium, content), is_encrypted, damage)
 
 
 def warm_up() -> None:
@@ -96,25 +110,38 @@ def warm_up() -> None:
     pdf_oxide.PdfDocument.from_bytes(WARM_UP_PDF).to_markdown(0, include_images=False)
     fium = pypdfium2.PdfDocument(WARM_UP_PDF)
     fium[0].get_textpage().get_text_bounded()
+    with rlimits.limited_memory(WARM_UP_MEMORY_MB):
+        page_layout.parse_pages(page_layout.create_parser(), WARM_UP_PDF)
 
 
 def extract_markdown(document: OpenedPdf) -> list[str]:
     """Return a string for each page, "" for an unreadable one. Raises ``PdfError`` when no page can be read."""
     pages = []
+    layouts = _parse_layouts(document)
     for number in range(document.count):
         rlimits.limit_cpu_time(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
-        pages.append(_extract_page(document, number))
+        pages.append(_extract_page(document, number, layouts.get(number)))
     if all(page is None for page in pages) or (document.damage == "PDF_TRUNCATED" and not any(pages)):
         raise PdfError(document.damage)  # "needs OCR" would be the wrong advice
     return [page or "" for page in pages]
 
 
-def _extract_page(document: OpenedPdf, number: int) -> str | None:
+def _parse_layouts(document: OpenedPdf) -> dict[int, str]:
+    rlimits.limit_cpu_time(PAGE_CPU_SECONDS + LAYOUT_CPU_SECONDS * document.count)
+    try:
+        return page_layout.parse_pages(document.layout, document.data)
+    except MemoryError:
+        raise
+    except BaseException:  # a Rust panic arrives as a BaseException of its own
+        return {}
+
+
+def _extract_page(document: OpenedPdf, number: int, layout: str | None) -> str | None:
     """Use PDFium first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
     plain, has_annotations, values = _extract_plain(document.fium, number)
     if plain is not None and (_is_right_to_left(plain) or not (plain or has_annotations)):
         return form_fields.append_missing(plain, plain, values)
-    rich = _extract_rich(document.oxide, number)
+    rich = clean_text(layout) if layout else _extract_rich(document.oxide, number)
     if rich is None or sum(map(str.isalnum, rich)) < LOST_SHARE * sum(map(str.isalnum, plain or "")):
         rich = plain
     return rich if rich is None else form_fields.append_missing(rich, plain or "", values)
@@ -127,7 +154,7 @@ def _extract_rich(oxide: Any, number: int) -> str | None:
         return clean_text(oxide.to_markdown(number, include_images=False, embed_images=False))
     except MemoryError:
         raise
-    except BaseException:  # a Rust panic arrives as a BaseException of its own
+    except BaseException:  # as in _parse_layouts
         return None
 
 
@@ -146,29 +173,25 @@ def _extract_plain(fium: Any, number: int) -> tuple[str | None, bool, list[Field
         return None, False, []
 
 
-def _open_oxide(source: Path | bytes) -> tuple[Any, int]:
+def _open_oxide(data: bytes) -> tuple[Any, int]:
     """Return the document and its page count; None when it does not open, or only as a shell of encrypted content."""
     try:
-        if isinstance(source, bytes):
-            oxide = pdf_oxide.PdfDocument.from_bytes(source)
-        else:
-            oxide = pdf_oxide.PdfDocument(str(source))
+        oxide = pdf_oxide.PdfDocument.from_bytes(data)
         return (oxide, int(oxide.page_count)) if oxide.authenticate("") else (None, 0)
     except MemoryError:
         raise
-    except BaseException:  # as in _extract_rich
+    except BaseException:  # as in _parse_layouts
         return None, 0
 
 
-def _page_count(fium: Any, oxide_count: int) -> int:
+def _page_count(fium: Any, data: bytes) -> int:
     """Return the pages that exist: PDFium repeats /Count, be it a million; pdf-oxide counts."""
     claimed = len(fium)
-    if not 0 < oxide_count < claimed:
-        return claimed
     try:
-        fium[claimed - 1].close()
+        fium.get_page_size(claimed - 1)  # does not read the page's content
     except pypdfium2.PdfiumError:
-        return oxide_count
+        _, count = _open_oxide(data)
+        return count if 0 < count < claimed else claimed
     return claimed
 
 
@@ -179,6 +202,8 @@ def clean_text(text: str) -> str:
 
 
 def _is_right_to_left(text: str) -> bool:
+    if text.isascii():
+        return False
     letters = [character for character in text if character.isalpha()]
     reversed_ = sum(unicodedata.bidirectional(character) in ("R", "AL") for character in letters)
     return bool(letters) and reversed_ >= RIGHT_TO_LEFT_SHARE * len(letters)

@@ -316,7 +316,7 @@ def test_the_local_parser_is_the_fallback_while_the_circuit_is_open(
 
     assert uploaded.job.state == "done"
     shown = ana.get(f"/documents/{uploaded.document_id}").json()
-    assert (shown["parser_name"], shown["parse_fallback"]) == ("pdf-oxide", True)
+    assert (shown["parser_name"], shown["parse_fallback"]) == ("liteparse", True)
     assert sold_parses(vendor) == 0
 
 

@@ -41,7 +41,8 @@ def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: Save
 
 
 def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
-    big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td (%s) Tj ET" % (b"It pays the hospital. " * 3)
+    body = b"0 -14 Td (It pays the hospital, and it pays the doctor.) Tj " * 4
+    big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td %s ET" % body
 
     (page,) = parsers.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(big)]))), pages=1).markdown
 

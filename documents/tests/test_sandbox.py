@@ -54,14 +54,14 @@ def test_too_much_text_is_not_handed_to_the_worker(save_pdf: SavePdf) -> None:
 
 @pytest.mark.slow
 def test_computing_time_that_runs_out_is_final(save_pdf: SavePdf) -> None:
-    failure = sandbox_failure(save_pdf(pdf_bombs.giant_cmap()), cpu_seconds=1)
+    failure = sandbox_failure(save_pdf(pdf_bombs.much_text()), cpu_seconds=1)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSE_TIMEOUT"
 
 
 def test_a_missed_deadline_is_worth_another_try(save_pdf: SavePdf) -> None:
-    path = save_pdf(pdf_bombs.giant_cmap())
+    path = save_pdf(pdf_bombs.much_text())
 
     with pytest.raises(Retryable) as failure:
         pdf_sandbox.request({"ask": "parse", "path": str(path)}, wall_seconds=0.3)
@@ -144,7 +144,7 @@ def fork_server_pid() -> int:
 
 @pytest.mark.parametrize("victim", ["child", "zygote"])
 def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: SavePdf, victim: str) -> None:
-    path = save_pdf(pdf_bombs.giant_cmap())
+    path = save_pdf(pdf_bombs.much_text())
     parsers.inspect_pdf(path)
     mother = fork_server_pid()
 
@@ -167,7 +167,7 @@ def test_an_idle_fork_server_that_died_is_restarted(save_pdf: SavePdf) -> None:
 
 
 def test_fork_server_and_child_die_with_the_worker(save_pdf: SavePdf) -> None:
-    path = save_pdf(pdf_bombs.giant_cmap())
+    path = save_pdf(pdf_bombs.much_text())
     code = (
         "import sys, pathlib; from documents import parsers; path = pathlib.Path(sys.argv[1])\n"
         "parsers.inspect_pdf(path); print(parsers.pdf_sandbox._process.pid, flush=True)\n"

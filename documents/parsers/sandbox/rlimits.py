@@ -1,10 +1,12 @@
 """Resource limits of a sandboxed child. Standard library only."""
 
+import contextlib
 import ctypes
 import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -35,6 +37,17 @@ def limit_cpu_time(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
+@contextlib.contextmanager
+def limited_memory(megabytes: int) -> Iterator[None]:
+    """Limit the address space of this process for a while."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_lower(megabytes << 20, before[1]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def exit_process(code: int) -> NoReturn:
     """Skip the interpreter's and the engines' clean-up, which would walk a hostile document's objects once more."""
     os._exit(code)
@@ -42,8 +55,11 @@ def exit_process(code: int) -> NoReturn:
 
 def _limit(which: int, most: int) -> None:
     _, hard = resource.getrlimit(which)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
+    most = _lower(most, hard)
     # The CPU limit's SIGXCPU comes at the soft limit; at an equal hard one Linux would send an anonymous SIGKILL.
     over = 1 if which == resource.RLIMIT_CPU and most != hard else 0
     resource.setrlimit(which, (most, most + over))
+
+
+def _lower(most: int, hard: int) -> int:
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)

@@ -174,7 +174,7 @@ def test_a_budget_stops_before_the_document_that_it_does_not_pay(
 
     campaign = Campaign.objects.get()
     assert (campaign.state, campaign.reason) == ("paused", "BUDGET_SPENT")
-    assert sorted(map(parser_of, documents)) == ["llamaparse", "pdf-oxide"]
+    assert sorted(map(parser_of, documents)) == ["liteparse", "llamaparse"]
 
 
 def test_the_admin_prices_a_reparse(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
