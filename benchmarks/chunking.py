@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
+from django.conf import settings
+
 from benchmarks import corpus
 from benchmarks.report import Result, print_progress
 from documents import parsers
@@ -28,13 +30,12 @@ def measure(options: Namespace) -> Result:
     texts = _texts(2 if options.quick else None)
     size = sum(len(text.text.encode()) for text in texts) / 1e6
     times = max(1, round((0.1 if options.quick else MEGABYTES) / size))
+    split = chunking.get_chunker(settings.CHUNKER).split
     ours, packer = [], []
     for _ in range(options.rounds):
-        ours.append(
-            size * times / _cpu(lambda: [chunking.split_markdown(text.text, text.page_starts) for text in texts], times)
-        )
+        ours.append(size * times / _cpu(lambda: [split(text.text, text.page_starts) for text in texts], times))
         packer.append(size * times / _cpu(lambda: [pack(text.text) for text in texts], times))
-    chunks = [chunk for text in texts for chunk in chunking.split_markdown(text.text, text.page_starts)]
+    chunks = [chunk for text in texts for chunk in split(text.text, text.page_starts)]
     stubs = sum(chunk.tokens < STUB_TOKENS for chunk in chunks) / len(chunks)
     return Result(
         name="chunking",
@@ -52,9 +53,7 @@ def measure(options: Namespace) -> Result:
             "stubs_share": stubs,
             "goal_stubs_share": STUBS_GOAL,
             "most_tokens": max(chunk.tokens for chunk in chunks),
-            "documents_of_one_stub": sum(
-                len(chunking.split_markdown(text.text, text.page_starts)) == 1 for text in texts
-            ),
+            "documents_of_one_stub": sum(len(split(text.text, text.page_starts)) == 1 for text in texts),
         },
     )
 

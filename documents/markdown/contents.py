@@ -8,7 +8,7 @@ FEWEST_UNNAMED = 8  # without one: a list of prices in growing order is shorter
 MAX_GAP = 300  # characters between two entries: a long title, or a chapter's title and the running head of a page
 # Begins only where a run of dots does, or a hostile run would be read again from each of its dots.
 _LEADER = re.compile(
-    r"(?<![.…·])(?<![.…·] )(?:… ?…|[.…·](?: ?[.…·]){2})(?: ?[.…·])*+[ |*_]*+"
+    r"[.…·](?<![.…·]{2})(?<![.…·] [.…·])(?:(?<=…) ?…|(?: ?[.…·]){2})(?: ?[.…·])*+[ |*_]*+"
     r"(?P<page>[0-9]{1,4}|[ivxlc]{1,7})(?! ?[%$€£]|[\w.,/])[ |*_]*+"
 )
 _TABLE_HEAD = re.compile(r"[^\n]*\|[^\n]*\n *[|:-][ |:-]*\Z")
