@@ -1,5 +1,6 @@
 """Pages as markdown by LiteParse, with our own tables (`table_grids`) in the place of its blocks."""
 
+from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -9,7 +10,6 @@ from liteparse._liteparse import LiteParse  # its Python wrapper copies every ob
 from documents.parsers import table_grids
 from documents.parsers.table_grids import Box, Table, Word
 
-INSIDE = 0.5  # of a block's words; a block with fewer only touches a table
 TITLE_SIZE = 1.25  # of the usual height of the page's words
 LONGEST_TITLE = 60
 CONTINUED = 12.0  # points by which the columns of a table and of its continuation may differ
@@ -60,35 +60,34 @@ def _page_blocks(page: Any) -> list[Block]:
     ]
     tables = table_grids.find_tables(words, map(_to_rule, page.vector_graphics.lines))
     blocks: list[Block] = []
-    waiting = sorted(tables, key=lambda table: (table.box.y0, table.box.x0))
     for block in page.blocks:
         box = _to_box(block.bbox)
         touched = [table for table in tables if table_grids.overlap(table.box, box)]
-        if not touched:
-            blocks.append(Block(box, _render(block, is_title=_is_title(block, words))))
-            continue
-        inside, outside = _split_words(words, box, touched)
-        for table in [table for table in touched if table in waiting]:
-            waiting.remove(table)
-            blocks.append(Block(table.box, _render_table(table.rows), table))
-        if not inside:
-            blocks.append(Block(box, _render(block, is_title=False)))
-        elif outside:
-            # Where LiteParse took words of a table and of the text around it for one block.
-            place = len(blocks) - len(touched) if outside[0].box.y0 < touched[0].box.y0 else len(blocks)
-            blocks.insert(max(place, 0), Block(box, table_grids.join_words(outside)))
-    return blocks + [Block(table.box, _render_table(table.rows), table) for table in waiting]
+        inside = [word for word in words if touched and box.contains(word.box.center, margin=0.5)]
+        outside = [word for word in inside if not any(table.box.contains(word.box.center) for table in touched)]
+        if len(inside) == len(outside):
+            blocks.append(Block(box, _render(block, is_title=not touched and _is_title(block, words))))
+        else:  # a table, or words of one together with the text around it
+            blocks += _split_text(outside, touched)
+    for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
+        blocks.insert(_find_place(blocks, table.box), Block(table.box, _render_table(table.rows), table))
+    return blocks
 
 
-def _split_words(words: list[Word], box: Box, tables: list[Table]) -> tuple[list[Word], list[Word]]:
-    """Return the block's words that stand in a table, and the others."""
-    inside: list[Word] = []
-    outside: list[Word] = []
+def _split_text(words: list[Word], tables: list[Table]) -> list[Block]:
+    """Return the words between the tables as paragraphs."""
+    parts: dict[int, list[Word]] = defaultdict(list)
     for word in words:
-        center = word.box.center
-        if box.contains(center, margin=0.5):
-            (inside if any(table.box.contains(center) for table in tables) else outside).append(word)
-    return inside, outside
+        parts[sum(table.box.center[1] < word.box.center[1] for table in tables)].append(word)
+    return [Block(table_grids.bounds(part), table_grids.join_words(part)) for _, part in sorted(parts.items())]
+
+
+def _find_place(blocks: list[Block], box: Box) -> int:
+    """Return the place after the last block above the table, or else before the first one below it."""
+    beside = [(n, block.box) for n, block in enumerate(blocks) if block.box.x0 < box.x1 and block.box.x1 > box.x0]
+    above = [n + 1 for n, other in beside if other.center[1] < box.y0]
+    below = [n for n, other in beside if other.center[1] > box.y1]
+    return above[-1] if above else below[0] if below else len(blocks)
 
 
 def _last_table(blocks: list[Block]) -> Table | None:

@@ -23,12 +23,14 @@ COLUMN_GAP = 0.85  # of a line's height; a space is a quarter to a third
 ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
 BLOCK_GAP = 2.4
 FULL_ROWS_SHARE = 0.7
-TORN_SHARE = 0.2
+TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is more likely than a table
+WRAPPED_LINES = 1.5
 NARROWEST_GAP = 3.0
-PROSE_WORDS = 4
+PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
 ALIGNED_SHARE = 0.6
 _MARKER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)\]]\.?|o")
-_LEADERS = re.compile(r"\.{4,}|(?:\. ){3,}")
+_BULLET = re.compile(r"[•◦▪■·●\uf000-\uf8ff\s]+")
+_NO_CELL = re.compile(r"\.{4,}|(?:\. ){3,}|\\[a-z]+|\^\{|_\{")  # dot leaders, formulas
 
 Range = tuple[float, float]
 
@@ -170,11 +172,15 @@ def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> 
 
 
 def _to_table(box: Box, grid: list[list[tuple[int, str]]]) -> Table | None:
-    """Drop what is empty; a cell over the whole width stands once, other spanning cells are repeated."""
+    """Drop what is empty; a cell over the whole width (or all but one column) stands once, other spanning cells are repeated."""
     rows = []
     for row in grid:
-        if len({cell for cell, _ in row}) == 1 and len(row) > 1:
-            rows.append([row[0][1], *[""] * (len(row) - 1)])
+        filled = [text for _, text in row if text]
+        is_title = (
+            len(row) > 1 and len(filled) >= max(2, len(row) - 1) and len({cell for cell, text in row if text}) == 1
+        )
+        if is_title:
+            rows.append([filled[0], *[""] * (len(row) - 1)])
         else:
             rows.append([text for _, text in row])
     # The lower part of a row in which all cells go on is the same row.
@@ -338,7 +344,10 @@ def _build_aligned(block: list[Line]) -> Table | None:
     apart = _split_at_gaps(block)
     has_gaps = _are_rows(apart, columns)
     rows = [_fill_row(lines, columns) for lines in (apart if has_gaps else _split_at_first_cells(block, columns))]
-    if not _is_table(rows) or (_is_prose(block, columns) and (not has_gaps or _are_torn(rows))):
+    # Loosely set text stands apart line by line; rows of so much text would wrap.
+    is_prose = _is_prose(block, columns)
+    has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
+    if not _is_table(rows) or (is_prose and not has_gaps) or ((is_prose or not has_gaps) and _are_torn(rows)):
         return None
     if not all(_is_aligned(block, column) for column in columns):
         return None
@@ -408,22 +417,34 @@ def _is_table(rows: list[list[str]]) -> bool:
         return False
     if len(rows[0]) == 2 and all(_MARKER.fullmatch(row[0]) for row in rows if row[0]):
         return False
-    return sum(bool(_LEADERS.search(" ".join(row))) for row in rows) <= 0.3 * len(rows)
+    by_column = [[row[n] for row in rows if row[n]] for n in range(len(rows[0]))]
+    bullets = (sum(bool(_BULLET.fullmatch(cell)) for cell in column) >= 0.5 * len(column) for column in by_column)
+    if any(bullets) or _is_contents(by_column):
+        return False
+    return sum(bool(_NO_CELL.search(" ".join(row))) for row in rows) <= 0.3 * len(rows)
+
+
+def _is_contents(columns: list[list[str]]) -> bool:
+    """Tell whether the second of two columns has page numbers."""
+    numbers = " ".join(columns[1]).split() if len(columns) == 2 else []
+    pages = [int(number) for number in numbers if number.isascii() and number.isdigit() and len(number) < 5]
+    return len(pages) >= 3 and len(pages) >= 0.9 * len(numbers) and pages == sorted(pages)
 
 
 def _is_prose(block: list[Line], columns: list[Range]) -> bool:
     """Tell whether two columns or more have lines of text."""
-    words: dict[int, list[int]] = defaultdict(list)
+    lengths: dict[int, list[int]] = defaultdict(list)
     for line in block:
         for segment in line.segments:
-            words[_covered(columns, segment)[0]].append(len(segment.text.split()))
-    return sum(median(counts) >= PROSE_WORDS for counts in words.values()) >= 2
+            lengths[_covered(columns, segment)[0]].append(len(segment.text))
+    return sum(median(each) >= PROSE_CHARS for each in lengths.values()) >= 2
 
 
 def _are_torn(rows: list[list[str]]) -> bool:
     """Tell whether many cells begin in the middle of a sentence."""
     cells = [cell for row in rows for cell in row if cell]
-    return sum(cell[0].islower() for cell in cells) > TORN_SHARE * len(cells)
+    most = TORN_SHARE if len(rows[0]) > 2 else TORN_PAIRS_SHARE
+    return sum(cell[0].islower() for cell in cells) > most * len(cells)
 
 
 def _is_aligned(block: list[Line], column: Range) -> bool:
@@ -442,7 +463,19 @@ def _most_common_share(values: list[float]) -> float:
 
 
 def join_words(words: Sequence[Word]) -> str:
+    """Return the text of the words, line by line."""
     return " ".join(segment.text for line in group_lines(words) for segment in line.segments)
+
+
+def bounds(words: Sequence[Word]) -> Box:
+    """Return the smallest rectangle around the words."""
+    boxes = [word.box for word in words]
+    return Box(
+        min(box.x0 for box in boxes),
+        min(box.y0 for box in boxes),
+        max(box.x1 for box in boxes),
+        max(box.y1 for box in boxes),
+    )
 
 
 def _area(box: Box) -> float:
@@ -450,4 +483,5 @@ def _area(box: Box) -> float:
 
 
 def overlap(one: Box, other: Box) -> bool:
+    """Tell whether two rectangles have points in common."""
     return one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1

@@ -1,0 +1,125 @@
+"""Tables built from words and ruling lines."""
+
+import pytest
+
+from documents.parsers.table_grids import Box, Table, Word, find_tables
+
+WIDTH = 5.0  # of a letter
+HEIGHT = 10.0
+
+
+def words(x: float, y: float, text: str) -> list[Word]:
+    """Set a line of text."""
+    placed = []
+    for word in text.split():
+        placed.append(Word(word, Box(x, y, x + WIDTH * len(word), y + HEIGHT)))
+        x += WIDTH * (len(word) + 0.6)
+    return placed
+
+
+def lines(rows: list[list[str]], *, xs: list[float], leading: float, top: float = 100.0) -> list[Word]:
+    return [
+        word
+        for n, row in enumerate(rows)
+        for x, text in zip(xs, row, strict=True)
+        for word in words(x, top + n * leading, text)
+    ]
+
+
+def grid(xs: list[float], ys: list[float]) -> list[Box]:
+    across = [Box(xs[0], y, xs[-1], y) for y in ys]
+    return across + [Box(x, ys[0], x, ys[-1]) for x in xs]
+
+
+def rows_of(tables: list[Table]) -> list[list[str]]:
+    (table,) = tables
+    return table.rows
+
+
+def test_a_ruled_cell_keeps_its_wrapped_lines_and_empty_cells_their_place() -> None:
+    text = [
+        *words(55, 52, "Service"),
+        *words(155, 52, "You pay"),
+        *words(55, 72, "Specialist"),
+        *words(55, 83, "visit"),
+    ]
+
+    rows = rows_of(find_tables([*text, *words(155, 112, "$60")], grid([50, 150, 250], [50, 70, 100, 130])))
+
+    assert rows == [["Service", "You pay"], ["Specialist visit", ""], ["", "$60"]]
+
+
+def test_a_cell_that_spans_is_repeated() -> None:
+    rules = [rule for rule in grid([50, 150, 250], [50, 70, 90, 110]) if rule.x0 != 150 or rule.x1 != 150]
+    rules += [Box(150, 70, 150, 110)]  # below the first row only
+    rules = [rule for rule in rules if rule.y0 != 90 or rule.y1 != 90] + [Box(150, 90, 250, 90)]
+    text = [*words(100, 55, "In network"), *words(55, 85, "Visit"), *words(155, 75, "$60"), *words(155, 95, "$80")]
+
+    assert rows_of(find_tables(text, rules)) == [["In network", ""], ["Visit", "$60"], ["Visit", "$80"]]
+
+
+def test_the_last_row_of_a_grid_that_is_open_below_is_kept() -> None:
+    rules = [rule for rule in grid([50, 150, 250], [50, 70, 90]) if rule.y0 != 90 or rule.x0 == rule.x1]
+    text = lines([["Service", "Copay"], ["Visit", "$60"]], xs=[55, 155], leading=20, top=55)
+
+    assert rows_of(find_tables(text, rules)) == [["Service", "Copay"], ["Visit", "$60"]]
+
+
+def test_a_framed_text_is_no_table() -> None:
+    text = [
+        word for n in range(20) for word in words(55, 55 + 12 * n, "These are the words of a long notice in a frame")
+    ]
+
+    assert find_tables(text, grid([50, 150, 500], [50, 300, 310])) == []
+
+
+def test_columns_of_aligned_words_are_a_table() -> None:
+    rows = [["Service", "In network", "Out of network"], ["Visit", "$60", "40 %"], ["Scan", "$90", "50 %"]]
+
+    assert rows_of(find_tables(lines(rows, xs=[50, 150, 250], leading=12), [])) == rows
+
+
+def test_lines_of_a_row_stand_closer_than_rows() -> None:
+    text = [
+        *lines([["Service", "What you pay"], ["Specialist", "$60 for each"]], xs=[50, 200], leading=18),
+        *lines([["visit", "of the visits"]], xs=[50, 200], leading=18, top=129),
+        *lines([["Scan", "$90 at most"]], xs=[50, 200], leading=18, top=147),
+    ]
+
+    assert rows_of(find_tables(text, [])) == [
+        ["Service", "What you pay"],
+        ["Specialist visit", "$60 for each of the visits"],
+        ["Scan", "$90 at most"],
+    ]
+
+
+@pytest.mark.parametrize("leading", [12, 18])
+def test_text_in_two_columns_is_no_table(leading: int) -> None:
+    left = [
+        "The plan pays for what the",
+        "doctor does in the hospital",
+        "and for the days that you",
+        "spend there as a patient.",
+    ]
+    right = [
+        "You pay the deductible in",
+        "each year before the plan",
+        "pays the first of its part",
+        "of the bills that you get.",
+    ]
+
+    assert find_tables(lines([*map(list, zip(left, right, strict=True))], xs=[50, 300], leading=leading), []) == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["1.", "Call the plan"], ["2.", "Send the bill"], ["3.", "Keep a copy"]],
+        [["•", "Call the plan"], ["•", "Send the bill"], ["•", "Keep a copy"]],
+        [["What is covered", "3"], ["What is excluded", "7"], ["How to appeal", "12"], ["Definitions", "15"]],
+        [["Covered .......", "3"], ["Excluded .......", "9"], ["Appeal .......", "2"], ["Words .......", "1"]],
+    ],
+    ids=["numbered list", "bulleted list", "page numbers", "dot leaders"],
+)
+def test_lists_and_contents_are_no_tables(rows: list[list[str]]) -> None:
+    assert find_tables(lines(rows, xs=[50, 200], leading=12), []) == []
