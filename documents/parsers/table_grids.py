@@ -172,15 +172,12 @@ def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> 
 
 
 def _to_table(box: Box, grid: list[list[tuple[int, str]]]) -> Table | None:
-    """Drop what is empty; a cell over the whole width (or all but one column) stands once, other spanning cells are repeated."""
+    """Drop what is empty; a cell over all columns, or all but one, stands once, other spanning cells are repeated."""
     rows = []
     for row in grid:
-        filled = [text for _, text in row if text]
-        is_title = (
-            len(row) > 1 and len(filled) >= max(2, len(row) - 1) and len({cell for cell, text in row if text}) == 1
-        )
-        if is_title:
-            rows.append([filled[0], *[""] * (len(row) - 1)])
+        filled = [(cell, text) for cell, text in row if text]
+        if len(filled) >= max(2, len(row) - 1) and len({cell for cell, _ in filled}) == 1:
+            rows.append([filled[0][1], *[""] * (len(row) - 1)])
         else:
             rows.append([text for _, text in row])
     # The lower part of a row in which all cells go on is the same row.
@@ -188,9 +185,9 @@ def _to_table(box: Box, grid: list[list[tuple[int, str]]]) -> Table | None:
     used = [column for column in range(len(grid[0])) if any(row[column] for row in kept)]
     used = [c for n, c in enumerate(used) if n == 0 or any(row[c] != row[used[n - 1]] for row in grid)]
     kept = [[row[column] for column in used] for row in kept]
-    filled = [sum(map(bool, row)) for row in kept]
+    counts = [sum(map(bool, row)) for row in kept]
     is_list = len(used) == 1 and len(kept) >= 3 and all(len(row[0].split()) <= MAX_LISTED_WORDS for row in kept)
-    if len(kept) < 2 or not (is_list or (len(used) > 1 and max(filled) > 1 and sum(filled) > 2)):
+    if len(kept) < 2 or not (is_list or (len(used) > 1 and max(counts) > 1 and sum(counts) > 2)):
         return None
     return Table(box, kept)
 
