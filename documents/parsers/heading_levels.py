@@ -106,13 +106,14 @@ def title_number(title: str) -> tuple[int, ...]:
 
 def is_title(text: str, *, shallow: bool) -> bool:
     """Tell whether the text is neither a fragment nor a sentence; a ``shallow`` heading (level 1, 2) may be long."""
-    if len(text) > MAX_TITLE_CHARS or starts_lower(text) or text.endswith((".", ";", ",")):
+    if len(text) > MAX_TITLE_CHARS or starts_lower(text) or text.endswith((";", ",")):
         return False
     if sum(map(str.isalnum, text)) < 2 or not any(map(str.isalpha, text)):
         return False
     words = len(text.split())
-    if text.endswith(":"):
-        return words <= MAX_LEAD_WORDS
+    if text.endswith((".", ":")):
+        # Set as large as a chapter's title, one may end so, too
+        return words <= (MAX_TITLE_WORDS if shallow else MAX_LEAD_WORDS) and (shallow or text.endswith(":"))
     return shallow or words <= MAX_TITLE_WORDS or bool(title_number(text))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from liteparse._liteparse import LiteParse  # its Python wrapper copies every object: a third of the speed
 
 from documents.parsers import table_grids
+from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
 from documents.parsers.table_grids import Box, Table, Word
 
 TITLE_SIZE = 1.25  # of the usual height of the page's words
@@ -23,6 +24,29 @@ class Block:
     box: Box
     markdown: str
     table: Table | None = None
+    is_table: bool = False  # one of LiteParse's
+    level: int = 0  # of a heading
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """One page as LiteParse reads it; its runs, headings and tables serve to put it in another order."""
+
+    markdown: str
+    page: Any
+    blocks: list[Block]
+
+    def runs(self) -> list[Run]:
+        """Return the pieces of its lines."""
+        return _to_runs(self.page)
+
+    def headings(self) -> list[Region]:
+        """Return the headings."""
+        return [_to_region(block.box, block.markdown.lstrip("# "), block.level) for block in self.blocks if block.level]
+
+    def tables(self) -> list[Region]:
+        """Return our own tables and those of LiteParse."""
+        return [_to_region(block.box, block.markdown) for block in self.blocks if block.table or block.is_table]
 
 
 def create_parser() -> Any:
@@ -42,13 +66,14 @@ def create_parser() -> Any:
     )
 
 
-def parse_pages(parser: Any, data: bytes) -> dict[int, str]:
-    """Return the markdown of each page, from 0, that LiteParse can read. Raises what it raises."""
+def parse_pages(parser: Any, data: bytes) -> dict[int, PageLayout]:
+    """Return the layout of each page, from 0, that LiteParse can read. Raises what it raises."""
     pages, last = {}, None
     for page in parser.parse_bytes(data).pages:
         blocks = _page_blocks(page)
         blocks, last = _repeat_header(blocks, last), _last_table(blocks)
-        pages[page.page_num - 1] = "\n\n".join(block.markdown for block in blocks if block.markdown)
+        markdown = "\n\n".join(block.markdown for block in blocks if block.markdown)
+        pages[page.page_num - 1] = PageLayout(markdown, page, blocks)
     return pages
 
 
@@ -60,15 +85,23 @@ def _page_blocks(page: Any) -> list[Block]:
     ]
     tables = table_grids.find_tables(words, map(_to_rule, page.vector_graphics.lines))
     blocks: list[Block] = []
+    runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
     for block in page.blocks:
         box = _to_box(block.bbox)
         touched = [table for table in tables if table_grids.overlap(table.box, box)]
         inside = [word for word in words if touched and box.contains(word.box.center, margin=0.5)]
         outside = [word for word in inside if not any(table.box.contains(word.box.center) for table in touched)]
-        if len(inside) == len(outside):
-            blocks.append(Block(box, _render(block, is_title=not touched and _is_title(block, words))))
-        else:  # a table, or words of one together with the text around it
+        if len(inside) != len(outside):  # a table, or words of one together with the text around it
             blocks += _split_text(outside, touched)
+        elif block.kind == "heading":
+            first, *others = _split_heading(block, runs)
+            if blocks and _is_wrapped(blocks[-1], first):
+                first = _join_titles(blocks.pop(), first)
+            blocks += [first, *others]
+        else:
+            is_title = not touched and _is_title(block, words)
+            markdown = _render(block, is_title=is_title)
+            blocks.append(Block(box, markdown, is_table=block.kind == "table", level=int(is_title)))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
         blocks.insert(_find_place(blocks, table.box), Block(table.box, _render_table(table.rows), table))
     return blocks
@@ -151,6 +184,69 @@ def _render_table(rows: list[list[str]]) -> str:
 
 def _to_box(box: Any) -> Box:
     return Box(box.x, box.y, box.x + box.width, box.y + box.height) if box else Box(0.0, 0.0, 0.0, 0.0)
+
+
+def _to_runs(page: Any) -> list[Run]:
+    return [
+        Run(item.text, box.x0, box.y0, box.x1, box.y1, item.font_size or item.height, _is_bold(item))
+        for item in page.text_items
+        if item.text.strip()
+        for box in (_to_box(item),)
+    ]
+
+
+def _split_heading(block: Any, runs: list[Run]) -> list[Block]:
+    """Return a block for each title that LiteParse joined into one."""
+    level, box = block.level or 1, _to_box(block.bbox)
+    titles = split_title(_runs_of(block.text, box, runs))
+    if not titles:
+        return [Block(box, _render(block, is_title=False), level=level)]
+    if len(titles) == 1:
+        return [Block(_around(titles[0]), _render(block, is_title=False), level=level)]
+    texts = (" ".join(run.text.strip() for run in title) for title in titles)
+    return [
+        Block(_around(title), f"{'#' * level} {text}", level=level) for title, text in zip(titles, texts, strict=True)
+    ]
+
+
+def _is_wrapped(title: Block, rest: Block) -> bool:
+    """Tell whether LiteParse took the second line of a title for a title of its own."""
+    gap = rest.box.y0 - title.box.y1
+    text = rest.markdown.lstrip("# ")
+    return bool(title.level) and text[:1].islower() and abs(gap) < TITLE_GAP * (rest.box.y1 - rest.box.y0)
+
+
+def _join_titles(title: Block, rest: Block) -> Block:
+    box = Box(title.box.x0, title.box.y0, max(title.box.x1, rest.box.x1), rest.box.y1)
+    return Block(box, f"{title.markdown} {rest.markdown.lstrip('# ')}", level=title.level)
+
+
+def _around(runs: list[Run]) -> Box:
+    return Box(
+        min(run.x0 for run in runs),
+        min(run.y0 for run in runs),
+        max(run.x1 for run in runs),
+        max(run.y1 for run in runs),
+    )
+
+
+def _runs_of(text: str, box: Box, runs: list[Run]) -> list[Run]:
+    """Return the runs of a title; its box has the first line only."""
+    rest, found = "".join(split_words(text)), []
+    for run in sorted((run for run in runs if run.y1 > box.y0), key=lambda run: (run.y0, run.x0)):
+        words = "".join(split_words(run.text))
+        if words and rest.startswith(words):
+            rest = rest[len(words) :]
+            found.append(run)
+    return found if not rest else []
+
+
+def _to_region(box: Box, markdown: str, level: int = 0) -> Region:
+    return Region(box.x0, box.y0, box.x1, box.y1, markdown, level)
+
+
+def _is_bold(item: Any) -> bool:
+    return "bold" in (item.font_name or "").lower()
 
 
 def _to_rule(line: Any) -> Box:

@@ -20,8 +20,9 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
         if request["ask"] == "inspect":
             return {"pages": document.count, "encrypted": document.encrypted}
         rlimits.forbid_opening_files()
-        markdown, unreadable = text_quality.blank_unreadable(pdf_engines.extract_markdown(document))
-        return {"markdown": markdown, "doubtful": [], "unreadable": unreadable}
+        pages, doubtful = pdf_engines.extract_markdown(document)
+        markdown, unreadable = text_quality.blank_unreadable(pages)
+        return {"markdown": markdown, "doubtful": doubtful, "unreadable": unreadable}
     except pdf_engines.PdfError as error:
         return {"refused": error.code}
     except MemoryError:

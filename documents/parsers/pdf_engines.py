@@ -13,8 +13,10 @@ import pdf_oxide
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from documents.parsers import file_structure, form_fields, page_layout
+from documents.parsers import file_structure, form_fields, page_layout, reading_order, vertical_text
 from documents.parsers.form_fields import FieldValue
+from documents.parsers.page_layout import PageLayout
+from documents.parsers.reading_order import Run
 from documents.parsers.sandbox import rlimits
 
 REASONS = {pdfium.FPDF_ERR_PASSWORD: "PASSWORD_REQUIRED", pdfium.FPDF_ERR_SUCCESS: "NO_PAGES"}
@@ -25,6 +27,7 @@ LAYOUT_CPU_SECONDS = 0.1  # for each page of the document, which LiteParse reads
 SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
 LOST_SHARE = 0.5
+FOUND_WITHIN = (4.0, 6.0)  # points from the place of a run's first letter, where italics and small letters are
 # C0 and C1 controls except tab and newline, surrogates, and PDFium's noncharacters at a hyphenated break.
 UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -72,6 +75,36 @@ class OpenedPdf:
         return _open_oxide(self.data)[0]
 
 
+@dataclass(frozen=True)
+class PlainPage:
+    """A page open in PDFium, and its plain text; ``is_final`` where no other engine reads it better."""
+
+    page: Any
+    text_page: Any
+    text: str
+    values: list[FieldValue]
+    is_final: bool
+
+    def sort_runs(self, runs: list[Run]) -> list[Run]:
+        """Return the runs in the order in which PDFium reads them, last those that it does not find at their place."""
+        height = self.page.get_height()
+        places = [
+            pdfium.FPDFText_GetCharIndexAtPos(
+                self.text_page.raw,
+                run.x0 + 0.3 * min(run.height, run.x1 - run.x0),
+                height - (run.y0 + run.y1) / 2,
+                *FOUND_WITHIN,
+            )
+            for run in runs
+        ]
+        return [run for _, run in sorted(zip(places, runs, strict=True), key=lambda pair: (pair[0] < 0, pair[0]))]
+
+    def close(self) -> None:
+        """Free the page."""
+        self.text_page.close()
+        self.page.close()
+
+
 def open_document(path: Path) -> OpenedPdf:
     """Raise ``PdfError`` if the PDF cannot be opened; an empty user password, which only restricts its use, is fine."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
@@ -114,19 +147,25 @@ def warm_up() -> None:
         page_layout.parse_pages(page_layout.create_parser(), WARM_UP_PDF)
 
 
-def extract_markdown(document: OpenedPdf) -> list[str]:
-    """Return a string for each page, "" for an unreadable one. Raises ``PdfError`` when no page can be read."""
-    pages = []
+def extract_markdown(document: OpenedPdf) -> tuple[list[str], list[int]]:
+    """Return a string for each page, "" for an unreadable one, and the pages, from 1, whose order is doubtful.
+
+    Raises ``PdfError`` when no page can be read.
+    """
+    pages, doubtful = [], []
     layouts = _parse_layouts(document)
     for number in range(document.count):
         rlimits.limit_cpu_time(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
-        pages.append(_extract_page(document, number, layouts.get(number)))
+        page, is_doubtful = _extract_page(document, number, layouts.get(number))
+        pages.append(page)
+        if is_doubtful:
+            doubtful.append(number + 1)
     if all(page is None for page in pages) or (document.damage == "PDF_TRUNCATED" and not any(pages)):
         raise PdfError(document.damage)  # "needs OCR" would be the wrong advice
-    return [page or "" for page in pages]
+    return [page or "" for page in pages], doubtful
 
 
-def _parse_layouts(document: OpenedPdf) -> dict[int, str]:
+def _parse_layouts(document: OpenedPdf) -> dict[int, PageLayout]:
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS + LAYOUT_CPU_SECONDS * document.count)
     try:
         return page_layout.parse_pages(document.layout, document.data)
@@ -136,15 +175,24 @@ def _parse_layouts(document: OpenedPdf) -> dict[int, str]:
         return {}
 
 
-def _extract_page(document: OpenedPdf, number: int, layout: str | None) -> str | None:
+def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -> tuple[str | None, bool]:
     """Use PDFium first: where it sees no text, pdf-oxide would only decode the page's images, for 20 to 400 ms."""
-    plain, has_annotations, values = _extract_plain(document.fium, number)
-    if plain is not None and (_is_right_to_left(plain) or not (plain or has_annotations)):
-        return form_fields.append_missing(plain, plain, values)
-    rich = clean_text(layout) if layout else _extract_rich(document.oxide, number)
+    page = _open_plain(document.fium, number)
+    plain = page.text if page else None
+    rich, is_doubtful = plain, False
+    if page and layout and page.text and not page.is_final:
+        ordered, is_doubtful = reading_order.check_order(
+            clean_text(layout.markdown), page.text, layout, lambda: page.sort_runs(layout.runs())
+        )
+        rich = clean_text(ordered)
+    elif not (page and page.is_final):
+        rich = clean_text(layout.markdown) if layout else _extract_rich(document.oxide, number)
+    if page:
+        page.close()
     if rich is None or sum(map(str.isalnum, rich)) < LOST_SHARE * sum(map(str.isalnum, plain or "")):
         rich = plain
-    return rich if rich is None else form_fields.append_missing(rich, plain or "", values)
+    values = page.values if page else []
+    return (rich if rich is None else form_fields.append_missing(rich, plain or "", values)), is_doubtful
 
 
 def _extract_rich(oxide: Any, number: int) -> str | None:
@@ -158,19 +206,20 @@ def _extract_rich(oxide: Any, number: int) -> str | None:
         return None
 
 
-def _extract_plain(fium: Any, number: int) -> tuple[str | None, bool, list[FieldValue]]:
+def _open_plain(fium: Any, number: int) -> PlainPage | None:
     if fium is None:
-        return None, False, []
+        return None
     try:
         page = fium[number]
-        text = page.get_textpage()
-        plain, has_annotations = clean_text(text.get_text_bounded()), pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
-        values = form_fields.read_values(fium, number, page, text)
-        text.close()
-        page.close()
-        return plain, has_annotations, values
+        text_page = page.get_textpage()
+        text = clean_text(text_page.get_text_bounded())
+        vertical = vertical_text.read_columns(text_page) if vertical_text.may_be_vertical(text) else None
+        has_annotations = pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
+        values = form_fields.read_values(fium, number, page, text_page)
     except pypdfium2.PdfiumError:
-        return None, False, []
+        return None
+    is_final = vertical is not None or _is_right_to_left(text) or not (text or has_annotations)
+    return PlainPage(page, text_page, clean_text(vertical or text), values, is_final)
 
 
 def _open_oxide(data: bytes) -> tuple[Any, int]:

@@ -1,0 +1,329 @@
+"""Reading order of a page: the engine's text checked against PDFium's, and the page rebuilt where the two disagree.
+
+The text runs of a PDF mostly stand in its content stream as they are to be read, and PDFium keeps that order. An engine
+that orders lines by their places on the page can tear columns apart. Standard library only.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple, Protocol
+
+GRAM = 5  # words
+NEAR = 12  # words that a hyphen, a footnote mark or a cell may shift the text by
+FEW_WORDS = 40  # of a page: too few to tell whether they are in order
+TEARS = 2  # one may be a running head that the stream has elsewhere
+AGREEMENT = 0.8  # of a page's word 5-grams; below it one of the two orders is wrong
+COVERAGE = 0.93  # of a page's words; below it the engine has lost text
+BACKWARD_SHARE = 0.03  # of the steps from run to run: a head or a footnote that the stream has first or last
+SAME_SIZE = 0.12
+COLUMN_GAP = 2.0  # heights of a line
+PROSE_CHARS = 25  # of a column's line
+WIDEST_SPACE = 0.12
+PARAGRAPH_GAP = 0.35  # of a line's height beyond the usual space between lines
+PROSE_CELL = 4  # words
+MANY_ROWS = 3
+TITLE_GAP = 0.45
+RUN_WORDS = 40_000  # a page with more is no page of a document: comparing it takes seconds
+
+_WORD = re.compile(
+    r"[^\W_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
+_TABLE = re.compile(r"((?:^ *\|.*\n?)+)", re.MULTILINE)
+_MARKER = re.compile(r"(?:[•‣\u2043◦∙▪▫●○■□►▸\uf0b7\uf0a7*\u2013-]|[(]?(?:\d{1,2}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
+_SECTION = re.compile(r"(?:\d{1,2}\.\d{1,2}\.?|(?i:chapter|section|article|part) [\dIVX]+)\s")
+_ENDS = (".", "!", "?", ":", ";", "\u3002", "\u061f")
+_CLOSERS = "*_\"'\u201d\u2019)] "
+
+
+class Run(NamedTuple):
+    """A piece of a line: text, box in points from the top left, font."""
+
+    text: str
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    size: float
+    is_bold: bool
+
+    @property
+    def height(self) -> float:
+        """Return the height of the box."""
+        return self.y1 - self.y0
+
+    def lies_in(self, box: "Region") -> bool:
+        """Tell whether the middle of the run is inside of the box."""
+        x, y = (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
+        return box.x0 - 1 <= x <= box.x1 + 1 and box.y0 - 1 <= y <= box.y1 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A table or a heading that the engine found: its box, and the markdown that stands for it."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    markdown: str
+    level: int = 0  # of a heading
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a page's text compares with PDFium's.
+
+    ``coverage``: the share of PDFium's words that the page has. ``agreement``: the share of the page's word 5-grams,
+    tables apart, that PDFium has, too. ``tears``: the places where the page goes on elsewhere in PDFium's text.
+    """
+
+    coverage: float
+    agreement: float
+    tears: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Tell whether the engine has kept the words."""
+        return self.coverage >= COVERAGE
+
+    @property
+    def is_in_order(self) -> bool:
+        """Tell whether both have the words in one order."""
+        return self.agreement >= AGREEMENT and self.tears < TEARS
+
+
+class Layout(Protocol):
+    """What the engine found on a page."""
+
+    def headings(self) -> list[Region]:
+        """Return the headings."""
+
+    def tables(self) -> list[Region]:
+        """Return the tables."""
+
+
+def check_order(markdown: str, plain: str, layout: Layout, stream_runs: Callable[[], list[Run]]) -> tuple[str, bool]:
+    """Return the page's text, in the order of the content stream where the engine tears it, and whether it is doubtful.
+
+    ``plain``: PDFium's text. ``stream_runs`` is called only where the two disagree.
+    """
+    comparison, tables = compare(markdown, plain), layout.tables()
+    is_wordy = any(_is_wordy(table.markdown) for table in tables)
+    if comparison.is_in_order and comparison.is_complete and not is_wordy:
+        return markdown, False
+    runs = stream_runs()
+    false_tables = [table for table in tables if _is_prose(table, runs)]
+    if comparison.is_in_order and comparison.is_complete and not false_tables:
+        return markdown, False
+    tables = [table for table in tables if table not in false_tables]
+    is_doubtful = comparison.agreement < AGREEMENT and not false_tables and len(split_words(plain)) > FEW_WORDS
+    if is_plausible([run for run in runs if not any(run.lies_in(table) for table in tables)]):
+        rebuilt = rebuild(runs, layout.headings(), tables)
+        if compare(rebuilt, plain).coverage >= min(comparison.coverage, COVERAGE):
+            return rebuilt, is_doubtful
+    return (markdown, is_doubtful) if comparison.is_complete else (plain, True)
+
+
+def compare(markdown: str, plain: str) -> Comparison:
+    """Compare a page's markdown with the plain text of the same page."""
+    expected, found = split_words(plain), split_words(markdown)
+    pieces = [split_words(piece) for piece in _TABLE.split(markdown)]
+    prose = pieces[::2]
+    if not expected or len(expected) > RUN_WORDS or len(found) > RUN_WORDS:
+        return Comparison(1.0, 1.0, 0)
+    kept = (Counter(expected) & Counter(found)).total()
+    grams = Counter(_grams(expected))
+    own = Counter(gram for piece in prose for gram in _grams(piece))
+    agreement = (own & grams).total() / own.total() if own else 1.0
+    return Comparison(kept / len(expected), agreement, _count_tears(pieces, grams, expected))
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words in small letters; of scripts without spaces, the characters."""
+    return _WORD.findall(text.lower())
+
+
+def is_plausible(runs: Sequence[Run]) -> bool:
+    """Tell whether runs in this order read down a column and on to the top of the next one."""
+    backward = 0.0
+    for before, after in pairwise(runs):
+        height = max(before.height, after.height)
+        is_beside = abs((before.y0 + before.y1) - (after.y0 + after.y1)) < 0.8 * height
+        if is_beside:
+            is_apart = after.x0 - before.x1 > COLUMN_GAP * height or after.x1 <= before.x0
+            # A line of prose read on across the gap between two columns; a label's value stands apart, too.
+            backward += is_apart and min(len(before.text), len(after.text)) > PROSE_CHARS
+        elif after.y1 < before.y0 + 0.3 * height and after.x0 < before.x1 - 1:
+            backward += 1
+    return backward <= 1 + BACKWARD_SHARE * len(runs)
+
+
+def rebuild(runs: Sequence[Run], headings: Sequence[Region], tables: Sequence[Region]) -> str:
+    """Return the markdown of a page whose runs are in reading order; a table stands where it begins."""
+    parts: list[str] = []
+    prose: list[Run] = []
+    seen: set[int] = set()
+    for run in runs:
+        table = next((number for number, table in enumerate(tables) if run.lies_in(table)), None)
+        if table is None:
+            prose.append(run)
+        elif table not in seen:
+            parts += _paragraphs(prose, headings)
+            parts.append(tables[table].markdown)
+            prose = []
+            seen.add(table)
+    return "\n\n".join(parts + _paragraphs(prose, headings))
+
+
+def split_title(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return the titles that an engine took for one: each begins after a space, in another size or with a number."""
+    lines: list[_TextLine] = []
+    for run in runs:
+        if lines and lines[-1].takes(run, None):
+            lines[-1].add(run)
+        else:
+            lines.append(_TextLine(run, None))
+    titles: list[list[Run]] = []
+    for number, line in enumerate(lines):
+        before = lines[number - 1]
+        is_first = not number or abs(before.size - line.size) > SAME_SIZE * before.size
+        if is_first or line.y0 - before.y1 > TITLE_GAP * (line.y1 - line.y0) or _SECTION.match(line.text):
+            titles.append([])
+        titles[-1] += line.runs
+    return titles
+
+
+def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(GRAM)), strict=False)
+
+
+def _count_tears(pieces: Sequence[Sequence[str]], times: Counter[tuple[str, ...]], expected: Sequence[str]) -> int:
+    """``pieces``: the words of prose and of tables in turns."""
+    # What is said twice says nothing of the order.
+    places = {gram: place for place, gram in enumerate(_grams(expected)) if times[gram] == 1}
+    tears, last = 0, -1
+    for number, piece in enumerate(pieces):
+        shifts = [(places[gram], places[gram] - index) for index, gram in enumerate(_grams(piece)) if gram in places]
+        if number % 2 == 0:
+            tears += sum(abs(after - before) > NEAR for (_, before), (_, after) in pairwise(shifts))
+        first = min((place for place, _ in shifts), default=last)
+        tears += TEARS * (first < last - NEAR)  # a table that stands in the wrong place
+        last = max(first, last)
+    return tears
+
+
+def _is_prose(table: Region, runs: Sequence[Run]) -> bool:
+    """Tell whether the stream reads down a "table" of long cells column by column: those are columns of prose."""
+    rows = sum(sum(map(bool, row)) > 1 for row in _cells(table.markdown))
+    if rows < MANY_ROWS or not _is_wordy(table.markdown):
+        return False
+    inside = [run for run in runs if run.lies_in(table)]
+    across = sum(after.x0 - before.x1 > 0.8 * before.height for before, after in pairwise(inside))
+    return across < 0.5 * rows
+
+
+def _is_wordy(table: str) -> bool:
+    filled = [len(split_words(cell)) for row in _cells(table) for cell in row if cell]
+    return bool(filled) and sum(filled) >= PROSE_CELL * len(filled)
+
+
+def _cells(table: str) -> list[list[str]]:
+    return [[cell.strip(" -") for cell in line.strip("|").split("|")] for line in table.split("\n")]
+
+
+class _TextLine:
+    """Runs that stand side by side and are read one after another."""
+
+    def __init__(self, run: Run, heading: Region | None) -> None:
+        self.runs = [run]
+        self.heading = heading
+        self.x0, self.y0, self.x1, self.y1 = run.x0, run.y0, run.x1, run.y1
+        self.text = run.text.strip()
+
+    def takes(self, run: Run, heading: Region | None) -> bool:
+        """Tell whether the run continues the line."""
+        height = max(self.y1 - self.y0, run.height)
+        is_beside = abs((self.y0 + self.y1) - (run.y0 + run.y1)) < 0.9 * height
+        return is_beside and heading is self.heading and run.x0 - self.x1 > -0.3 * height
+
+    def add(self, run: Run) -> None:
+        """Append the run's text, after a space if there is one on the page."""
+        gap = (
+            run.x0 - self.x1 > WIDEST_SPACE * run.height or self.runs[-1].text.endswith(" ") or run.text.startswith(" ")
+        )
+        self.text = f"{self.text}{' ' if gap else ''}{run.text.strip()}"
+        self.runs.append(run)
+        self.x1, self.y0, self.y1 = run.x1, min(self.y0, run.y0), max(self.y1, run.y1)
+
+    @property
+    def size(self) -> float:
+        """Return the size of most of its letters."""
+        return max(self.runs, key=lambda run: len(run.text)).size
+
+    @property
+    def is_bold(self) -> bool:
+        """Tell whether all of it is bold."""
+        return all(run.is_bold for run in self.runs)
+
+
+def _paragraphs(runs: Sequence[Run], headings: Sequence[Region]) -> list[str]:
+    lines: list[_TextLine] = []
+    for run in runs:
+        heading = next((each for each in headings if run.lies_in(each) and is_part(run.text, each.markdown)), None)
+        if lines and lines[-1].takes(run, heading):
+            lines[-1].add(run)
+        else:
+            lines.append(_TextLine(run, heading))
+    spaces = [
+        after.y0 - before.y1 for before, after in pairwise(lines) if 0 <= after.y0 - before.y1 < after.y1 - after.y0
+    ]
+    usual = median(spaces) if spaces else 0.0
+    paragraphs: list[list[_TextLine]] = []
+    for line in lines:
+        if paragraphs and _continues(paragraphs[-1][-1], line, usual):
+            paragraphs[-1].append(line)
+        else:
+            paragraphs.append([line])
+    return [_render(paragraph) for paragraph in paragraphs]
+
+
+def is_part(text: str, whole: str) -> bool:
+    """Tell whether the words of the text are among those of the whole, in their order."""
+    return "".join(split_words(text)) in "".join(split_words(whole))
+
+
+def _continues(before: _TextLine, after: _TextLine, usual: float) -> bool:
+    """Tell whether the line continues the paragraph of the one before."""
+    if before.heading is not after.heading:
+        return False
+    if before.heading is not None:
+        return True
+    height = after.y1 - after.y0
+    if (
+        abs(before.size - after.size) > SAME_SIZE * before.size
+        or _MARKER.match(after.text)
+        or before.is_bold != after.is_bold
+    ):
+        return False
+    is_below = before.y0 < after.y0 and before.x0 < after.x1 and after.x0 < before.x1
+    if is_below:
+        return after.y0 - before.y1 <= usual + PARAGRAPH_GAP * height
+    # On to the next column
+    return not before.text.rstrip(_CLOSERS).endswith(_ENDS) and not after.text[:1].isupper()
+
+
+def _render(paragraph: Sequence[_TextLine]) -> str:
+    text = paragraph[0].text
+    for line in paragraph[1:]:
+        is_broken = len(text) > 1 and text.endswith(("-", "\u00ad")) and text[-2].islower() and line.text[:1].islower()
+        text = text[:-1] + line.text if is_broken else f"{text} {line.text}"
+    heading = paragraph[0].heading
+    if heading is not None:
+        return f"{'#' * max(heading.level, 1)} {text}"
+    if text.startswith(("#", "|", ">")):
+        return f"\\{text}"
+    return f"**{text}**" if paragraph[0].is_bold and len(paragraph) == 1 and "*" not in text else text
