@@ -54,7 +54,7 @@ def test_too_much_text_is_not_handed_to_the_worker(save_pdf: SavePdf) -> None:
 
 @pytest.mark.slow
 def test_computing_time_that_runs_out_is_final(save_pdf: SavePdf) -> None:
-    failure = sandbox_failure(save_pdf(pdf_bombs.much_text()), cpu_seconds=1)
+    failure = sandbox_failure(save_pdf(pdf_bombs.much_text()), cpu_seconds=1, memory_mb=4096)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSE_TIMEOUT"
