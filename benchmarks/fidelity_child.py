@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-import liteparse
 import pdf_oxide
+from liteparse import LiteParse
 
 from documents.parsers import pdf_child, pdf_engines
 from documents.parsers.sandbox import fork_server
@@ -35,7 +35,7 @@ def _parse_with_liteparse(request: dict[str, Any]) -> list[str]:
 
 
 def _liteparse() -> Any:
-    return liteparse.LiteParse(
+    return LiteParse(
         ocr_enabled=False, output_format="markdown", quiet=True, num_workers=1, image_mode="off", extract_links=False
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
+from typing import NamedTuple
 
 MAX_RULES = 3000  # a page with more is a drawing
 MAX_CROSSINGS = 400_000
@@ -35,8 +36,7 @@ _NO_CELL = re.compile(r"\.{4,}|(?:\. ){3,}|\\[a-z]+|\^\{|_\{")  # dot leaders, f
 Range = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A rectangle, or a line if it has no width or no height."""
 
     x0: float
@@ -55,8 +55,7 @@ class Box:
         return self.x0 - margin <= x <= self.x1 + margin and self.y0 - margin <= y <= self.y1 + margin
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """A word and the place of it."""
 
     text: str
@@ -71,8 +70,7 @@ class Table:
     rows: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """Words of one line that stand close together."""
 
     x0: float
@@ -80,8 +78,7 @@ class Segment:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """Words at one height, in segments from left to right."""
 
     y0: float
