@@ -28,6 +28,7 @@ SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pd
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
 LOST_SHARE = 0.5
 FOUND_WITHIN = (4.0, 6.0)  # points from the place of a run's first letter, where italics and small letters are
+LONG_WORD = re.compile(r"[^\W\d_]{3,}")
 # C0 and C1 controls except tab and newline, surrogates, and PDFium's noncharacters at a hyphenated break.
 UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -184,7 +185,7 @@ def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -
         ordered, is_doubtful = reading_order.check_order(
             clean_text(layout.markdown), page.text, layout, lambda: page.sort_runs(layout.runs())
         )
-        rich = clean_text(ordered)
+        rich = append_lost_lines(clean_text(ordered), page.text)
     elif not (page and page.is_final):
         rich = clean_text(layout.markdown) if layout else _extract_rich(document.oxide, number)
     if page:
@@ -193,6 +194,24 @@ def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -
         rich = plain
     values = page.values if page else []
     return (rich if rich is None else form_fields.append_missing(rich, plain or "", values)), is_doubtful
+
+
+def append_lost_lines(rich: str, plain: str) -> str:
+    """Return the text with PDFium's lines that it lacks at its end: LiteParse drops some that repeat or overlap."""
+    words = set(LONG_WORD.findall(rich))
+    letters: str | None = None
+    lost = []
+    for line in plain.split("\n"):
+        expected = LONG_WORD.findall(line)
+        if 2 * sum(word not in words for word in expected) > len(expected):
+            letters = letters or _letters(rich)
+            if _letters(line) not in letters:  # else its words are only split otherwise
+                lost.append(line)
+    return "\n".join([rich, "", *lost]) if lost else rich
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
 
 
 def _extract_rich(oxide: Any, number: int) -> str | None:

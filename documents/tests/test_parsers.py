@@ -40,6 +40,12 @@ def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: Save
     assert parsers.parse_pdf(path, pages=3).markdown == ["first", "", "third"]
 
 
+def test_lines_that_the_layout_drops_stand_at_its_end() -> None:
+    rich, plain = "# Plan\n\nYou pay the deductible.", "Plan\nYou pay the de ductible.\nExclusions apply\n12"
+
+    assert pdf_engines.append_lost_lines(rich, plain) == f"{rich}\n\nExclusions apply"
+
+
 def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
     body = b"0 -14 Td (It pays the hospital, and it pays the doctor.) Tj " * 4
     big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td %s ET" % body

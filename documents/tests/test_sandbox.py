@@ -38,7 +38,7 @@ def sandbox_failure(path: Path, **limits: int) -> StageFailure:
 def test_the_memory_limit_is_the_childs(save_pdf: SavePdf) -> None:
     path = save_pdf(pdf_bombs.one_page(content_stream(pdf_bombs.deflated(64 << 20, 1), b"/Filter /FlateDecode")))
 
-    failure = sandbox_failure(path, memory_mb=100)
+    failure = sandbox_failure(path, memory_mb=160)
 
     assert isinstance(failure, Permanent)
     assert failure.code == "PARSER_OUT_OF_MEMORY"
