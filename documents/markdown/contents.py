@@ -6,9 +6,10 @@ from collections.abc import Iterator
 FEWEST_ENTRIES = 3  # below a heading that says what they are
 FEWEST_UNNAMED = 8  # without one: a list of prices in growing order is shorter
 MAX_GAP = 300  # characters between two entries: a long title, or a chapter's title and the running head of a page
+# A table's cell that begins with a dot and a number is what the local parser leaves of a leader.
 # Begins only where a run of dots does, or a hostile run would be read again from each of its dots.
 _LEADER = re.compile(
-    r"[.…·](?<![.…·]{2})(?<![.…·] [.…·])(?:(?<=…) ?…|(?: ?[.…·]){2})(?: ?[.…·])*+[ |*_]*+"
+    r"[.…·](?<![.…·]{2})(?<![.…·] [.…·])(?:(?<=…) ?…|(?: ?[.…·]){2}|(?<=\| \.)(?= [0-9]))(?: ?[.…·])*+[ |*_]*+"
     r"(?P<page>[0-9]{1,4}|[ivxlc]{1,7})(?! ?[%$€£]|[\w.,/])[ |*_]*+"
 )
 _TABLE_HEAD = re.compile(r"[^\n]*\|[^\n]*\n *[|:-][ |:-]*\Z")

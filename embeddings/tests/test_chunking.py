@@ -360,6 +360,7 @@ CONTENTS = "".join(f"Chapter {n}: all about it . . . . . . . . . . {3 * n}\n\n" 
         "Table of contents\n\nOne .......... 3\nTwo .......... 4\nThree .......... 4\n\n",
         f"## Contents\n\n{CONTENTS.replace(chr(10), ' ')}\n\n",
         "# Contents\n\n| What | Page |\n|---|---|\n| One ...... | 3 |\n| Two ...... | 4 |\n| Three ...... | 5 |\n\n",
+        "| Part 1: Terms | 2 |\n|---|---|\n" + "".join(f"| Chapter {n} | . {n} |\n" for n in range(2, 12)) + "\n",
         "# Contents\n\nForeword ...... iii\n\nCopays\n\n**2**\n\nVisits …… 2\n\nStays …… 7\n\n",
         CONTENTS,
     ],
@@ -383,6 +384,7 @@ def test_a_table_of_contents_is_in_no_chunk(contents: str) -> None:
         f"# Contents\n\n{CONTENTS}",  # all that the document has
         "Name ............................\n" * 20,
         "Wait... 5 days... 6 more\n",
+        "| Share | Rate |\n|---|---|\n" + "".join(f"| Kind {n} | .{n} |\n" for n in range(1, 12)),
     ],
 )
 def test_prices_forms_and_what_is_all_the_document_has_are_kept(text: str) -> None:
