@@ -68,7 +68,9 @@ def is_new() -> bool:
     return document.parser_version == "better"
 
 
-def test_old_text_and_passages_are_found_until_the_new_ones_are_whole(uploaded: Upload, better_parser: Parses) -> None:
+def test_old_text_and_passages_are_found_until_the_new_ones_are_whole(
+    uploaded: Upload, settings: Any, better_parser: Parses
+) -> None:
     better_parser()
     before, text = live_rows(), stored_text()
     job = reparse(uploaded)
@@ -84,7 +86,7 @@ def test_old_text_and_passages_are_found_until_the_new_ones_are_whole(uploaded: 
         "embeddings_buffered", "embedded",
     ]  # fmt: skip
     assert (reload_job(job).state, is_new(), Document.objects.get().doubtful_pages) == ("done", True, [1])
-    assert chunkers_in_use() == {"markdown-simple@1"}
+    assert chunkers_in_use() == {settings.CHUNKER}
     assert OTHER_SENTENCE in DocumentChunk.objects.order_by("chunk_ord").last().text  # type: ignore[union-attr]
     assert not DocumentChunk.objects.filter(embedding=None).exists()
     assert (ChunkBuffer.objects.count(), VectorBuffer.objects.count(), StagedParse.objects.count()) == (0, 0, 0)
@@ -164,7 +166,7 @@ def test_a_parse_that_fails_leaves_the_old_one(
     assert (reload_job(job).state, is_new(), violations()) == ("done", True, [])
 
 
-def test_an_abandoned_reparse_leaves_nothing_behind(uploaded: Upload, better_parser: Parses) -> None:
+def test_an_abandoned_reparse_leaves_nothing_behind(uploaded: Upload, settings: Any, better_parser: Parses) -> None:
     better_parser()
     before, job = live_rows(), reparse(uploaded)
     claim_at_stage("embeddings_buffered")
@@ -172,7 +174,7 @@ def test_an_abandoned_reparse_leaves_nothing_behind(uploaded: Upload, better_par
 
     assert abandon_new_chunks(uploaded.document_id)
 
-    assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {"markdown-simple@1"}, 0)
+    assert (live_rows(), chunkers_in_use(), VectorBuffer.objects.count()) == (before, {settings.CHUNKER}, 0)
     assert (StagedParse.objects.count(), is_new(), violations()) == (0, False, [])
 
 

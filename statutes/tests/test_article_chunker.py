@@ -253,7 +253,8 @@ def test_chunks_of_version_1_never_change() -> None:
         for at in range(4)
     ]
 
-    cuts = json.dumps([dataclasses.astuple(chunk) for chunk in split(law(*chapters, preamble=text_of(1500)))])
+    chunks = map(dataclasses.astuple, split(law(*chapters, preamble=text_of(1500))))
+    cuts = json.dumps([chunk[:8] + chunk[9:] for chunk in chunks])  # the ninth is a table's title, always None
 
     assert (
         hashlib.sha256(cuts.encode()).hexdigest() == "34b139d9698a560ddf22bc6ef870a3e17cd1f5f7cacc13bf73f6b3c66682f6d7"
