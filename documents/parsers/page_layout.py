@@ -164,7 +164,9 @@ def _render(block: Any, *, is_title: bool) -> str:
         return f"{'  ' * (block.level or 0)}{marker} {block.text}"
     if block.kind == "table":
         rows = [block.header, *block.rows] if block.header else block.rows
-        return _render_table([[cell.text for cell in row] for row in rows])
+        width = max(map(len, rows))
+        texts = [[*(cell.text for cell in row), *[""] * (width - len(row))] for row in rows]
+        return _render_table(table_grids.join_wrapped(texts))
     if block.kind in ("code", "grid_fallback"):
         return "\n".join(["```", *block.lines, "```"]) if not any("```" in line for line in block.lines) else ""
     if block.kind == "rule":
@@ -174,12 +176,8 @@ def _render(block: Any, *, is_title: bool) -> str:
 
 
 def _render_table(rows: list[list[str]]) -> str:
-    width = max(map(len, rows))
-    lines = [
-        "| " + " | ".join(cell.translate(_PIPE_ESCAPES).strip() for cell in [*row, *[""] * (width - len(row))]) + " |"
-        for row in rows
-    ]
-    return "\n".join([lines[0], "|" + "---|" * width, *lines[1:]])
+    lines = ["| " + " | ".join(cell.translate(_PIPE_ESCAPES).strip() for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
 def _to_box(box: Any) -> Box:

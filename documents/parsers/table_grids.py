@@ -346,7 +346,7 @@ def _build_aligned(block: list[Line]) -> Table | None:
     if not all(_is_aligned(block, column) for column in columns):
         return None
     box = Box(columns[0][0], block[0].y0, max(s.x1 for line in block for s in line.segments), max(b.y1 for b in block))
-    return Table(box, rows)
+    return Table(box, join_wrapped(rows))
 
 
 def _split_at_gaps(block: list[Line]) -> list[list[Line]]:
@@ -454,6 +454,24 @@ def _most_common_share(values: list[float]) -> float:
 
 
 # What both kinds share.
+
+
+def join_wrapped(rows: list[list[str]]) -> list[list[str]]:
+    """Append to the row above what goes on in lower case and leaves cells empty, below cells that have text."""
+    joined: list[list[str]] = []
+    for row in rows:
+        filled = [n for n, cell in enumerate(row) if cell]
+        goes_on = all(row[n][0].islower() for n in filled) and len(filled) < len(row)
+        if (
+            len(joined) > 1
+            and goes_on
+            and all(joined[-1][n] for n in filled)
+            and not joined[-1][filled[0]][0].islower()
+        ):
+            joined[-1] = [f"{above} {cell}".strip() for above, cell in zip(joined[-1], row, strict=True)]
+        else:
+            joined.append(row)
+    return joined
 
 
 def join_words(words: Sequence[Word]) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from documents.parsers.table_grids import Box, Table, Word, find_tables
+from documents.parsers.table_grids import Box, Table, Word, find_tables, join_wrapped
 
 WIDTH = 5.0  # of a letter
 HEIGHT = 10.0
@@ -123,3 +123,21 @@ def test_text_in_two_columns_is_no_table(leading: int) -> None:
 )
 def test_lists_and_contents_are_no_tables(rows: list[list[str]]) -> None:
     assert find_tables(lines(rows, xs=[50, 200], leading=12), []) == []
+
+
+HEAD = ["Kind", "You pay"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "joined"),
+    [
+        ([["Fire", "£150"], ["Glass, replaced by our", "£95"], ["repairer", ""]],
+         [["Fire", "£150"], ["Glass, replaced by our repairer", "£95"]]),
+        ([["Tests", "20 % after"], ["", "the deductible"]], [["Tests", "20 % after the deductible"]]),
+        ([["annual", "£5"], ["monthly", ""]], [["annual", "£5"], ["monthly", ""]]),
+        ([["continued from above", ""], ["Fire", "£5"]], [["continued from above", ""], ["Fire", "£5"]]),
+        ([["Fire", "£5"], ["each year", "at most"]], [["Fire", "£5"], ["each year", "at most"]]),
+    ],
+)  # fmt: skip
+def test_a_wrapped_row_is_joined_and_a_row_in_lower_case_is_not(rows: list[list[str]], joined: list[list[str]]) -> None:
+    assert join_wrapped([HEAD, *rows]) == [HEAD, *joined]
