@@ -18,6 +18,7 @@ from accounts.models import ApiToken, User
 from benchmarks import corpus, subprocesses
 from benchmarks.report import Result, print_progress
 from documents.markdown.normalization import normalize
+from documents.markdown.structure import split_cells
 from samples import make_retrieval, make_tables
 from testing.factories.searchable_documents import create_searchable_markdown
 
@@ -26,7 +27,6 @@ GOAL = 45
 DEPTH = 5
 TENANT = UUID("7a3e9b52-1d8c-4c0e-8a57-64f0f3a1c2d9")
 TIMEOUT_SECONDS = 600.0
-_CELL_END = re.compile(r"(?<!\\)\|")
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -142,7 +142,7 @@ def _tables(text: str) -> Iterator[list[list[list[str]]]]:
     """Yield the rows of each table, without its delimiter; a cell is its words."""
     for is_table, lines in groupby(text.split("\n"), key=lambda line: line.lstrip().startswith("|")):
         if is_table:
-            rows = [_CELL_END.split(line.strip().strip("|")) for line in lines]
+            rows = [split_cells(line) for line in lines]
             yield [[_words(cell) for cell in cells] for cells in rows if set("".join(cells)) - set(" -:")]
 
 

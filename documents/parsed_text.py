@@ -84,13 +84,13 @@ def write_parse(document: Document, parse: ParseResult) -> str:
     twins = same.extra(where=["parsed_path LIKE '%%/' || document_id || '.md'"]).order_by("created_at", "pk")
     for twin in filter(is_intact, twins):
         return str(twin.parsed_path)
-    put_text(path, parse)
+    put_text(path, parse.content)
     return path
 
 
-def put_text(path: str, parse: ParseResult) -> None:
+def put_text(path: str, content: bytes) -> None:
     bucket, name = storage.locate(path)
-    bucket.put(name, parse.content)
+    bucket.put(name, content)
 
 
 def delete_own_parse(document: Document, path: str) -> None:
@@ -150,7 +150,7 @@ def transfer_shared_parse(document: Document) -> None:
     if not bucket.exists(name):  # nothing to inherit: the integrity check reports the documents that point there
         return
     target = own_path(heir)
-    bucket.put(storage.locate(target)[1], bucket.read(name))
+    put_text(target, bucket.read(name))
     ids = list(sharing.values_list("pk", flat=True))
     # The jobs first, as workers and deletions lock them: the other order could deadlock.
     UploadJob.objects.filter(document_id__in=ids, parsed_path=path).update(parsed_path=target)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from documents import parsed_text, storage
+from documents import parsed_text
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.models import Document, StagedParse
 from documents.parsed_text import ParseResult
@@ -63,7 +63,7 @@ def replace_parse(document: Document, parse: ParseResult) -> dict[str, Any]:
     if parse.sha256 != document.parsed_sha256:
         path = parsed_text.own_path(document)
         parsed_text.transfer_shared_parse(document)
-        parsed_text.put_text(path, parse)
+        parsed_text.put_text(path, parse.content)
     job_fields = parsed_text.record_parse(document, parse, path)
     StagedParse.objects.filter(pk=document.pk).delete()
     return {name: value for name, value in job_fields.items() if name != "progress"}
@@ -80,6 +80,5 @@ def discard_parse(document: Document) -> None:
     former = row.former_text.encode()
     is_former = hashlib.sha256(former).hexdigest() == document.parsed_sha256
     if document.parsed_path and is_former and not parsed_text.is_intact(document):
-        bucket, name = storage.locate(document.parsed_path)
-        bucket.put(name, former)
+        parsed_text.put_text(document.parsed_path, former)
     row.delete()

@@ -30,4 +30,10 @@ def count_irregularities(text: str) -> dict[str, int]:
 
 
 def _is_ragged(table: str) -> bool:
-    return len({len(_CELL_END.findall(row.strip().removesuffix("|"))) for row in table.split("\n")}) > 1
+    return len({len(split_cells(row)) for row in table.split("\n")}) > 1
+
+
+def split_cells(row: str) -> list[str]:
+    """Return the cells of a table's row, which may begin and end with a bar."""
+    cells = [cell.strip() for cell in _CELL_END.split(row.strip())]
+    return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]

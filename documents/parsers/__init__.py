@@ -14,9 +14,8 @@ from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import CPU_SECONDS, pdf_sandbox
 
 NAME = "liteparse"
-VERSION = (
-    f"{version('liteparse')}+1"  # the number is that of our rules: tables, headings, form values, unreadable pages
-)
+# The number is that of our rules: tables, headings, form values, unreadable pages.
+VERSION = f"{version('liteparse')}+1"
 
 HEADER = b"%PDF-"
 HEADER_WITHIN = 1024  # bytes; readers accept it there, though the standard wants it first

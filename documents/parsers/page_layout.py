@@ -85,6 +85,7 @@ def _page_blocks(page: Any) -> list[Block]:
     ]
     tables = table_grids.find_tables(words, map(_to_rule, page.vector_graphics.lines))
     blocks: list[Block] = []
+    usual = median(word.box.height for word in words) if words else 0.0
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
     for block in page.blocks:
         box = _to_box(block.bbox)
@@ -99,7 +100,7 @@ def _page_blocks(page: Any) -> list[Block]:
                 first = _join_titles(blocks.pop(), first)
             blocks += [first, *others]
         else:
-            is_title = not touched and _is_title(block, words)
+            is_title = not touched and _is_title(block, box, words, usual)
             markdown = _render(block, is_title=is_title)
             blocks.append(Block(box, markdown, is_table=block.kind == "table", level=int(is_title)))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
@@ -112,7 +113,10 @@ def _split_text(words: list[Word], tables: list[Table]) -> list[Block]:
     parts: dict[int, list[Word]] = defaultdict(list)
     for word in words:
         parts[sum(table.box.center[1] < word.box.center[1] for table in tables)].append(word)
-    return [Block(table_grids.bounds(part), table_grids.join_words(part)) for _, part in sorted(parts.items())]
+    return [
+        Block(table_grids.bounds([word.box for word in part]), table_grids.join_words(part))
+        for _, part in sorted(parts.items())
+    ]
 
 
 def _find_place(blocks: list[Block], box: Box) -> int:
@@ -144,14 +148,12 @@ def _continues(table: Table, last: Table) -> bool:
     return near and len(table.rows[0]) == len(last.rows[0])
 
 
-def _is_title(block: Any, words: list[Word]) -> bool:
-    """Tell whether a paragraph is one large line: LiteParse wants a heading to be some ten letters long."""
+def _is_title(block: Any, box: Box, words: list[Word], usual: float) -> bool:
+    """Tell whether a paragraph is one line larger than ``usual``: LiteParse wants headings of some ten letters."""
     if block.kind != "paragraph" or len(block.text) > LONGEST_TITLE or not any(map(str.isalpha, block.text)):
         return False
-    usual = median(word.box.y1 - word.box.y0 for word in words)
-    inside = [word for word in words if _to_box(block.bbox).contains(word.box.center, margin=0.5)]
-    is_line = bool(inside) and block.bbox.height < 1.5 * min(word.box.y1 - word.box.y0 for word in inside)
-    return is_line and min(word.box.y1 - word.box.y0 for word in inside) >= TITLE_SIZE * usual
+    heights = [word.box.height for word in words if box.contains(word.box.center, margin=0.5)]
+    return bool(heights) and block.bbox.height < 1.5 * min(heights) and min(heights) >= TITLE_SIZE * usual
 
 
 def _render(block: Any, *, is_title: bool) -> str:
@@ -220,12 +222,7 @@ def _join_titles(title: Block, rest: Block) -> Block:
 
 
 def _around(runs: list[Run]) -> Box:
-    return Box(
-        min(run.x0 for run in runs),
-        min(run.y0 for run in runs),
-        max(run.x1 for run in runs),
-        max(run.y1 for run in runs),
-    )
+    return table_grids.bounds([Box(run.x0, run.y0, run.x1, run.y1) for run in runs])
 
 
 def _runs_of(text: str, box: Box, runs: list[Run]) -> list[Run]:

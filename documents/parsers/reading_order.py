@@ -6,7 +6,7 @@ that orders lines by their places on the page can tear columns apart. Standard l
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -181,12 +181,7 @@ def rebuild(runs: Sequence[Run], headings: Sequence[Region], tables: Sequence[Re
 
 def split_title(runs: Sequence[Run]) -> list[list[Run]]:
     """Return the titles that an engine took for one: each begins after a space, in another size or with a number."""
-    lines: list[_TextLine] = []
-    for run in runs:
-        if lines and lines[-1].takes(run, None):
-            lines[-1].add(run)
-        else:
-            lines.append(_TextLine(run, None))
+    lines = _to_lines((run, None) for run in runs)
     titles: list[list[Run]] = []
     for number, line in enumerate(lines):
         before = lines[number - 1]
@@ -270,14 +265,22 @@ class _TextLine:
         return all(run.is_bold for run in self.runs)
 
 
-def _paragraphs(runs: Sequence[Run], headings: Sequence[Region]) -> list[str]:
+def _to_lines(runs: Iterable[tuple[Run, Region | None]]) -> list[_TextLine]:
+    """Return the lines of runs in reading order, each given with the heading that it is part of."""
     lines: list[_TextLine] = []
-    for run in runs:
-        heading = next((each for each in headings if run.lies_in(each) and is_part(run.text, each.markdown)), None)
+    for run, heading in runs:
         if lines and lines[-1].takes(run, heading):
             lines[-1].add(run)
         else:
             lines.append(_TextLine(run, heading))
+    return lines
+
+
+def _paragraphs(runs: Sequence[Run], headings: Sequence[Region]) -> list[str]:
+    lines = _to_lines(
+        (run, next((each for each in headings if run.lies_in(each) and is_part(run.text, each.markdown)), None))
+        for run in runs
+    )
     spaces = [
         after.y0 - before.y1 for before, after in pairwise(lines) if 0 <= after.y0 - before.y1 < after.y1 - after.y0
     ]

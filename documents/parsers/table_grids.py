@@ -49,6 +49,11 @@ class Box(NamedTuple):
         """Return the middle point."""
         return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
 
+    @property
+    def height(self) -> float:
+        """Return the height."""
+        return self.y1 - self.y0
+
     def contains(self, point: tuple[float, float], margin: float = 0.0) -> bool:
         """Tell whether the point lies within."""
         x, y = point
@@ -269,8 +274,7 @@ def group_lines(words: Sequence[Word]) -> list[Line]:
     groups: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box.center[1]):
         last = groups[-1][-1] if groups else None
-        height = word.box.y1 - word.box.y0
-        if last and word.box.center[1] - last.box.center[1] <= 0.3 * min(height, last.box.y1 - last.box.y0):
+        if last and word.box.center[1] - last.box.center[1] <= 0.3 * min(word.box.height, last.box.height):
             groups[-1].append(word)
         else:
             groups.append([word])
@@ -278,10 +282,10 @@ def group_lines(words: Sequence[Word]) -> list[Line]:
 
 
 def _to_line(words: list[Word]) -> Line:
-    height = median(word.box.y1 - word.box.y0 for word in words)
+    gap = max(COLUMN_GAP * median(word.box.height for word in words), 5.0)
     segments: list[Segment] = []
     for word in sorted(words, key=lambda word: word.box.x0):
-        if segments and word.box.x0 - segments[-1].x1 < max(COLUMN_GAP * height, 5.0):
+        if segments and word.box.x0 - segments[-1].x1 < gap:
             last = segments[-1]
             segments[-1] = Segment(last.x0, max(last.x1, word.box.x1), f"{last.text} {word.text}")
         else:
@@ -461,13 +465,8 @@ def join_wrapped(rows: list[list[str]]) -> list[list[str]]:
     joined: list[list[str]] = []
     for row in rows:
         filled = [n for n, cell in enumerate(row) if cell]
-        goes_on = all(row[n][0].islower() for n in filled) and len(filled) < len(row)
-        if (
-            len(joined) > 1
-            and goes_on
-            and all(joined[-1][n] for n in filled)
-            and not joined[-1][filled[0]][0].islower()
-        ):
+        goes_on = len(joined) > 1 and 0 < len(filled) < len(row) and all(row[n][0].islower() for n in filled)
+        if goes_on and all(joined[-1][n] for n in filled) and not joined[-1][filled[0]][0].islower():
             joined[-1] = [f"{above} {cell}".strip() for above, cell in zip(joined[-1], row, strict=True)]
         else:
             joined.append(row)
@@ -479,9 +478,8 @@ def join_words(words: Sequence[Word]) -> str:
     return " ".join(segment.text for line in group_lines(words) for segment in line.segments)
 
 
-def bounds(words: Sequence[Word]) -> Box:
-    """Return the smallest rectangle around the words."""
-    boxes = [word.box for word in words]
+def bounds(boxes: Sequence[Box]) -> Box:
+    """Return the smallest rectangle around them."""
     return Box(
         min(box.x0 for box in boxes),
         min(box.y0 for box in boxes),

@@ -134,6 +134,7 @@ HEAD = ["Kind", "You pay"]
         ([["Fire", "£150"], ["Glass, replaced by our", "£95"], ["repairer", ""]],
          [["Fire", "£150"], ["Glass, replaced by our repairer", "£95"]]),
         ([["Tests", "20 % after"], ["", "the deductible"]], [["Tests", "20 % after the deductible"]]),
+        ([["Fire", "£5"], ["", ""], ["Theft", "£9"]], [["Fire", "£5"], ["", ""], ["Theft", "£9"]]),
         ([["annual", "£5"], ["monthly", ""]], [["annual", "£5"], ["monthly", ""]]),
         ([["continued from above", ""], ["Fire", "£5"]], [["continued from above", ""], ["Fire", "£5"]]),
         ([["Fire", "£5"], ["each year", "at most"]], [["Fire", "£5"], ["each year", "at most"]]),

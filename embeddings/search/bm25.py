@@ -246,12 +246,9 @@ class Slots(NamedTuple):
     begins: NDArray[Any]  # of each document, and their end
     words: list[NDArray[Any]]  # each word's documents, as places in ``documents``
 
-    def of_chunks(self, at: int, word: WordPostings) -> NDArray[Any]:
-        slots: NDArray[Any] = np.repeat(self.begins[self.words[at]], word.counts) + word.postings["ord"]
-        return slots
-
-    def of_rows(self, at: int, word: WordPostings) -> NDArray[Any]:
-        slots: NDArray[Any] = np.repeat(self.begins[self.words[at]], word.row_counts) + word.row_postings["ord"]
+    def locate(self, at: int, counts: NDArray[Any], postings: NDArray[Any]) -> NDArray[Any]:
+        """Return the slot of each posting of the word ``at``, or of each of its rows' postings."""
+        slots: NDArray[Any] = np.repeat(self.begins[self.words[at]], counts) + postings["ord"]
         return slots
 
 
@@ -276,7 +273,7 @@ def _ranked_batches(words: list[WordPostings], size: int) -> Iterator[dict[str, 
     slots = _slots(words)
     scores = np.zeros(slots.begins[-1])
     for at, word in enumerate(words):
-        scores[slots.of_chunks(at, word)] += word.idf / SCALE * word.postings["impact"]
+        scores[slots.locate(at, word.counts, word.postings)] += word.idf / SCALE * word.postings["impact"]
     rows = _best_rows(words, slots, scores)
     left = np.flatnonzero(scores)
     while left.size:
@@ -310,7 +307,7 @@ def _best_rows(words: list[WordPostings], slots: Slots, scores: NDArray[Any]) ->
     least = np.partition(scores, -CHUNKS_WITH_ROWS)[-CHUNKS_WITH_ROWS] if scores.size > CHUNKS_WITH_ROWS else 0.0
     keys, impacts, idfs = [], [], []
     for at, word in enumerate(words):
-        chunks = slots.of_rows(at, word)
+        chunks = slots.locate(at, word.row_counts, word.row_postings)
         kept = (scores[chunks] >= least) & (scores[chunks] > 0)
         keys.append(chunks[kept] << ROW_BITS | word.row_postings["row"][kept])
         impacts.append(word.idf / SCALE * word.row_postings["impact"][kept])
@@ -318,8 +315,9 @@ def _best_rows(words: list[WordPostings], slots: Slots, scores: NDArray[Any]) ->
     rows, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     bm25 = np.bincount(inverse, np.concatenate(impacts), rows.size)
     share = np.bincount(inverse, np.concatenate(idfs), rows.size) / sum(word.idf for word in words)
-    best: dict[int, RowHit] = {}
-    for row in np.argsort(-bm25, kind="stable").tolist():
-        slot, number = divmod(int(rows[row]), 1 << ROW_BITS)
-        best.setdefault(slot, RowHit(number, float(bm25[row]), float(share[row])))
-    return best
+    order = np.argsort(-bm25, kind="stable")
+    chunks, first = np.unique(rows[order] >> ROW_BITS, return_index=True)
+    best = order[first]
+    numbers = rows[best] & (1 << ROW_BITS) - 1
+    hits = map(RowHit, numbers.tolist(), bm25[best].tolist(), share[best].tolist())
+    return dict(zip(chunks.tolist(), hits, strict=True))

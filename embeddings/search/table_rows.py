@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from documents.markdown.structure import split_cells
 from embeddings.chunking.splitter import Structure
 
 MAX_HEAD_CHARS = 100  # of a column's head: repeated in each row, a long one would multiply
 MAX_ROWS = 32_767  # of a chunk: a posting's row is a half-word
-_CELL_END = re.compile(r"(?<!\\)\|")
 
 
 class TableRow(NamedTuple):
@@ -38,10 +38,10 @@ def table_rows(text: str) -> Iterator[TableRow]:
     for start, body, end in zip(structure.tables.starts, structure.tables.bodies, structure.tables.ends, strict=True):
         while at < len(headings) and headings[at].start < start:
             title, at = headings[at].title, at + 1
-        heads = [head[:MAX_HEAD_CHARS] for head in _cells(text[start : text.index("\n", start)])]
+        heads = [head[:MAX_HEAD_CHARS] for head in split_cells(text[start : text.index("\n", start)])]
         group = label = ""
         for line in re.finditer(r"[^\n]+", text[body:end]):
-            cells = _cells(line[0])
+            cells = split_cells(line[0])
             values = {cell for cell in cells if cell}
             if not values:
                 continue
@@ -52,11 +52,6 @@ def table_rows(text: str) -> Iterator[TableRow]:
                 label = cells[0] or label
                 row = " ".join(filter(None, (group, _sentence(label, cells, heads))))
             yield TableRow(title, row, start, body, body + line.start(), body + line.end())
-
-
-def _cells(line: str) -> list[str]:
-    cells = [cell.strip() for cell in _CELL_END.split(line.strip())]
-    return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
 
 
 def _sentence(label: str, cells: Sequence[str], heads: Sequence[str]) -> str:
