@@ -5,8 +5,11 @@ import json
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pypdfium2
 
 NAME = "questions.jsonl"
 DEV_PERCENT = 40
@@ -15,17 +18,24 @@ SPLITS = ("test", "dev", "all")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``gold``: pages, from 1, any of which answers it, by document. ``answer``: words that stand there, if given."""
+    """``gold``: pages, from 1, any of which answers it, by document. ``answer``: words that stand there, if given.
+
+    With a ``quote``, only a passage that holds it answers.
+    """
 
     name: str
     text: str
     gold: dict[Path, frozenset[int]]
     kind: str
     answer: str
+    quote: str = ""
+    given_split: str = ""
 
     @property
     def split(self) -> str:
-        """By a hash of document and question, so that neither order nor additions move a question to the other side."""
+        """As given, by document; otherwise by a hash of document and question, which no addition changes."""
+        if self.given_split:
+            return self.given_split
         document = next(iter(self.gold)).name
         digest = hashlib.sha256(f"{document}\n{self.text}".encode()).digest()
         return "dev" if int.from_bytes(digest[:4], "big") % 100 < DEV_PERCENT else "test"
@@ -82,7 +92,9 @@ def _question(file: Path, number: int, line: str) -> Question:
         text=row["question"],
         gold=gold,
         kind=str(row.get("kind", "")),
-        answer=str(row.get("answer", "")),
+        answer=str(row.get("answer", row.get("quote", ""))),
+        quote=letters(str(row.get("quote", ""))),
+        given_split=str(row.get("split", "")),
     )
 
 
@@ -94,17 +106,31 @@ def _other_documents(at: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _gold(file: Path, at: str, row: dict[str, Any]) -> tuple[Path, frozenset[int]]:
-    name, pages = row.get("document"), row.get("pages")
+    name = row.get("document")
     if not isinstance(name, str) or not name:
         raise ArgumentTypeError(f'{at} names no "document"')
-    if not isinstance(pages, list) or not pages or not all(type(page) is int and page > 0 for page in pages):
-        raise ArgumentTypeError(f'{at}: "pages" is not a list of page numbers, from 1')
     document = (file.parent / name).resolve()
     if not document.is_file():
         raise ArgumentTypeError(f"{at}: there is no {name} beside it")
     if b"%PDF-" not in _head(document):
         raise ArgumentTypeError(f"{at}: {name} is not a PDF")
+    pages = row.get("pages")
+    if isinstance(quote := row.get("quote"), str):
+        pages = [number for number, text in enumerate(_page_letters(document), 1) if letters(quote) in text]
+    if not isinstance(pages, list) or not pages or not all(type(page) is int and page > 0 for page in pages):
+        raise ArgumentTypeError(f'{at}: "pages" is not a list of page numbers, from 1, nor on a page the "quote"')
     return document, frozenset(pages)
+
+
+@cache
+def _page_letters(document: Path) -> list[str]:
+    with pypdfium2.PdfDocument(document) as pdf:
+        return [letters(page.get_textpage().get_text_range()) for page in pdf]
+
+
+def letters(text: str) -> str:
+    """Return the text's letters and digits alone, in lower case, which line ends and hyphens do not change."""
+    return "".join(filter(str.isalnum, text.lower()))
 
 
 def _head(path: Path) -> bytes:

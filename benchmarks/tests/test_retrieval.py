@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from benchmarks import questions, ranking_metrics, retrieval, text_loss
+from benchmarks import question_sets, questions, ranking_metrics, retrieval, text_loss
 from benchmarks.baselines.bm25 import Okapi, words
 from benchmarks.questions import Question
 from benchmarks.subprocesses import ROOT
@@ -144,3 +144,42 @@ def test_a_page_that_reached_no_passage_counts_as_lost(folder: Path) -> None:
     assert loss["lost_questions"] == ["index"]
     assert loss["lost"] == 0.5
     assert loss["answers_whole_in_a_passage"] == 0
+
+
+def test_a_quote_finds_its_pages_and_asks_for_a_passage_that_holds_it(folder: Path) -> None:
+    row = {"document": "plan.pdf", "question": "When?", "quote": "covered on\nSundays", "split": "dev"}
+
+    (question,) = ask(folder, row)
+
+    (document,) = question.gold
+    assert (question.gold[document], question.split) == (frozenset({2}), "dev")
+    cited = [retrieval.CitedPassage(document, range(2, 3), text) for text in ("is covered on Sun-\ndays", "Sundays")]
+    assert [each.answers(question) for each in cited] == [True, False]
+
+
+def test_a_quote_that_stands_on_no_page_is_refused(folder: Path) -> None:
+    with pytest.raises(ArgumentTypeError, match="line 1"):
+        ask(folder, {"document": "plan.pdf", "question": "When?", "quote": "on Tuesdays"})
+
+
+@pytest.mark.parametrize("name", question_sets.NAMES)
+def test_a_question_set_is_split_by_document(name: str) -> None:
+    lines = (question_sets.HERE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+
+    splits = {(row["document"], row["split"]) for row in map(json.loads, lines)}
+
+    assert {split for _, split in splits} == {"dev", "test"}
+    assert len(splits) == len({document for document, _ in splits})
+
+
+def test_a_question_set_without_its_documents_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question_sets, "SHARED", tmp_path)
+
+    with pytest.raises(SystemExit, match="Skipped: 81 documents of the set pages"):
+        question_sets.open_set("pages", tmp_path)
+
+
+def test_questions_off_topic_are_many_and_different() -> None:
+    off_topic = question_sets.off_topic_questions()
+
+    assert len(set(off_topic)) == len(off_topic) >= 200

@@ -1,0 +1,51 @@
+"""Question sets over documents of other authors, which are not part of the repository, and questions off topic."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from reportlab.platypus import Paragraph
+
+from benchmarks import subprocesses
+from samples.layout import BODY, TITLE, Booklet
+
+HERE = Path(__file__).parent
+SHARED = subprocesses.ROOT.parent / "shared"  # of the sets handbooks and pages
+LICENCES = Path("/usr/share/common-licenses")  # of Debian's base system
+NAMES = ("handbooks", "licences", "pages")
+
+
+def open_set(name: str, folder: Path) -> Path:
+    """Copy a set's questions and link or print its documents into ``folder``; return the path of the questions.
+
+    Raises ``SystemExit`` with a sentence where the documents are not on this machine.
+    """
+    source = LICENCES if name == "licences" else SHARED
+    lines = (HERE / f"{name}.jsonl").read_text(encoding="utf-8")
+    documents = sorted(set(re.findall(r'"document": "([^"]+)"', lines)))
+    originals = {each: source / (each.removesuffix(".pdf") if name == "licences" else each) for each in documents}
+    if missing := [each for each, path in originals.items() if not path.is_file()]:
+        raise SystemExit(f"Skipped: {len(missing)} documents of the set {name} are not in {source}.")
+    for document, original in originals.items():
+        target = folder / document
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name == "licences":
+            _print_text(original, target)
+        else:
+            target.symlink_to(original.resolve())
+    questions = folder / f"{name}.jsonl"
+    questions.write_text(lines, encoding="utf-8")
+    return questions
+
+
+def off_topic_questions() -> list[str]:
+    """Return questions that no document answers: 120 about other things, 100 without a meaning."""
+    return (HERE / "off_topic.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _print_text(source: Path, target: Path) -> None:
+    paragraphs = re.split(r"\n\s*\n", source.read_text(encoding="utf-8").strip())
+    title, *rest = (escape(" ".join(each.split())) for each in paragraphs)
+    story: Iterable[Paragraph] = [Paragraph(title[:200], TITLE), *(Paragraph(each, BODY) for each in rest)]
+    Booklet(target, title=source.name, form="", product=source.name).multiBuild(list(story))
