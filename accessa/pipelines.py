@@ -14,7 +14,7 @@ from jobs.choices import Stage
 from jobs.pipeline import Pipeline, Step
 from statutes import intake
 
-# A parse, and then one turn of OCR with its last batch (documents.scanned_pages).
+# A parse, and then one turn of OCR with its last batch (documents.ocr_batches).
 PARSING_LIMIT = documents.parsers.PARSE_SECONDS_MOST + 360
 
 # fmt: off

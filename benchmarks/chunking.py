@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from benchmarks import corpus
+from benchmarks import stored_pdfs
 from benchmarks.report import Result, print_progress
 from documents import parsers
 from documents.markdown.normalization import NormalizedPages, normalize_pages
@@ -60,7 +60,7 @@ def measure(options: Namespace) -> Result:
 
 def _texts(most: int | None) -> list[NormalizedPages]:
     pages: list[NormalizedPages] = []
-    for path in corpus.readable_pdfs()[:most]:
+    for path in stored_pdfs.readable_pdfs()[:most]:
         try:
             text = normalize_pages(parsers.parse_pdf(path, pages=200).markdown)
         except StageFailure as failure:

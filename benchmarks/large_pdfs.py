@@ -8,7 +8,7 @@ from PIL import Image
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
-from benchmarks import corpus
+from benchmarks import stored_pdfs
 from testing.pdfs import text_pdf
 
 LINE_CHARS, LINES = 90, 50
@@ -49,7 +49,7 @@ def _noise(side: int) -> ImageReader:
 def _lines(count: int) -> list[str]:
     """Lines of the samples' words, in an order of their own; the same at every run."""
     random.seed(7)
-    folder = corpus.SAMPLES / "text"
+    folder = stored_pdfs.SAMPLES / "text"
     words = " ".join(path.read_text() for path in sorted(folder.rglob("*.md"))).split()
     plain = [word for word in words if word.isascii() and word[:1].isalpha()]
     lines = []

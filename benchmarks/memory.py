@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from django.conf import settings
 
-from benchmarks import corpus, large_pdfs, subprocesses
+from benchmarks import job_timings, large_pdfs, stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
@@ -50,20 +50,20 @@ def measure(options: Namespace) -> Result:
 
 def _peaks(path: Path, embedder: str) -> dict[str, Any]:
     print_progress(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
-    corpus.create_jobs(corpus.store_pdfs([path]))
+    stored_pdfs.create_jobs(stored_pdfs.store_pdfs([path]))
     with subprocesses.running_cluster(EMBEDDER=embedder, **RAISED_LIMITS) as process, recorded_peaks(process) as peaks:
-        subprocesses.wait_until(corpus.jobs_have_ended, seconds=540)
+        subprocesses.wait_until(job_timings.jobs_have_ended, seconds=540)
     job = UploadJob.objects.get()
     return {
         "worker_mb": peaks.get("worker", 0.0),
         "parser_mb": peaks.get("parser", 0.0),
         "file_mb": path.stat().st_size / 2**20,
-        "pages": corpus.count_pages(),
+        "pages": job_timings.count_pages(),
         "chunks": DocumentChunk.objects.count(),
         "state": job.state,
         "error": job.last_error,
-        "seconds": corpus.elapsed_seconds(),
-        "stage_seconds": corpus.stage_seconds(),
+        "seconds": job_timings.elapsed_seconds(),
+        "stage_seconds": job_timings.stage_seconds(),
     }
 
 

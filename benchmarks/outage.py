@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from benchmarks import corpus, subprocesses
+from benchmarks import job_timings, stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 from jobs.models import Event, UploadJob
 from vendors.models import Purchase
@@ -37,14 +37,14 @@ def measure(options: Namespace) -> Result:
         cursor.execute("TRUNCATE vendor_rate_limits, vendor_breakers, purchases")
     with running_fakes() as vendors:
         _send_control(vendors, OUTAGE)
-        corpus.create_jobs(corpus.store_pdfs([corpus.SAMPLES / "amendment.pdf"] * documents))
+        stored_pdfs.create_jobs(stored_pdfs.store_pdfs([stored_pdfs.SAMPLES / "amendment.pdf"] * documents))
         with subprocesses.running_cluster(**_environment(vendors, quick=options.quick)):
             subprocesses.wait_until(lambda: _count_requests(vendors) > 0, seconds=60)
             time.sleep(seconds)
             print_progress(f"{_count_requests(vendors)} calls met the outage; the vendors return")
             _send_control(vendors, RECOVERY)
             began = time.monotonic()
-            subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+            subprocesses.wait_until(job_timings.jobs_have_ended, seconds=TIMEOUT_SECONDS)
             took = time.monotonic() - began
         books = _read_ledger(vendors["llamaparse"])["ledger"]
     dead = UploadJob.objects.filter(state="deadletter").count()

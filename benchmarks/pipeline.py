@@ -10,7 +10,7 @@ from statistics import median
 
 from django.conf import settings
 
-from benchmarks import corpus, database, subprocesses
+from benchmarks import database, job_timings, stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 
 SUMMARY = __doc__
@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def measure(options: Namespace) -> Result:
-    files = corpus.readable_pdfs(options.path)
+    files = stored_pdfs.readable_pdfs(options.path)
     by_size = sorted(files, key=lambda path: path.stat().st_size)
     # At least 20 users, so that the cap on one binds nobody.
     files = by_size[:3] if options.quick else files * (1 + 20 // len(files))
@@ -34,13 +34,13 @@ def measure(options: Namespace) -> Result:
     stages: dict[str, float] = {}
     for number in range(1 if options.quick else options.rounds):
         ours.append(_run_accessa(files, "local"))
-        stages = corpus.stage_seconds()
+        stages = job_timings.stage_seconds()
         two.append(_run_bare_script(files, 2))
         instant.append(_run_accessa(files, INSTANT))
         print_progress(
             f"round {number + 1}: ours {ours[-1]:.2f} s, the script {two[-1]:.2f} s, instant {instant[-1]:.2f} s"
         )
-    pages, one = corpus.count_pages(), _run_bare_script(files, 1)
+    pages, one = job_timings.count_pages(), _run_bare_script(files, 1)
     ratio = median(mine / its for mine, its in zip(ours, two, strict=True))
     speed = pages / median(instant)
     return Result(
@@ -67,15 +67,15 @@ def measure(options: Namespace) -> Result:
 
 
 def _run_accessa(files: Sequence[Path], embedder: str) -> float:
-    corpus.create_jobs(corpus.store_pdfs(files))
+    stored_pdfs.create_jobs(stored_pdfs.store_pdfs(files))
     database.analyze_tables(*TABLES)
     with subprocesses.running_cluster(EMBEDDER=embedder):
-        subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
-    return corpus.elapsed_seconds()
+        subprocesses.wait_until(job_timings.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+    return job_timings.elapsed_seconds()
 
 
 def _run_bare_script(files: Sequence[Path], processes: int) -> float:
-    stored = corpus.store_pdfs(files)
+    stored = stored_pdfs.store_pdfs(files)
     database.analyze_tables(*TABLES)
     root = Path(settings.STORAGE_ROOT)
     work = [

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from accessa.embedded_postgres.os_user import binaries
 from accessa.embedded_postgres.server import EmbeddedServer
-from benchmarks import corpus, subprocesses
+from benchmarks import stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 from testing.cluster import database_url
 from testing.personas import Person
@@ -78,7 +78,7 @@ def measure(options: Namespace) -> Result:
 def _seed(tenants: int) -> list[Person]:
     people = [Person(f"tenant{number}") for number in range(tenants)]
     for person in people:
-        for sample in corpus.pdf_paths(corpus.SAMPLES):
+        for sample in stored_pdfs.pdf_paths(stored_pdfs.SAMPLES):
             person.ingest(sample.read_bytes(), filename=sample.name)
     print_progress(f"{tenants} tenants with their documents")
     return people

@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from accounts.rls import as_tenant
-from benchmarks import corpus, question_sets, questions, ranking_metrics, subprocesses, text_loss
+from benchmarks import job_timings, question_sets, questions, ranking_metrics, stored_pdfs, subprocesses, text_loss
 from benchmarks.baselines import bm25
 from benchmarks.questions import Question
 from benchmarks.report import Result, print_progress
@@ -104,11 +104,11 @@ def _open_questions(options: Namespace) -> Iterator[list[Question]]:
 def _ingest(questions_: Sequence[Question], embedder: str) -> dict[UUID, CitedPassage]:
     """Every PDF that a question names, through the pipeline of one tenant; what can be found of them, by its id."""
     settings.EMBEDDER = embedder
-    stored = corpus.store_pdfs(sorted({path for question in questions_ for path in question.gold}), TENANT)
-    corpus.create_jobs(stored)
+    stored = stored_pdfs.store_pdfs(sorted({path for question in questions_ for path in question.gold}), TENANT)
+    stored_pdfs.create_jobs(stored)
     print_progress(f"{len(stored)} documents of one tenant, embedded by {embedder}")
     with subprocesses.running_cluster(EMBEDDER=embedder):
-        subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+        subprocesses.wait_until(job_timings.jobs_have_ended, seconds=TIMEOUT_SECONDS)
     for job in UploadJob.objects.exclude(state="done"):
         print_progress(f"{job.document_id} is not searchable: {(job.last_error or {}).get('code')}")
     by_id = {each.document_id: each.source for each in stored}

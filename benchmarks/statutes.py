@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import corpus, moto_server, subprocesses, vector_import
+from benchmarks import job_timings, moto_server, subprocesses, vector_import
 from benchmarks.moto_server import BUCKET, Aws
 from benchmarks.report import Result, print_progress
 from benchmarks.statute_generator import FORMATS
@@ -77,7 +77,7 @@ def _run_worker(orders: StatuteQueue, rounds: int, laws: int) -> tuple[Seconds, 
         for law_id in timed:
             seconds[format_of(law_id)].append(_run_law(orders, worker, law_id))
             print_progress(f"{law_id}: {seconds[format_of(law_id)][-1]:.2f} s")
-        stages = {name: total / (len(timed) + 1) for name, total in corpus.stage_seconds().items()}
+        stages = {name: total / (len(timed) + 1) for name, total in job_timings.stage_seconds().items()}
         orders.send(rest)
         return seconds, {
             **_measure_memory(worker, since=len(timed) + 1, laws=len(timed) + 1 + len(rest)),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import corpus, subprocesses
+from benchmarks import job_timings, stored_pdfs, subprocesses
 from benchmarks.report import Result
 from jobs.models import UploadJob
 
@@ -21,13 +21,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     files = _files(options)
-    stored = corpus.store_pdfs(files)
-    corpus.create_jobs(stored)
+    stored = stored_pdfs.store_pdfs(files)
+    stored_pdfs.create_jobs(stored)
     with subprocesses.running_cluster():
-        subprocesses.wait_until(corpus.jobs_have_ended, seconds=540)
+        subprocesses.wait_until(job_timings.jobs_have_ended, seconds=540)
     ends = {job.document_id: _end(job) for job in UploadJob.objects.all()}
     outcomes = [{"file": _display_path(each.source), **ends[each.document_id]} for each in stored]
-    readable, textless = set(corpus.readable_pdfs(options.path)), corpus.textless_pdfs()
+    readable, textless = set(stored_pdfs.readable_pdfs(options.path)), stored_pdfs.textless_pdfs()
     expected = [end for end, each in zip(outcomes, stored, strict=True) if each.source in readable]
     layered = [end for end, each in zip(outcomes, stored, strict=True) if each.source in readable - textless]
     share = sum(end["code"] == "done" for end in layered) / len(layered)
@@ -55,10 +55,10 @@ def measure(options: Namespace) -> Result:
 
 
 def _files(options: Namespace) -> list[Path]:
-    readable = corpus.readable_pdfs(options.path)
+    readable = stored_pdfs.readable_pdfs(options.path)
     if options.quick:
         return sorted(readable, key=lambda path: path.stat().st_size)[:10]
-    hostile = [path for path in sorted(corpus.COLLECTION.rglob("*.pdf")) if path not in readable]
+    hostile = [path for path in sorted(stored_pdfs.COLLECTION.rglob("*.pdf")) if path not in readable]
     return readable + hostile
 
 

@@ -15,7 +15,7 @@ from django.test import Client
 
 from accounts import api_tokens
 from accounts.models import ApiToken, User
-from benchmarks import corpus, subprocesses
+from benchmarks import job_timings, stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 from documents.markdown.normalization import normalize
 from documents.markdown.structure import split_cells
@@ -67,7 +67,7 @@ def measure(options: Namespace) -> Result:
     client = _client()
     _ingest_pdfs(options.embedder)
     from_pdfs = _ask(client, questions)
-    corpus.store_pdfs([])
+    stored_pdfs.store_pdfs([])
     for source in sorted(make_tables.SET.glob("*.html")):
         _ingest_markdown(source, make_tables.markdown(source))
     from_markdown = _ask(client, questions)
@@ -119,11 +119,11 @@ def _client() -> Client:
 
 
 def _ingest_pdfs(embedder: str) -> None:
-    stored = corpus.store_pdfs(sorted(make_tables.SET.glob("*.pdf")), TENANT)
-    corpus.create_jobs(stored)
+    stored = stored_pdfs.store_pdfs(sorted(make_tables.SET.glob("*.pdf")), TENANT)
+    stored_pdfs.create_jobs(stored)
     print_progress(f"{len(stored)} documents of one tenant, embedded by {embedder}")
     with subprocesses.running_cluster(EMBEDDER=embedder):
-        subprocesses.wait_until(corpus.jobs_have_ended, seconds=TIMEOUT_SECONDS)
+        subprocesses.wait_until(job_timings.jobs_have_ended, seconds=TIMEOUT_SECONDS)
 
 
 def _ask(client: Client, questions: Sequence[Question]) -> list[int]:

@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 from documents import (
     error_codes,
     object_deletion,
+    ocr_batches,
     parsed_text,
     parsers,
-    scanned_pages,
     staged_parses,
     storage,
     vendor_parses,
@@ -143,7 +143,7 @@ def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ..
         parsed = parsers.parse_pdf(path, pages=document.pages or 1)
         pages = parsed.markdown
         if document.ocr:
-            pages, unrecognized = scanned_pages.recognize_blank_pages(claim, path, pages, parser.version)
+            pages, unrecognized = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
             failed.update(unrecognized)
     failed.update(number for number in parsed.unreadable if not pages[number - 1].strip())
     return pages, tuple(sorted(failed)), tuple(parsed.doubtful)

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.db.models import JSONField, Value
 from django.db.models.functions import Cast, Now
 
-from documents import object_deletion, parsed_text, parsers, scanned_pages, services, storage
+from documents import object_deletion, ocr_batches, parsed_text, parsers, services, storage
 from documents.deterministic_ids import canonical_json, parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.locks import lock_document
@@ -157,7 +157,7 @@ def normalize(claim: Claim) -> Outcome:
         """Read the blank pages with OCR, slice by slice: pages that a lost worker has read are reused."""
         nonlocal failed_pages
         pages = ["" if number in blank else "-" for number in range(1, max(blank) + 1)]
-        scanned, failed_pages = scanned_pages.recognize_blank_pages(claim, path, pages, SCANS)
+        scanned, failed_pages = ocr_batches.recognize_blank_pages(claim, path, pages, SCANS)
         return {number: scanned[number - 1] for number in blank}
 
     with bucket.local_file(name) as path:

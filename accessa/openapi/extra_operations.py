@@ -3,7 +3,7 @@
 from typing import Any
 
 from accessa import health
-from accessa.openapi.operation_errors import STORAGE
+from accessa.openapi.error_responses import STORAGE
 from accounts.error_codes import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, UNSUPPORTED_MEDIA_TYPE
 from accounts.errors import ErrorCode, raises
 from documents.error_codes import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.openapi import extra_operations, operation_errors
+from accessa.openapi import error_responses, extra_operations
 from accounts.authentication import TENANT_HEADER
 from search.services import SOURCES
 
@@ -158,8 +158,8 @@ def _add_tenant_header(method: str, operation: dict[str, Any]) -> None:
 
 def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     name = operation["operationId"]
-    for status, codes in operation_errors.operation_codes(method, operation).items():
-        component = operation_errors.component_name(name, status, codes)
+    for status, codes in error_responses.operation_codes(method, operation).items():
+        component = error_responses.component_name(name, status, codes)
         schemas[component] = {
             "type": "object",
             "required": ["code", "detail"],

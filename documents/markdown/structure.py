@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from documents.markdown.normalization import split_code_fences
+from documents.markdown.code_fences import split_code_fences
 
 _HEADING = re.compile(r"^ {0,3}(#{1,6}) ", re.MULTILINE)
 _TABLE = re.compile(r"^ {0,3}\|[^\n]*(?:\n {0,3}\|[^\n]*)++", re.MULTILINE)

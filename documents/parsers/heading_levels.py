@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from documents.markdown.normalization import split_code_fences
+from documents.markdown.code_fences import split_code_fences
 
 MAX_TITLE_CHARS = 120
 MAX_TITLE_WORDS = 12  # of an unnumbered title below the second level; a longer one is a paragraph's first line

@@ -63,7 +63,7 @@ class ParsingClient(Protocol):
 @cache
 def vendor_client() -> ParsingClient:
     """Return the vendor's client, imported on first use: its package takes a second and 40 MB."""
-    return cast(ParsingClient, import_string("documents.parsers.llamaparse.LlamaParse")())
+    return cast(ParsingClient, import_string("documents.parsers.llamaparse_client.LlamaParse")())
 
 
 def parsing_vendor(part: str = "") -> Vendor:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from documents.markdown.normalization import find_code_fences
+from documents.markdown.code_fences import find_code_fences
 
 FEWEST_PAGES = 4
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
-from documents.markdown import normalization
+from documents.markdown import code_fences
 from embeddings import tokenizer
 
 _NONSPACE = re.compile(r"\S")
@@ -103,7 +103,7 @@ class Structure:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        fences = normalization.find_code_fences(text)
+        fences = code_fences.find_code_fences(text)
         self.fences = Blocks(Block(start, start, min(end + 1, len(text))) for start, end, _ in fences)
         self.tables = Blocks(self._find_tables())
 

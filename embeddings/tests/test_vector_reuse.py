@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from benchmarks.corpus import SAMPLES
+from benchmarks.stored_pdfs import SAMPLES
 from documents import parsers, services
 from documents.markdown.normalization import normalize, normalize_pages
 from documents.models import Document

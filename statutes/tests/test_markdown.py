@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from documents.markdown import normalization
+from documents.markdown.code_fences import find_code_fences
 from documents.markdown.normalization import normalize
 from statutes.article_chunker import iter_units
 from statutes.structure.article_ids import strip_anchor
@@ -54,7 +54,7 @@ def test_any_rendered_law_is_normalized_and_gives_its_articles(plan: Any) -> Non
     rendered = render_markdown(given_law)
 
     assert normalize(rendered.text) == rendered.text
-    assert not list(normalization.find_code_fences(rendered.text))
+    assert not list(find_code_fences(rendered.text))
     assert rendered == render_markdown(given_law)
     read = [unit for unit in iter_units(rendered.text) if unit.article or unit.headings != unit.path]
     assert [unit.article for unit in read] == [one.id for _, one in given_law.articles()]

@@ -109,7 +109,7 @@ def test_a_page_that_always_crashes_ocr_is_skipped_at_the_last_try(ana: Person, 
 def test_a_long_scan_yields_to_other_jobs_between_batches(
     ana: Person, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("documents.scanned_pages.TURN_SECONDS", -1.0)
+    monkeypatch.setattr("documents.ocr_batches.TURN_SECONDS", -1.0)
     uploaded = ana.ingest(text_pdf("", ""), ocr=True)
 
     job = uploaded.job

@@ -1,4 +1,4 @@
-"""Test corpus: real PDFs stored with document rows and jobs, as an upload leaves them."""
+"""Real PDFs stored with document rows and jobs, as an upload leaves them."""
 
 import csv
 import hashlib
@@ -6,11 +6,9 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid5
 
 from django.conf import settings
-from django.db import connection
 
 from benchmarks import jobs, subprocesses
 from documents import deterministic_ids, storage
@@ -24,15 +22,6 @@ COLLECTION = (
 )  # not in the repository: found where a checkout has it beside it
 READABLE = ("plans", "text", "pages", "active_content", "encrypted_openable")
 USERS = UUID("6d1f8a52-7c1e-4f5e-9a53-0a8e2c1b7d44")
-ENDED = ("done", "deadletter")
-
-# How long each stage took: an event tells of the stage that it leaves, the one before it of its beginning.
-STAGE_SECONDS = """
-    SELECT stage, sum(seconds)::float8 FROM (
-        SELECT payload ->> 'from' AS stage,
-               extract(epoch FROM ts - lag(ts) OVER (PARTITION BY job_id ORDER BY ts)) AS seconds
-        FROM events) e
-    WHERE stage IS NOT NULL GROUP BY stage ORDER BY 2 DESC"""
 
 
 @dataclass(frozen=True)
@@ -94,28 +83,3 @@ def create_jobs(stored: Sequence[StoredPdf]) -> None:
         )
         for each in stored
     )  # fmt: skip
-
-
-def jobs_have_ended() -> bool:
-    return not UploadJob.objects.exclude(state__in=ENDED).exists()
-
-
-def elapsed_seconds() -> float:
-    """From the first claim to the last job's end, by the database's clock."""
-    return float(_select_value("SELECT extract(epoch FROM max(finished_at) - min(started_at)) FROM upload_jobs"))
-
-
-def count_pages() -> int:
-    return int(_select_value("SELECT coalesce(sum(pages), 0) FROM documents"))
-
-
-def stage_seconds() -> dict[str, float]:
-    with connection.cursor() as cursor:
-        cursor.execute(STAGE_SECONDS)
-        return dict(cursor.fetchall())
-
-
-def _select_value(sql: str) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return cursor.fetchone()[0]
