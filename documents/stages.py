@@ -127,7 +127,7 @@ def parse(claim: Claim) -> Outcome:
         collected = vendor_parses.collect_parse(claim, UUID(plan["parse_id"]))
         pages, failed = _vendor_pages(claim, collected), collected.parse.failed
     else:
-        pages, failed, doubtful = _local_pages(claim, parser)
+        pages, failed, doubtful, parser = _local_pages(claim, parser)
     normalized = normalize_pages(pages)
     if not normalized.text.strip():
         raise parse_failure("NO_TEXT_FOUND" if document.ocr else "NO_TEXT_LAYER")
@@ -136,8 +136,8 @@ def parse(claim: Claim) -> Outcome:
     return _store(claim, parse, collected)
 
 
-def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ...], tuple[int, ...]]:
-    """Return the pages, the numbers of those that could not be read, and of those whose reading order is doubtful."""
+def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ...], tuple[int, ...], Parser]:
+    """Return the pages, the numbers of those that could not be read, of those in doubtful order, and who read them."""
     document, failed = claim.job.document, set[int]()
     with verified_original.verified_original(document) as path:
         parsed = parsers.parse_pdf(path, pages=document.pages or 1)
@@ -146,7 +146,9 @@ def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ..
             pages, unrecognized = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
             failed.update(unrecognized)
     failed.update(number for number in parsed.unreadable if not pages[number - 1].strip())
-    return pages, tuple(sorted(failed)), tuple(parsed.doubtful)
+    if not parsed.has_layout:
+        parser = registry.local_parser(ocr=document.ocr, has_layout=False)
+    return pages, tuple(sorted(failed)), tuple(parsed.doubtful), parser
 
 
 def _vendor_pages(claim: Claim, collected: CollectedParse) -> list[str]:

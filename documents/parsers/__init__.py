@@ -16,6 +16,7 @@ from documents.parsers.sandbox.client import CPU_SECONDS, pdf_sandbox
 NAME = "liteparse"
 # The number is that of our rules: tables, headings, form values, unreadable pages.
 VERSION = f"{version('liteparse')}+1"
+FALLBACK_NAME, FALLBACK_VERSION = "pdf-oxide", version("pdf-oxide")  # reads what LiteParse cannot
 
 HEADER = b"%PDF-"
 HEADER_WITHIN = 1024  # bytes; readers accept it there, though the standard wants it first
@@ -38,12 +39,13 @@ class ParsedPdf:
     """A markdown string for each page, "" for a blank one, and the pages, from 1, whose text is not to be relied on.
 
     ``doubtful``: the reading order may be wrong. ``unreadable``: the text layer has no readable text; their markdown
-    is "".
+    is "". ``has_layout``: LiteParse has read it; otherwise it crashed or failed, and pdf-oxide and PDFium did.
     """
 
     markdown: list[str]
     doubtful: list[int]
     unreadable: list[int]
+    has_layout: bool = True
 
 
 def inspect_pdf(path: Path) -> Inspection:
@@ -58,9 +60,10 @@ def parse_pdf(path: Path, *, pages: int) -> ParsedPdf:
     """Return the document's text page by page; ``pages`` sets the deadline. Raises as above."""
     _require_header(path)
     request = {"ask": "parse", "path": str(path.resolve()), "cpu_seconds": cpu_limit(pages)}
-    response = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages))
+    # About one damaged file of two thousand ends LiteParse by a signal.
+    response = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages), after_crash={"with_layout": False})
     markdown = normalize_headings(remove_headers_footers(response["markdown"]))
-    return ParsedPdf(markdown, response["doubtful"], response["unreadable"])
+    return ParsedPdf(markdown, response["doubtful"], response["unreadable"], response["has_layout"])
 
 
 def parse_timeout(pages: int) -> float:

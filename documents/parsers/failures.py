@@ -17,6 +17,7 @@ FAILURES: dict[str, tuple[type[StageFailure], str, str]] = {
     "memory": (Permanent, "PARSER_OUT_OF_MEMORY", "This PDF needs more memory than parsing is allowed."),
     "cpu": (Permanent, "PARSE_TIMEOUT", "This PDF needs more computing time than parsing is allowed."),
     "deadline": (Retryable, "PARSE_TIMEOUT", "Parsing this PDF did not finish in time."),
+    "killed": (Retryable, "PARSER_CRASHED", "The parser stopped unexpectedly on this PDF."),
     "crashed": (Retryable, "PARSER_CRASHED", "The parser stopped unexpectedly on this PDF."),
 }
 

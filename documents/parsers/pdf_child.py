@@ -14,15 +14,16 @@ from documents.parsers.sandbox import fork_server, rlimits
 
 
 def respond(request: dict[str, Any]) -> dict[str, Any]:
-    """Inspect or parse one document, in the child."""
+    """Inspect or parse one document, in the child; ``has_layout`` tells whether LiteParse has read it."""
     try:
         document = pdf_engines.open_document(Path(request["path"]))
         if request["ask"] == "inspect":
             return {"pages": document.count, "encrypted": document.encrypted}
         rlimits.forbid_opening_files()
-        pages, doubtful = pdf_engines.extract_markdown(document)
+        layouts = pdf_engines.parse_layouts(document) if request.get("with_layout", True) else {}
+        pages, doubtful = pdf_engines.extract_markdown(document, layouts)
         markdown, unreadable = text_quality.blank_unreadable(pages)
-        return {"markdown": markdown, "doubtful": doubtful, "unreadable": unreadable}
+        return {"markdown": markdown, "doubtful": doubtful, "unreadable": unreadable, "has_layout": bool(layouts)}
     except pdf_engines.PdfError as error:
         return {"refused": error.code}
     except MemoryError:

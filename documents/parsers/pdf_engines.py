@@ -148,13 +148,12 @@ def warm_up() -> None:
         page_layout.parse_pages(page_layout.create_parser(), WARM_UP_PDF)
 
 
-def extract_markdown(document: OpenedPdf) -> tuple[list[str], list[int]]:
+def extract_markdown(document: OpenedPdf, layouts: dict[int, PageLayout]) -> tuple[list[str], list[int]]:
     """Return a string for each page, "" for an unreadable one, and the pages, from 1, whose order is doubtful.
 
     Raises ``PdfError`` when no page can be read.
     """
     pages, doubtful = [], []
-    layouts = _parse_layouts(document)
     for number in range(document.count):
         rlimits.limit_cpu_time(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
         page, is_doubtful = _extract_page(document, number, layouts.get(number))
@@ -166,7 +165,8 @@ def extract_markdown(document: OpenedPdf) -> tuple[list[str], list[int]]:
     return [page or "" for page in pages], doubtful
 
 
-def _parse_layouts(document: OpenedPdf) -> dict[int, PageLayout]:
+def parse_layouts(document: OpenedPdf) -> dict[int, PageLayout]:
+    """Return the layout of each page, from 0, that LiteParse can read."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS + LAYOUT_CPU_SECONDS * document.count)
     try:
         return page_layout.parse_pages(document.layout, document.data)
@@ -221,7 +221,7 @@ def _extract_rich(oxide: Any, number: int) -> str | None:
         return clean_text(oxide.to_markdown(number, include_images=False, embed_images=False))
     except MemoryError:
         raise
-    except BaseException:  # as in _parse_layouts
+    except BaseException:  # as in parse_layouts
         return None
 
 
@@ -248,7 +248,7 @@ def _open_oxide(data: bytes) -> tuple[Any, int]:
         return (oxide, int(oxide.page_count)) if oxide.authenticate("") else (None, 0)
     except MemoryError:
         raise
-    except BaseException:  # as in _parse_layouts
+    except BaseException:  # as in parse_layouts
         return None, 0
 
 

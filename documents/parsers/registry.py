@@ -24,6 +24,10 @@ class Parser:
     name: str
     version: str
 
+    @property
+    def label(self) -> str:
+        return f"{self.name}@{self.version}"
+
 
 def configured_parser(*, ocr: bool) -> Parser:
     """Return the parser that ``settings.PARSER`` names. Raises ``ImproperlyConfigured`` for an unknown one."""
@@ -34,8 +38,19 @@ def configured_parser(*, ocr: bool) -> Parser:
     raise ImproperlyConfigured(f"There is no parser {settings.PARSER!r}: use local or llamaparse.")
 
 
-def local_parser(*, ocr: bool) -> Parser:
-    return Parser(parsers.NAME, f"{parsers.VERSION}.ocr-{ocr_engine.VERSION}" if ocr else parsers.VERSION)
+def local_parser(*, ocr: bool, has_layout: bool = True) -> Parser:
+    """Return the local parser, or without ``has_layout`` the one that reads what LiteParse cannot."""
+    name, version = parsers.NAME, parsers.VERSION
+    if not has_layout:
+        # A newer LiteParse may be able to: its version makes the difference for a reparse.
+        name, version = parsers.FALLBACK_NAME, f"{parsers.FALLBACK_VERSION}+{name}-{version}"
+    return Parser(name, f"{version}.ocr-{ocr_engine.VERSION}" if ocr else version)
+
+
+def current_parsers(*, ocr: bool) -> list[Parser]:
+    """Return the parsers whose text a reparse leaves as it is."""
+    fallback = [local_parser(ocr=ocr, has_layout=False)] if settings.PARSER == "local" else []
+    return [configured_parser(ocr=ocr), *fallback]
 
 
 @dataclass(frozen=True, slots=True)

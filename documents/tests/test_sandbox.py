@@ -99,14 +99,14 @@ def test_active_content_is_neither_run_nor_fetched(save_pdf: SavePdf) -> None:
 # What survives
 
 
-def only_child(process: int) -> int:
-    """Wait for the fork server to fork."""
+def only_child(process: int, *, after: int = 0) -> int:
+    """Wait for the fork server to fork, once more ``after`` an earlier child."""
     children = Path(f"/proc/{process}/task/{process}/children")
     until = time.monotonic() + 10
-    while not (pids := children.read_text().split()):
+    while not (pids := set(map(int, children.read_text().split())) - {after}):
         assert time.monotonic() < until
-        time.sleep(0.005)
-    return int(pids[0])
+        time.sleep(0.001)
+    return pids.pop()
 
 
 def has_ended(process: int) -> bool:
@@ -121,19 +121,19 @@ def has_ended(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def background_parse(path: Path) -> Iterator[list[StageFailure]]:
+def background_parse(path: Path) -> Iterator[list[StageFailure | parsers.ParsedPdf]]:
     """Run a parse in another thread until the block ends."""
-    failures: list[StageFailure] = []
+    results: list[StageFailure | parsers.ParsedPdf] = []
 
     def parse() -> None:
         try:
-            parsers.parse_pdf(path, pages=1)
+            results.append(parsers.parse_pdf(path, pages=1))
         except StageFailure as failure:
-            failures.append(failure)
+            results.append(failure)
 
     thread = threading.Thread(target=parse)
     thread.start()
-    yield failures
+    yield results
     thread.join(10)
 
 
@@ -148,12 +148,47 @@ def test_a_parser_killed_midway_costs_an_attempt_and_nothing_else(save_pdf: Save
     parsers.inspect_pdf(path)
     mother = fork_server_pid()
 
-    with background_parse(path) as failures:
+    with background_parse(path) as results:
         child = only_child(mother)
         os.kill(child if victim == "child" else mother, signal.SIGKILL)
 
-    assert [(type(failure), failure.code) for failure in failures] == [(Retryable, "PARSER_CRASHED")]
+    assert is_crash(results)
     assert has_ended(child)
+    assert parses_hello(save_pdf(WHOLE))
+
+
+def is_crash(results: list[StageFailure | parsers.ParsedPdf]) -> bool:
+    (failure,) = results
+    return isinstance(failure, Retryable) and failure.code == "PARSER_CRASHED"
+
+
+@pytest.mark.parametrize("fault", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP])
+def test_a_document_that_crashes_the_first_engine_is_read_by_the_others(save_pdf: SavePdf, fault: int) -> None:
+    path = save_pdf(text_pdf(*[f"page {number}" for number in range(200)]))
+    parsers.inspect_pdf(path)
+
+    with background_parse(path) as results:
+        os.kill(only_child(fork_server_pid()), fault)
+
+    (parsed,) = results
+    assert isinstance(parsed, parsers.ParsedPdf)
+    assert parsed.markdown == [f"page {number}" for number in range(200)]
+    assert not parsed.has_layout
+    assert parsers.parse_pdf(path, pages=200).has_layout
+
+
+def test_a_document_that_crashes_every_engine_costs_an_attempt(save_pdf: SavePdf) -> None:
+    path = save_pdf(pdf_bombs.much_text())
+    parsers.inspect_pdf(path)
+    mother = fork_server_pid()
+
+    with background_parse(path) as results:
+        first = only_child(mother)
+        os.kill(first, signal.SIGSEGV)
+        os.kill(only_child(mother, after=first), signal.SIGSEGV)
+
+    assert is_crash(results)
+    assert fork_server_pid() == mother
     assert parses_hello(save_pdf(WHOLE))
 
 

@@ -53,8 +53,8 @@ _OTHER_CHUNKS = f"""
 IS_NOT_RECHUNKED = "AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s"
 IS_NOT_REPARSED = """AND d.parsed_path IS NOT NULL AND d.stored_at IS NOT NULL
     AND (%(documents)s::uuid[] IS NULL OR d.document_id = ANY(%(documents)s))
-    AND (d.parser_name, d.parser_version) IS DISTINCT FROM
-        (%(parser)s::text, CASE WHEN d.ocr THEN %(version_ocr)s::text ELSE %(version_plain)s::text END)"""
+    AND coalesce(d.parser_name || '@' || d.parser_version, '')
+        <> ALL(CASE WHEN d.ocr THEN %(parsers_ocr)s::text[] ELSE %(parsers_plain)s::text[] END)"""
 RECHUNK = _OTHER_CHUNKS.format(is_left=IS_NOT_RECHUNKED)
 REPARSE = _OTHER_CHUNKS.format(is_left=IS_NOT_REPARSED)
 
@@ -80,10 +80,10 @@ class Target:
         return self.parser is not None and settings.PARSER != "local"
 
 
-def parser_params() -> dict[str, str]:
-    """Return the configured parser, whose version depends on whether a document is read by OCR, for statements."""
-    plain, with_ocr = registry.configured_parser(ocr=False), registry.configured_parser(ocr=True)
-    return {"parser": plain.name, "version_plain": plain.version, "version_ocr": with_ocr.version}
+def parser_params() -> dict[str, list[str]]:
+    """Return the current parsers, whose versions depend on whether a document is read by OCR, for statements."""
+    plain, with_ocr = ([each.label for each in registry.current_parsers(ocr=ocr)] for ocr in (False, True))
+    return {"parsers_plain": plain, "parsers_ocr": with_ocr}
 
 
 def validate_target(
@@ -100,7 +100,7 @@ def validate_target(
     """
     if kind == Campaign.Kind.REPARSE:
         parser = registry.configured_parser(ocr=False)
-        return Target(parser=f"{parser.name}@{parser.version}", document_ids=list(document_ids or ()) or None)
+        return Target(parser=parser.label, document_ids=list(document_ids or ()) or None)
     if kind == Campaign.Kind.REEMBED:
         target = EmbeddingModel(model or "", version or "")
         require_embedder(target)

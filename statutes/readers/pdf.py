@@ -43,7 +43,7 @@ _MARKS = re.compile(r"^#{1,6} |\*\*")
 def page_texts(document: pdf_engines.OpenedPdf) -> list[str]:
     """Return the text of each page, "" for one without. Raises ``pdf_engines.PdfError``."""
     if document.fium is None:
-        pages, _ = pdf_engines.extract_markdown(document)
+        pages, _ = pdf_engines.extract_markdown(document, pdf_engines.parse_layouts(document))
         return ["\n".join(_MARKS.sub("", line) for line in page.split("\n")) for page in pages]
     texts = []
     for number in range(document.count):

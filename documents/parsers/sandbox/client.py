@@ -39,12 +39,19 @@ class SandboxClient:
     _process: subprocess.Popen[bytes] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def request(self, request: dict[str, Any], *, wall_seconds: float) -> dict[str, Any]:
-        """Return the child's response. Raises only ``Permanent`` or ``Retryable``, whatever the document does to it."""
+    def request(
+        self, request: dict[str, Any], *, wall_seconds: float, after_crash: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the child's response. Raises only ``Permanent`` or ``Retryable``, whatever the document does to it.
+
+        ``after_crash``: what another child is asked, in the time that is left, after a crash of the first.
+        """
         limits = {"memory_mb": self.memory_mb, "cpu_seconds": CPU_SECONDS, "answer_bytes": self.max_response_bytes}
-        message = json.dumps({**limits, **request, "wall_seconds": wall_seconds}).encode()
+        until = time.monotonic() + wall_seconds
         with self._lock:
-            outcome, content = self._exchange(message, until=time.monotonic() + wall_seconds + self.grace_seconds)
+            outcome, content = self._exchange({**limits, **request}, until)
+            if outcome == "crashed" and after_crash is not None:
+                outcome, content = self._exchange({**limits, **request, **after_crash}, until)
         if outcome != "answered":
             raise parse_failure(outcome)
         response: dict[str, Any] = json.loads(content)
@@ -67,8 +74,10 @@ class SandboxClient:
             _close_pipes(process)
             process.returncode = 0  # not ours to wait for; keeps Popen from warning about it
 
-    def _exchange(self, message: bytes, *, until: float) -> tuple[str, bytes]:
+    def _exchange(self, request: dict[str, Any], until: float) -> tuple[str, bytes]:
         """Return how the child ended, and its response. An interrupted exchange ends the fork server."""
+        message = json.dumps({**request, "wall_seconds": until - time.monotonic()}).encode()
+        until += self.grace_seconds
         if self._process is None or self._process.poll() is not None:
             self.close()
             self._process = subprocess.Popen(
@@ -92,7 +101,7 @@ class SandboxClient:
             return "deadline", b""
         except (EOFError, OSError, ValueError):
             self.close()
-            return "crashed", b""
+            return "killed", b""
         except BaseException:  # the rest of this response must not be read as the next document's
             self.close()
             raise

@@ -30,7 +30,7 @@ def serve(requests: int, replies: int, respond: Handler) -> None:
 
 
 def run_child(request: Message, respond: Handler, *, lifeline: int) -> tuple[str, bytes]:
-    """Return ``answered`` and the response, or ``memory``, ``cpu``, ``deadline`` or ``crashed`` and nothing."""
+    """Return ``answered`` and the response; else ``memory``, ``cpu``, ``deadline``, ``killed`` or ``crashed``."""
     until = time.monotonic() + request["wall_seconds"]
     (stdout, stdout_end), (stderr, stderr_end) = os.pipe(), os.pipe()
     parent, child = os.getpid(), os.fork()
@@ -85,6 +85,8 @@ def _outcome(status: int, stderr: bytes) -> str:
     killer = os.WTERMSIG(status)
     if killer in CPU_SIGNALS:
         return "cpu"
+    if killer == signal.SIGKILL:  # by the system, or by hand: no engine sends it
+        return "killed"
     # When an allocation fails Rust says so and aborts, PDFium aborts without a word; other aborts say something else.
     if killer == signal.SIGABRT and (not stderr or b"memory allocation" in stderr or b"bad_alloc" in stderr):
         return "memory"

@@ -24,6 +24,7 @@ from vendors.models import Purchase
 pytestmark = pytest.mark.django_db
 
 PDF, OTHER_PDF = plan_pdf("hospital care", "drugs"), plan_pdf("dental care")
+BROKEN_PDF = PDF.replace(b"/Root 1 0 R", b"/Root 1#0 R")  # for PDFium, which is LiteParse's too
 TWO_PAGES_CENTS = Decimal("0.75")  # 3 credits a page at 0.125 cents
 
 
@@ -84,6 +85,23 @@ def test_what_is_of_the_configured_parser_is_not_parsed_again(ana: Person) -> No
 
     run_campaigns()
     assert UploadJob.objects.count() == 1
+
+
+def test_what_the_configured_parser_cannot_read_waits_for_another_version_of_it(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ana.ingest(BROKEN_PDF)
+    document = Document.objects.get()
+    assert (document.parser_name, document.parser_version) == ("pdf-oxide", f"0.3.78+liteparse-{parsers.VERSION}")
+
+    with pytest.raises(CommandError, match="NOTHING_TO_DO"):
+        run_reparse()
+    monkeypatch.setattr(parsers, "VERSION", "better")
+    run_reparse("--yes")
+    finish_campaigns()
+
+    assert Campaign.objects.get().state == "finished"
+    assert Document.objects.get().parser_version == "0.3.78+liteparse-better"
 
 
 def test_another_version_parses_nothing_by_itself(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
