@@ -106,9 +106,12 @@ class PassageResponse(serializers.Serializer[object]):
     start = serializers.IntegerField(help_text="offset into the parsed markdown, in characters")
     end = serializers.IntegerField()
     text = serializers.CharField()
-    snippet = serializers.CharField(help_text="HTML: about 40 words, those of the query in <mark>")
-    table_row = serializers.CharField(
-        help_text="markdown: the row of a table that has most of the query's words, below its column heads; else empty"
+    snippet_text = serializers.CharField(help_text="whole sentences, list items or a table's row, without markdown")
+    snippet_html = serializers.CharField(help_text="the same as safe HTML, the sentence that answers best in <mark>")
+    answer_span = serializers.ListField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="start and end of that sentence or row in the parsed markdown, in characters",
     )
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
     parts = PartsResponse(help_text="rank and score by each retriever; null where it did not return the passage")

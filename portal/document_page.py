@@ -1,12 +1,13 @@
 """Page of a document: its text, its passages, and the passage that a citation refers to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.utils.safestring import SafeString, mark_safe
 
 from accounts.rls import as_tenant
 from documents.markdown import html_renderer
+from documents.markdown.normalization import page_at
 from documents.models import Document
 from documents.storage import file_cache
 from embeddings import chunk_store
@@ -48,12 +49,20 @@ class Page:
         return self.number + 1 if self.number < self.count else None
 
 
-def get_page(document: Document, requested: int | None, passage_id: UUID | None) -> Page:
-    """Return the requested page, else the first page of the cited passage; at most the last page.
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A passage, or what stands at ``span`` of the parsed markdown within it."""
+
+    passage_id: UUID
+    span: tuple[int, int] | None = None
+
+
+def get_page(document: Document, requested: int | None, citation: Citation | None) -> Page:
+    """Return the requested page, else the first page of what is cited; at most the last page.
 
     ``document`` must belong to the tenant, whose passages are read. Raises ``OSError`` of the store.
     """
-    cited = get_passage(document, passage_id) if passage_id else None
+    cited = get_passage(document, citation) if citation else None
     count = document.pages or len(document.page_starts or ()) or 1
     number = min(max(1, requested or (cited.pages[0] if cited else 1)), count)
     if document.parsed_path is None:
@@ -67,20 +76,29 @@ def get_page(document: Document, requested: int | None, passage_id: UUID | None)
     return Page(number, count, markup, page_passages(document, number), cited, is_parsed=True)
 
 
-def cited_text(document: Document, number: int, passage_id: UUID) -> str:
-    """Return the part of a passage that is on page ``number``, as markdown; empty if there is none."""
-    cited = get_passage(document, passage_id)
+def cited_text(document: Document, number: int, citation: Citation) -> str:
+    """Return the part of what is cited that is on page ``number``, as markdown; empty if there is none."""
+    cited = get_passage(document, citation)
     if cited is None or document.parsed_path is None:
         return ""
     text, start = file_cache.read_page(document, number) or ("", 0)
     return text[max(0, cited.start - start) : max(0, cited.end - start)]
 
 
-def get_passage(document: Document, passage_id: UUID) -> Passage | None:
+def get_passage(document: Document, citation: Citation) -> Passage | None:
+    """Return the passage, narrowed to the citation's span if that is within it."""
     with as_tenant(document.user_id):
         own = chunk_store.document_chunks(document).filter(user_id=document.user_id).defer("embedding", "search")
-        chunk = own.filter(pk=passage_id).first()
-    return _passage(chunk) if chunk else None
+        chunk = own.filter(pk=citation.passage_id).first()
+    if chunk is None:
+        return None
+    passage = _passage(chunk)
+    start, end = citation.span or (0, 0)
+    if not passage.start <= start < end <= passage.end:
+        return passage
+    starts = document.page_starts
+    pages = (page_at(starts, start), page_at(starts, end - 1)) if starts else passage.pages
+    return replace(passage, start=start, end=end, pages=pages)
 
 
 def page_passages(document: Document, number: int) -> list[Passage]:

@@ -75,7 +75,11 @@ class LawResponse(serializers.Serializer[object]):
     start = serializers.IntegerField(help_text="offset into the normalized text, in characters")
     end = serializers.IntegerField()
     text = serializers.CharField()
-    snippet = serializers.CharField(help_text="HTML: about 40 words, with matches in <mark>")
+    snippet_text = serializers.CharField(help_text="whole sentences or list items, without markdown")
+    snippet_html = serializers.CharField(help_text="the same as safe HTML, the sentence that answers best in <mark>")
+    answer_span = serializers.ListField(
+        child=serializers.IntegerField(), allow_null=True, help_text="of that sentence, in the normalized text"
+    )
     score = serializers.FloatField(help_text="of the fused ranks: compares the results of one response only")
     parts = PartsResponse(help_text="rank and score by retriever; null where it did not find the passage")
 

@@ -48,7 +48,7 @@ class ArticleSpan:
 
 @dataclass(frozen=True, slots=True)
 class StatutePassage:
-    """A passage of a statute that answers a query. ``snippet`` is HTML in which nothing but <mark> is markup."""
+    """A passage of a statute that answers a query."""
 
     chunk_id: UUID
     chunk_ids: list[UUID]
@@ -65,7 +65,9 @@ class StatutePassage:
     start: int
     end: int
     text: str
-    snippet: str
+    snippet_text: str
+    snippet_html: str
+    answer_span: tuple[int, int] | None
     score: float
     parts: ScoreParts
 
@@ -132,7 +134,9 @@ def _cite(
         start=passage.start,
         end=passage.end,
         text=passage.text,
-        snippet=strip_heading_marks(passage.snippet),
+        snippet_text=strip_heading_marks(passage.snippet_text),
+        snippet_html=strip_heading_marks(passage.snippet_html),
+        answer_span=passage.answer_span,
         score=passage.score,
         parts=passage.parts,
     )

@@ -16,7 +16,6 @@ from accessa.demo.fake_aws import FakeAws, run_fake_aws
 from accessa.demo.scenarios import Demo, DemoFailed, Scenario
 from documents.cli_progress import JobStatus
 from embeddings.search.query_parser import TEXT
-from embeddings.search.results import strip_marks
 from jobs.models import UploadJob
 from statutes import document_ids
 from statutes.models import Consumer, Law, LawVersion
@@ -108,7 +107,7 @@ class StatuteScenario(Scenario):
             hits = demo.client.search(sample.question, 1, mode=TEXT, sources=["statutes"])["laws"]
             if not hits or hits[0]["law_id"] != sample.law_id or sample.article not in hits[0]["citation"]:
                 raise DemoFailed(f"{sample.article} of {sample.law_id} was not found.")
-            demo.print_hit(hits[0]["citation"], strip_marks(hits[0]["snippet"]))
+            demo.print_hit(hits[0]["citation"], hits[0]["snippet_text"])
         console.print("\nThe statutes stay in this database: the next demo buys no vector again.")
 
 

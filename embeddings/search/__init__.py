@@ -88,7 +88,7 @@ def _retrieve(
     vector_hits = nearest_chunks(scope, vector, n) if vector else []
     text_hits = bm25.search_bm25(scope, lexemes, n) if mode != VECTOR else []
     chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, k))
-    return make_passages(chunks, lexemes, merge=merge)
+    return make_passages(chunks, lexemes, query.text, merge=merge)
 
 
 HAS_VECTORS = """

@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -12,7 +12,8 @@ from django.db import connection
 
 from embeddings.search.fusion import RankedChunk, ScoreParts
 from embeddings.search.query_parser import ENGLISH, config_of_chunk
-from embeddings.search.table_rows import row_as_table
+from embeddings.search.sentence_ranking import RankedText, best_sentence, rank_sentences
+from embeddings.search.snippets import NO_SNIPPET, Snippet, render_snippet
 
 # LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
 SELECT_CHUNKS = """
@@ -28,8 +29,8 @@ class Passage:
 
     ``text`` is the parsed markdown's [start, end), after its table's header where it continues a table. ``chunk_ids``
     are more than one where neighbours were merged; ``chunk_id`` is the best of them, and ``score`` and ``parts`` are
-    its own. ``snippet`` is HTML in which nothing but <mark> is markup. ``table_row`` is markdown: the row of a table
-    that has most of the query's words, below its column heads; empty if there is none.
+    its own. ``answer_span`` is where the sentence or row that has most of the query's words stands in the parsed
+    markdown; the snippets are that sentence, in ``<mark>`` of the HTML, and its neighbours.
     """
 
     chunk_id: UUID
@@ -37,8 +38,9 @@ class Passage:
     document_id: UUID
     filename: str
     text: str
-    snippet: str
-    table_row: str
+    snippet_text: str
+    snippet_html: str
+    answer_span: tuple[int, int] | None
     score: float
     parts: ScoreParts
     pages: list[int]
@@ -77,25 +79,28 @@ def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[Retrieve
     return chunks
 
 
-def make_passages(chunks: Sequence[RetrievedChunk], lexemes: list[str], *, merge: bool) -> list[Passage]:
+def make_passages(
+    chunks: Sequence[RetrievedChunk], lexemes: Sequence[str], question: str, *, merge: bool
+) -> list[Passage]:
     """Return the chunks as passages with snippets; ``merge`` joins neighbours of one section."""
     if not chunks:
         return []
     groups = group_neighbours(chunks) if merge else [[chunk] for chunk in chunks]
-    texts = [join_text(group) for group in groups]
-    snippets = render_snippets(texts, lexemes, [config_of_chunk(group[0].meta) for group in groups])
+    best_chunks = [min(group, key=lambda chunk: (-chunk.ranked.score, chunk.ranked.chunk_id)) for group in groups]
     passages = []
-    for group, text, snippet in zip(groups, texts, snippets, strict=True):
-        best = min(group, key=lambda chunk: (-chunk.ranked.score, chunk.ranked.chunk_id))
+    for group, best, (snippet, span) in zip(
+        groups, best_chunks, make_snippets(best_chunks, lexemes, question), strict=True
+    ):
         pages = [chunk.meta.get("pages", []) for chunk in group]
         passage = Passage(
             chunk_id=best.ranked.chunk_id,
             chunk_ids=[chunk.ranked.chunk_id for chunk in group],
             document_id=best.document_id,
             filename=best.filename,
-            text=text,
-            snippet=snippet,
-            table_row=row_as_table(best.text, best.ranked.parts.row.number) if best.ranked.parts.row else "",
+            text=join_text(group),
+            snippet_text=snippet.text,
+            snippet_html=snippet.html,
+            answer_span=span,
             score=best.ranked.score,
             parts=best.ranked.parts,
             pages=[min(each[0] for each in pages), max(each[-1] for each in pages)] if best.meta.get("pages") else [],
@@ -106,6 +111,22 @@ def make_passages(chunks: Sequence[RetrievedChunk], lexemes: list[str], *, merge
         )
         passages.append(passage)
     return passages
+
+
+def make_snippets(
+    chunks: Sequence[RetrievedChunk], lexemes: Sequence[str], question: str
+) -> Iterator[tuple[Snippet, tuple[int, int] | None]]:
+    """Yield each chunk's snippet, and where its best sentence stands in the parsed markdown."""
+    texts = [RankedText(chunk.text, chunk.headings, config_of_chunk(chunk.meta)) for chunk in chunks]
+    for chunk, sentences in zip(chunks, rank_sentences(texts, lexemes, question), strict=True):
+        repeated = len(chunk.text) - (chunk.end - chunk.start) if chunk.end > chunk.start else 0
+        own = [each for each in sentences if each.sentence.start >= repeated]
+        if best := best_sentence(own):
+            sentence, shift = best.sentence, chunk.start - repeated
+            snippet = render_snippet([each.sentence for each in own], sentence)
+            yield snippet, (sentence.start + shift, sentence.end + shift)
+        else:
+            yield NO_SNIPPET, None
 
 
 def group_neighbours(chunks: Sequence[RetrievedChunk]) -> list[list[RetrievedChunk]]:

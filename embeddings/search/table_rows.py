@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from documents.markdown.structure import split_cells
@@ -61,9 +60,3 @@ def _sentence(label: str, cells: Sequence[str], heads: Sequence[str]) -> str:
         if at and cell
     )
     return f"{label} — {'; '.join(named)}" if len(cells) > 1 else label
-
-
-def row_as_table(text: str, number: int) -> str:
-    """Return a row of a chunk's tables, numbered from 0, as markdown below its column heads."""
-    row = next(islice(table_rows(text), number, None), None)
-    return f"{text[row.header : row.body].rstrip()}\n{text[row.start : row.end]}" if row else ""

@@ -36,8 +36,8 @@ def test_nearest_passages_come_first(reader: Person) -> None:
     assert "ben.pdf" not in {passage["filename"] for passage in results}
     assert [passage["score"] for passage in results] == sorted((p["score"] for p in results), reverse=True)
     assert set(results[0]) == {
-        "chunk_id", "chunk_ids", "document_id", "filename", "text", "snippet", "score", "parts", "pages", "headings",
-        "start", "end", "table_row",
+        "chunk_id", "chunk_ids", "document_id", "filename", "text", "snippet_text", "snippet_html", "score", "parts",
+        "pages", "headings", "start", "end", "answer_span",
     }  # fmt: skip
     assert all(-1.0001 <= passage["parts"]["vector"]["similarity"] <= 1.0001 for passage in results)
 

@@ -139,26 +139,6 @@ def test_filters_on_documents_narrow_to_them(ana: Person) -> None:
     assert search(ana, "wig", document_ids=[str(new)], filters={"filename": "plan 2025.pdf"}) == []
 
 
-# Snippets
-
-
-def test_snippet_marks_query_words_and_escapes_the_rest(ana: Person) -> None:
-    text = (
-        "Before. " * 60 + 'Wigs & <script>alert("x")</script> \x02hair\x03 <mark>cost</mark> you $5. ' + "After. " * 60
-    )
-    create_searchable_document(ana.id, [text, "nothing of it"])
-
-    first, other = search(ana, "what does a wig cost?")
-
-    assert "<mark>Wigs</mark> &amp;" in first["snippet"]
-    assert "<mark>cost</mark>" in first["snippet"]
-    bare = first["snippet"].replace("<mark>", "").replace("</mark>", "")
-    assert not {"<", ">", '"', "\x02", "\x03"} & set(bare)
-    assert len(bare.split()) <= 60
-    assert "<mark>" not in other["snippet"]
-    assert other["snippet"] == "nothing of it"
-
-
 # Merging
 
 
@@ -183,7 +163,7 @@ def test_neighbours_of_a_section_are_merged_without_their_overlap(ana: Person) -
     assert [merged[start]["text"] for start in (0, 36)] == ["wig one. wig two. wig three.\n| d |", "wig e."]
     assert merged[0]["chunk_ids"] == [str(pk) for pk in ids[:3]]
     assert (merged[0]["end"], merged[0]["pages"], merged[0]["headings"]) == (34, [1, 3], ["S"])
-    assert merged[0]["snippet"].count("<mark>wig</mark>") == 3
+    assert merged[0]["snippet_text"] in ("wig one. wig two.", "wig two. wig three.", "d")
     assert merged[0]["score"] == max(p["score"] for p in search(ana, "wig") if p["chunk_id"] in merged[0]["chunk_ids"])
     assert len(search(ana, "wig")) == 4
 

@@ -12,7 +12,7 @@ from embeddings.models import DocumentTerm
 from embeddings.search import bm25, search
 from embeddings.search.fusion import LEAST_ROW_SHARE
 from embeddings.search.query_parser import query_lexemes
-from embeddings.search.table_rows import MAX_HEAD_CHARS, row_as_table, table_rows
+from embeddings.search.table_rows import MAX_HEAD_CHARS, table_rows
 from embeddings.search.vector_search import Scope
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
 from testing.personas import Person
@@ -57,13 +57,6 @@ def test_a_table_without_words_above_its_columns_has_rows_without_heads() -> Non
 
 def test_rows_in_code_are_none() -> None:
     assert texts("```\n| a | b |\n|---|---|\n| 1 | 2 |\n```") == []
-
-
-def test_a_row_is_shown_below_its_column_heads() -> None:
-    assert row_as_table(COPAYS, 1) == (
-        "| Service | In network | Out of network |\n|---|---|---|\n| Urgent care | $75 copay | $110 copay |"
-    )
-    assert row_as_table(COPAYS, 2) == ""
 
 
 @pytest.mark.parametrize(
@@ -175,7 +168,7 @@ def test_the_passage_with_the_row_comes_before_one_that_has_the_words_in_many_pl
     assert first.text == COPAYS
     assert first.parts.row is not None
     assert (first.parts.row.rank, first.parts.row.number) == (1, 0)
-    assert first.table_row == row_as_table(COPAYS, 0)
+    assert first.snippet_text == texts(COPAYS)[0]
 
 
 @pytest.mark.django_db
@@ -187,8 +180,9 @@ def test_api_and_page_show_the_row_as_a_table(ana: Person) -> None:
     ana.client.force_login(ana.user)
     page = ana.client.post("/find", {"query": "copay for urgent care out of network"})
 
-    assert body[0]["table_row"] == row_as_table(COPAYS, 1)
+    assert body[0]["snippet_text"] == texts(COPAYS)[1]
     assert body[0]["parts"]["row"]["number"] == 1
-    assert "—" not in body[0]["text"] + body[0]["snippet"]
-    assert (body[1]["table_row"], body[1]["parts"]["row"]) == ("", None)
-    assert "<td>$110 copay</td>" in page.content.decode()
+    assert "—" not in body[0]["text"]
+    assert body[1]["parts"]["row"] is None
+    assert "<th>Out of network</th>" in body[0]["snippet_html"]
+    assert "<td><mark>$110 copay</mark></td>" in page.content.decode()

@@ -16,10 +16,12 @@ from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
 from portal.document_list import list_documents
+from portal.document_page import Citation, get_passage
 from portal.tests.conftest import signed_in
-from portal.views.documents import POLL_SECONDS
+from portal.views.documents import POLL_SECONDS, parse_span
 from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code
+from testing.factories.searchable_documents import create_searchable_document
 from testing.factories.vectors import generate_vectors, store_vectors
 from testing.pdfs import text_pdf
 from testing.personas import Person, claim_at_stage, plan_pdf
@@ -351,10 +353,31 @@ def test_a_search_result_links_to_the_cited_page(ana: Person) -> None:
 
     answer = client.post("/find", {"query": "drugs", "mode": "text"}, headers={"HX-Request": "true"})
 
-    assert b"<mark>drugs</mark>" in answer.content
-    link = f"/d/{uploaded.document_id}?page=2&amp;passage={answer.context['passages'][0][0].chunk_id}#cited"
+    passage = answer.context["passages"][0]
+    start, end = passage.answer_span
+    link = f"/d/{uploaded.document_id}?passage={passage.chunk_id}&amp;span={start}-{end}#cited"
     assert link in answer.content.decode()
     assert b"<html" not in answer.content
+
+    sentence = passage.snippet_html.partition("<mark>")[2].partition("</mark>")[0]
+    page = client.get(link.removesuffix("#cited").replace("&amp;", "&")).content.decode()
+    marks = client.get(f"/d/{uploaded.document_id}/marks?page=2&passage={passage.chunk_id}&span={start}-{end}")
+    assert f'<mark id="cited">{sentence}</mark>' in page
+    assert "Text of page 2" in page
+    assert f"span={start}-{end}" in page
+    assert 1 <= marks.content.count(b"<rect") <= 2
+
+
+@pytest.mark.parametrize("span", ["", "5", "-", "7-3", "0-999999999", "a-b", "1-2-3", "٣-٤", "<script>"])
+def test_a_span_outside_of_its_passage_is_ignored(span: str, ana: Person) -> None:
+    document_id = create_searchable_document(ana.id, ["one two three"])
+    chunk = DocumentChunk.objects.get(document_id=document_id)
+
+    citation = Citation(chunk.pk, parse_span(span))
+    cited = get_passage(chunk.document, citation)
+
+    assert cited is not None
+    assert (cited.start, cited.end) == (0, 13)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +411,7 @@ def test_search_looks_only_at_the_chosen_document(ana: Person) -> None:
 
     results = signed_in(ana).post("/find", {"query": "drugs", "mode": "text", "document": str(first.document_id)})
 
-    assert {passage.document_id for passage, _ in results.context["passages"]} == {first.document_id}
+    assert {passage.document_id for passage in results.context["passages"]} == {first.document_id}
     assert str(other.document_id) in results.content.decode()  # to be chosen instead
 
 

@@ -18,7 +18,7 @@ from documents import services
 from documents.page_images import renderer
 from jobs import services as job_services
 from portal.document_list import DocumentListPage, list_documents
-from portal.document_page import cited_text, get_page
+from portal.document_page import Citation, cited_text, get_page
 from portal.document_status import get_document
 from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
@@ -71,8 +71,9 @@ def upload_context() -> dict[str, Any]:
 def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
     row = get_document(tenant_id(request), document_id)
     check_rate(PAGE_VIEWS, tenant_id(request))
-    page = get_page(row.document, _page_number(request), _passage_id(request))
-    return render(request, "portal/document.html", {"row": row, "page": page})
+    page = get_page(row.document, _page_number(request), _citation(request))
+    context = {"row": row, "page": page, "span": request.GET.get("span", "")}
+    return render(request, "portal/document.html", context)
 
 
 @tenant_page("GET", "HEAD")
@@ -88,13 +89,13 @@ def status(request: HttpRequest, document_id: UUID) -> HttpResponse:
 def highlights(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show where the cited passage is on the page's image; nothing where the place is not known."""
     row = get_document(tenant_id(request), document_id)
-    number, passage_id = _page_number(request), _passage_id(request)
-    if number is None or passage_id is None:
+    number, citation = _page_number(request), _citation(request)
+    if number is None or citation is None:
         raise not_found()
     location = None
     try:
         check_rate(PAGE_VIEWS, tenant_id(request))
-        text = cited_text(row.document, number, passage_id)
+        text = cited_text(row.document, number, citation)
         location = renderer.locate_passage(row.document, number, text) if text.strip() else None
     except ApiError as error:
         log.info("The passage is not highlighted on the image of its page: %s", error.code)
@@ -157,8 +158,15 @@ def _parse_number(text: str | None, *, digits: int) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
-def _passage_id(request: HttpRequest) -> UUID | None:
+def _citation(request: HttpRequest) -> Citation | None:
     try:
-        return UUID(request.GET.get("passage", ""))
+        passage_id = UUID(request.GET.get("passage", ""))
     except ValueError:
         return None
+    return Citation(passage_id, parse_span(request.GET.get("span", "")))
+
+
+def parse_span(text: str) -> tuple[int, int] | None:
+    """Parse ``12-34``."""
+    start, _, end = (_parse_number(part, digits=9) for part in text.partition("-"))
+    return None if start is None or end is None else (start, end)

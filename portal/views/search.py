@@ -10,7 +10,6 @@ from django.shortcuts import render
 from accounts.errors import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
 from accounts.rls import as_tenant
-from documents.markdown import html_renderer
 from documents.models import Document
 from embeddings.error_codes import MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE
 from embeddings.search import HYBRID, TEXT, VECTOR
@@ -77,7 +76,7 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
     except ApiError as error:
         return {"problem": error_message(error)}
     return {
-        "passages": [(passage, html_renderer.render_html(passage.table_row)) for passage in results.passages],
+        "passages": results.passages,
         "records": [_record(record) for record in results.records],
         "laws": [(passage, strip_heading_marks(passage.text)) for passage in statutes],
     }

@@ -32,14 +32,19 @@ class Command(BaseCommand):
             first, last = passage.pages
             pages = f"page {first}" if first == last else f"pages {first}-{last}"
             place = f"{passage.filename}, {pages}, {' > '.join(passage.headings) or 'no heading'}"
-            self._write(number, place, passage.score, passage.snippet)
+            self._write(number, place, passage.score, passage.snippet_text)
         for number, record in enumerate(results.records, 1):
-            self._write(number, f"{record.source}, {record.title or record.external_id}", record.score, record.snippet)
+            self._write(
+                number,
+                f"{record.source}, {record.title or record.external_id}",
+                record.score,
+                strip_marks(record.snippet),
+            )
         for number, statute in enumerate(results.laws, 1):
-            self._write(number, statute.citation, statute.score, statute.snippet)
+            self._write(number, statute.citation, statute.score, statute.snippet_text)
         if not results.passages and not results.records and not results.laws:
             self.stdout.write("Nothing found.")
 
     def _write(self, number: int, place: str, score: float, snippet: str) -> None:
         self.stdout.write(f"{number}. {place} ({score:.3f})")
-        self.stdout.write(f"   {strip_marks(snippet)}\n")
+        self.stdout.write(f"   {snippet}\n")

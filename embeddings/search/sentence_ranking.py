@@ -1,0 +1,137 @@
+"""Sentence ranking: how well each sentence of some passages answers a query, by the words that they share."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from embeddings.search.passage_sentences import Kind, Sentence, passage_sentences
+
+MAX_SENTENCES = 2_000  # of one request: their lexemes are one statement
+MAX_CHARS = 2_000  # of a sentence that are read
+# What the words around a sentence count against its own.
+CONTEXT_SHARE = 0.5
+# A sentence of so many lexemes is as good as one of half of them with half its words in the query.
+USUAL_LENGTH = 24
+LENGTH_SHARE = 0.3
+TYPE_BONUS = 0.25  # of the query's whole weight, for the type of answer that its question word asks for
+HEADING_SHARE = 0.3
+
+LEXEMES = """
+    SELECT tsvector_to_array(to_tsvector(t.configuration, t.text))
+    FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
+        WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
+
+# Question words by the type of answer that they ask for, and what such an answer looks like.
+NUMBER, DATE = "number", "date"
+_QUESTIONS = (
+    (DATE, re.compile(r"\b(?:when|(?:which|what) (?:date|day|year|month))\b")),
+    (
+        NUMBER,
+        re.compile(
+            r"\bhow (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)\b"
+            r"|\b(?:percentage|percent|copay|cost|costs|price|fee|rate|limit|maximum|minimum|deductible|amount|number|share"
+            r"|average|age|deadline|total|distance|diameter)\b"
+        ),
+    ),
+)
+_MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
+_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|half|once|twice|no (?:limit|charge)"
+_ANSWERS = {
+    DATE: re.compile(
+        rf"\b(?:1[5-9]|20)\d\d\b|\b(?:{_MONTH})\b|\b\d{{1,2}}[./]\d{{1,2}}[./]\d|\bdays?\b", re.IGNORECASE
+    ),
+    NUMBER: re.compile(rf"\d|\b(?:{_WORDS})\b", re.IGNORECASE),
+}
+
+
+class RankedText(NamedTuple):
+    """A passage's text with its heading path and its text search configuration."""
+
+    text: str
+    headings: Sequence[str]
+    configuration: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSentence:
+    """``passage`` is its number among those given; ``score`` compares the sentences of one call.
+
+    ``share`` is the part of the query's words, by their rarity, that stand in the sentence or around it.
+    """
+
+    passage: int
+    sentence: Sentence
+    score: float
+    share: float
+    words: frozenset[str]
+
+
+def answer_type(question: str) -> str | None:
+    """Return NUMBER or DATE where the question asks for one."""
+    asked = question.lower()
+    return next((kind for kind, words in _QUESTIONS if words.search(asked)), None)
+
+
+def rank_sentences(
+    passages: Sequence[RankedText], lexemes: Sequence[str], question: str = ""
+) -> list[list[RankedSentence]]:
+    """Return each passage's sentences in reading order, with their scores. Words count by rarity among all of them."""
+    split = [passage_sentences(passage.text) for passage in passages]
+    numbered = [(at, each) for at, sentences in enumerate(split) for each in sentences][:MAX_SENTENCES]
+    query = frozenset(lexemes)
+    own = _lexemes([(each.text, passages[at].configuration) for at, each in numbered])
+    around = _context_lexemes(passages, numbered)
+    weights = _weights(query, own)
+    total = sum(weights.values()) or 1.0
+    wanted = _ANSWERS.get(answer_type(question) or "")
+    ranked: list[list[RankedSentence]] = [[] for _ in passages]
+    for (at, each), words, context in zip(numbered, own, around, strict=True):
+        inside = sum(weights[word] for word in query & words)
+        outside = sum(weights[word] for word in (query & context) - words)
+        score = inside * _length_factor(len(words)) + CONTEXT_SHARE * outside
+        if wanted and wanted.search(each.text):
+            score += TYPE_BONUS * total
+        if each.kind in (Kind.HEADING, Kind.CODE):
+            score *= HEADING_SHARE
+        ranked[at].append(RankedSentence(at, each, score, (inside + outside) / total, frozenset(words)))
+    return ranked
+
+
+def best_sentence(sentences: Iterable[RankedSentence]) -> RankedSentence | None:
+    """Return the sentence with the highest score, the first of equal ones."""
+    return max(sentences, key=lambda each: each.score, default=None)
+
+
+def _length_factor(words: int) -> float:
+    return 1 / (1 - LENGTH_SHARE + LENGTH_SHARE * max(words, USUAL_LENGTH // 4) / USUAL_LENGTH)
+
+
+def _weights(query: frozenset[str], sentences: Sequence[frozenset[str]]) -> dict[str, float]:
+    """Return the idf of the query's words among the sentences. A word in none of them weighs most."""
+    found = Counter(word for words in sentences for word in query & words)
+    return {word: log(1 + (len(sentences) - found[word] + 0.5) / (found[word] + 0.5)) for word in query}
+
+
+def _context_lexemes(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[frozenset[str]]:
+    """Return the words around each sentence: of the heading path, the title, and what introduces a list."""
+    contexts = [
+        (" ".join((*passages[at].headings, each.title, each.lead)), passages[at].configuration) for at, each in numbered
+    ]
+    distinct = list(dict.fromkeys(contexts))
+    lexemes = dict(zip(distinct, _lexemes(distinct), strict=True))
+    return [lexemes[context] for context in contexts]
+
+
+def _lexemes(texts: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
+    params: dict[str, Any] = {
+        "texts": [text[:MAX_CHARS] for text, _ in texts],
+        "configurations": [configuration for _, configuration in texts],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(LEXEMES, params)
+        return [frozenset(lexemes) for (lexemes,) in cursor.fetchall()]
