@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 SMALL = (
     "admin",
     "adoption",
+    "api",
     "chunking",
     "commit",
     "connectors",

@@ -1,0 +1,172 @@
+"""Cost of API calls: CPU time, statements and latency of polling, searching and declaring, against a bare view."""
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from itertools import count, cycle, islice
+from uuid import UUID
+
+import psutil
+from django.conf import settings
+
+from accessa.embedded_postgres.server import EmbeddedServer
+from accounts import api_tokens
+from accounts.models import User
+from benchmarks import database, server_costs, subprocesses
+from benchmarks.http_load import Call, send_calls
+from benchmarks.report import Result, percentile, print_progress
+from search import services as search_services
+from testing.factories import JobFactory
+from testing.factories.searchable_documents import create_searchable_document
+from testing.ports import free_port
+
+SUMMARY = __doc__
+EMBEDDER = "testing.embedders.InstantEmbedder"
+BARE, JOB, SEARCH, UPLOAD = "bare_view", "job", "search", "upload"
+# CPU milliseconds a call, of Python and of PostgreSQL; PostgreSQL's of a search beyond the search itself.
+GOALS = {JOB: (4.0, 1.5), SEARCH: (9.0, 1.0), UPLOAD: (8.0, 3.0)}
+CLIENTS = (8, 64)
+SERVERS = (
+    ("accessa.wsgi:application", "--config python:accessa.server.gunicorn_conf"),
+    ("benchmarks.baselines.bare_view:application", "--worker-class gthread --workers 2 --threads 16"),
+)
+JOBS_OF_A_TENANT, PASSAGES = 10, 20
+UPLOADS_OF_A_TENANT = 24  # one after the other tenant's: all clients are the same tenant's, and within its limit
+WORDS = ("deductible", "copay", "hospital", "network", "dental", "claim", "referral", "premium")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--calls", type=int, default=2000, help="of each kind and number of clients")
+    parser.add_argument("--tenants", type=int, default=50)
+    parser.add_argument("--only", choices=[JOB, SEARCH, UPLOAD], help="beside the bare view")
+
+
+def measure(options: Namespace) -> Result:
+    settings.EMBEDDER = EMBEDDER
+    calls, tenants = (40, 3) if options.quick else (options.calls, options.tenants)
+    server_costs.count_all_statements()
+    traffic = Traffic(tenants)
+    kinds = [BARE, options.only] if options.only else [BARE, JOB, SEARCH, UPLOAD]
+    with ExitStack() as stack:
+        servers = _start_servers(stack)
+        rows = {kind: _measure_kind(kind, traffic, calls, *servers[kind == BARE]) for kind in kinds}
+    itself = _search_itself(traffic, calls // 4) if SEARCH in kinds else {}
+    polled = rows.get(JOB) or rows[kinds[-1]]
+    total, bare = (_cpu(each["clients_8"]) for each in (polled, rows[BARE]))
+    return Result(
+        name="api",
+        value=total,
+        unit="CPU ms a call of GET /job, Python and PostgreSQL",
+        against="a bare REST framework view that reads the row, in the same run",
+        ratio=bare / total,
+        goal=sum(GOALS[JOB]),
+        ok=all(_meets_goal(kind, rows[kind]["clients_8"], itself) for kind in kinds if kind != BARE),
+        details={"calls": calls, "load": os.getloadavg()[0], **rows, "search_itself": itself},
+    )
+
+
+def _cpu(row: dict[str, float]) -> float:
+    return row["python_ms"] + row["postgres_ms"]
+
+
+def _meets_goal(kind: str, row: dict[str, float], itself: dict[str, float]) -> bool:
+    python, postgres = GOALS[kind]
+    beyond = row["postgres_ms"] - (itself["postgres_ms"] if kind == SEARCH else 0.0)
+    return row["python_ms"] <= python and beyond <= postgres
+
+
+def _start_servers(stack: ExitStack) -> list[tuple[psutil.Process, int]]:
+    """Start our API and the bare view, each under gunicorn with as many workers and threads."""
+    bare = f"{EmbeddedServer().params()['host']}|accessa"
+    started = []
+    for application, options in SERVERS:
+        port = free_port()
+        command = [sys.executable, "-m", "gunicorn", application, *options.split(), "--bind", f"127.0.0.1:{port}"]
+        program = subprocesses.running_program(command, EMBEDDER=EMBEDDER, BARE_VIEW_DATABASE=bare)
+        started.append((stack.enter_context(program), port))
+    return started
+
+
+def _measure_kind(
+    kind: str, traffic: "Traffic", calls: int, process: psutil.Process, port: int
+) -> dict[str, dict[str, float]]:
+    requests = traffic.calls(kind)
+    subprocesses.wait_until(lambda: _answers(port, next(requests)), seconds=60)
+    rows = {}
+    for clients in CLIENTS:
+        send_calls(port, list(islice(requests, 2 * clients)), clients=clients)  # each thread connects
+        batch = list(islice(requests, calls))
+        with server_costs.measured_costs(process) as costs:
+            times = send_calls(port, batch, clients=clients)
+        latency = {"p50_ms": percentile(times, 0.5), "p95_ms": percentile(times, 0.95)}
+        rows[f"clients_{clients}"] = server_costs.per_call(costs, calls) | latency
+        print_progress(kind, clients, {name: round(value, 2) for name, value in rows[f"clients_{clients}"].items()})
+    return rows
+
+
+def _answers(port: int, call: Call) -> bool:
+    try:
+        return bool(send_calls(port, [call], clients=1))
+    except OSError:
+        return False
+
+
+class Traffic:
+    """Tenants with tokens, jobs and passages, and endless calls of theirs, each within its tenant's limits."""
+
+    def __init__(self, tenants: int) -> None:
+        self._tenants = [self._create_tenant() for _ in range(tenants)]
+        self._jobs = [(token, JobFactory.create(user_id=user_id).pk)
+                      for user_id, token in self._tenants for _ in range(JOBS_OF_A_TENANT)]  # fmt: skip
+        for user_id, _ in self._tenants:
+            texts = [f"Passage {n}: the plan pays {n} percent of {' '.join(WORDS)} care." for n in range(PASSAGES)]
+            create_searchable_document(user_id, texts)
+        database.analyze_tables("documents", "upload_jobs", "document_chunks", "document_terms", "users", "api_tokens")
+
+    def _create_tenant(self) -> tuple[UUID, str]:
+        name = f"tenant{User.objects.count()}@example.org"
+        user = User.objects.create(username=name, email=name)
+        return user.pk, api_tokens.create_token(user, name="benchmark")
+
+    def calls(self, kind: str) -> Iterator[Call]:
+        return {BARE: self._polls, JOB: self._polls, SEARCH: self._searches, UPLOAD: self._uploads}[kind]()
+
+    def _polls(self) -> Iterator[Call]:
+        for token, job_id in cycle(self._jobs):
+            yield Call("GET", f"/job/{job_id}", None, _headers(token))
+
+    def _searches(self) -> Iterator[Call]:
+        for (_, token), question in zip(cycle(self._tenants), questions(), strict=False):
+            yield Call("POST", "/search", json.dumps({"query": question}).encode(), _headers(token))
+
+    def _uploads(self) -> Iterator[Call]:
+        for number in count():
+            if number % UPLOADS_OF_A_TENANT == 0:
+                _, token = self._create_tenant()
+            sha = sha256(str(number).encode()).hexdigest()
+            body = {"filename": "plan.pdf", "bytes_len": 1000 + number, "mime": "application/pdf", "sha256": sha}
+            yield Call("POST", "/upload", json.dumps(body).encode(), _headers(token))
+
+    def search_all(self, searches: int) -> None:
+        for (user_id, _), question in islice(zip(cycle(self._tenants), questions(), strict=False), searches):
+            search_services.search(user_id=user_id, query=question)
+
+
+def questions() -> Iterator[str]:
+    return (f"what does the plan pay for {word} care {number}" for number, word in enumerate(cycle(WORDS)))
+
+
+def _headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+
+def _search_itself(traffic: Traffic, searches: int) -> dict[str, float]:
+    """Measure the service that ``POST /search`` calls, in this process."""
+    traffic.search_all(10)
+    with server_costs.measured_costs(psutil.Process()) as costs:
+        traffic.search_all(searches)
+    return server_costs.per_call(costs, searches)
