@@ -78,7 +78,8 @@ class Env(environ.Env):  # type: ignore[misc]
         config = self._parse(name, url, self.db_url_config, POSTGRES) if url.partition("://")[0] in SCHEMES else None
         if not config:
             raise ImproperlyConfigured(f"{name} must be {POSTGRES}.")
-        return dict(config)
+        is_dummy = config["ENGINE"] == "django.db.backends.dummy"
+        return dict(config) if is_dummy else dict(config) | {"ENGINE": "accessa.postgres_backend"}
 
     def _parse(self, name: str, text: str, parser: Callable[[str], Any], expected: str) -> Any:
         """Parse ``text``. The error does not quote it: it may be a key in the wrong place."""

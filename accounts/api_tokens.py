@@ -2,20 +2,32 @@
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 
+from accounts import prepared_statements
 from accounts.audit import log
 from accounts.error_codes import TOKEN_OF_STAFF, USER_INACTIVE, not_found
 from accounts.errors import ApiError
 from accounts.models import ApiToken, User
 
 PREFIX = "acc_"
+FIND_VALID = """
+    SELECT t.user_id, u.is_staff, t.scope FROM api_tokens t JOIN users u ON u.id = t.user_id
+    WHERE t.digest = %(digest)s AND t.revoked_at IS NULL AND u.is_active
+      AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp())"""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidToken:
+    user_id: UUID
+    is_staff: bool
+    scope: str
 
 
 def create_token(
@@ -32,13 +44,10 @@ def token_digest(plain: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-def find_valid_token(plain: str) -> ApiToken | None:
+def find_valid_token(plain: str) -> ValidToken | None:
     """Return the token if it is known, not expired or revoked, and of an active user."""
-    is_unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=timezone.now())
-    known = ApiToken.objects.select_related("user").filter(
-        is_unexpired, digest=token_digest(plain), revoked_at__isnull=True
-    )
-    return known.filter(user__is_active=True).first()
+    rows = prepared_statements.execute(FIND_VALID, {"digest": token_digest(plain)})
+    return ValidToken(**rows[0]) if rows else None
 
 
 def issue_token(

@@ -11,7 +11,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
-from accounts import api_tokens, supabase_jwt
+from accounts import api_tokens, prepared_statements, supabase_jwt
 from accounts.audit import log
 from accounts.error_codes import FORBIDDEN, UNKNOWN_TENANT
 from accounts.errors import ApiError
@@ -20,6 +20,7 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 
 NO_TENANT_ID = UUID(int=0)  # of the service, which owns no rows
 TENANT_HEADER = "X-Accessa-User"
+FIND_INACTIVE = "SELECT id FROM users WHERE id = %(user_id)s AND NOT is_active"
 # A tenant who signs in at Supabase has no row in `users` and is known by documents.
 IS_TENANT = """
     SELECT coalesce((SELECT is_active FROM users WHERE id = %(user_id)s),
@@ -35,7 +36,6 @@ class Caller:
     staff: bool = False
     is_authenticated: bool = True
     is_active: bool = True
-    user: User | None = None  # whose token it is; None for a JWT
 
 
 class BearerAuthentication(BaseAuthentication):
@@ -66,7 +66,7 @@ class BearerAuthentication(BaseAuthentication):
         if token is None:
             raise AuthenticationFailed
         is_service = token.scope == ApiToken.Scope.SERVICE
-        return Caller(token.user_id, service=is_service, staff=token.user.is_staff, user=token.user), plain[:8]
+        return Caller(token.user_id, service=is_service, staff=token.is_staff), plain[:8]
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="accessa"'
@@ -80,7 +80,7 @@ def authenticate_jwt(encoded: str) -> Caller:
         user_id = UUID(str(claims["sub"]))
     except (jwt.PyJWTError, ValueError, KeyError) as error:
         raise AuthenticationFailed from error
-    if user_id == SYSTEM_TENANT_ID or User.objects.filter(pk=user_id, is_active=False).exists():
+    if user_id == SYSTEM_TENANT_ID or prepared_statements.execute(FIND_INACTIVE, {"user_id": user_id}):
         raise AuthenticationFailed
     return Caller(user_id)
 
@@ -100,7 +100,7 @@ def act_for_tenant(service: Caller, tenant: str, request: Request) -> Caller:
     if not _is_tenant(tenant_id) or str(tenant_id) != tenant.lower():
         raise ApiError(UNKNOWN_TENANT, field=TENANT_HEADER)
     call = f"{request.method} /{request.resolver_match.route}"  # type: ignore[union-attr]
-    log.record_service_call(by=service.user, tenant_id=tenant_id, call=call)
+    log.record_service_call(by=User.objects.filter(pk=service.pk).first(), tenant_id=tenant_id, call=call)
     return Caller(tenant_id)
 
 

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
-from django.contrib.postgres.fields import ArrayField
 from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -74,11 +73,13 @@ class ApiToken(models.Model):
 
 
 class RateWindow(models.Model):
-    """The uses of a key inside its sliding window, for ``accounts.rate_limit``."""
+    """The uses of a key within one span of its sliding window, for ``accounts.rate_limit``."""
 
-    key = models.TextField(primary_key=True)
-    hits = ArrayField(models.DateTimeField())
-    expires_at = models.DateTimeField(db_index=True)
+    pk = models.CompositePrimaryKey("key", "expires_at")
+    key = models.TextField()
+    expires_at = models.DateTimeField(db_index=True)  # of the span's last possible use: an update changes no index
+    used_at = models.DateTimeField()  # the last use
+    uses = models.IntegerField()
 
     class Meta:
         db_table = "rate_windows"

@@ -1,4 +1,4 @@
-"""Rate limits: exact sliding windows, counted in PostgreSQL so that every process sees the same count."""
+"""Rate limits: sliding windows of counters in PostgreSQL, so that every process sees the same count."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils.translation import gettext_lazy as _
 
+from accounts import prepared_statements
 from accounts.error_codes import TRIED_TOO_OFTEN
 from accounts.errors import ApiError, Context, ErrorCode, staff_error
 
@@ -59,42 +60,58 @@ SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
 FAILED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-failed-entry", 10, 3600)
 LOCKED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-locked-entry", 1, 3600)
 
-# One statement counts and decides; a rejected use is not counted, or a busy caller would never get in again.
+# A window has so many spans, each with a counter. Its uses cease to count all together, when the last of them is as old
+# as the window: so never more than the limit in any window, and at worst one span longer until the next use.
+SPANS = 24
+# One statement counts and decides; a rejected use is not counted, or a busy caller would never get in again. The row's
+# lock orders concurrent uses of the same span. Counted before the work, in a transaction of its own that does not wait
+# for the disk (`is_alone`), the lock is held for less than a millisecond.
 COUNT_USE = """
-INSERT INTO rate_windows AS w (key, hits, expires_at)
-VALUES (%(key)s, ARRAY[clock_timestamp()], clock_timestamp() + make_interval(secs => %(seconds)s))
-ON CONFLICT (key) DO UPDATE SET
-    hits = ARRAY(SELECT h FROM unnest(w.hits) h WHERE h > clock_timestamp() - make_interval(secs => %(seconds)s))
-           || clock_timestamp(),
-    expires_at = clock_timestamp() + make_interval(secs => %(seconds)s)
-WHERE (SELECT count(*) FROM unnest(w.hits) h
-       WHERE h > clock_timestamp() - make_interval(secs => %(seconds)s)) < %(max_uses)s
-RETURNING 1
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+span AS (
+    SELECT now, to_timestamp((floor(extract(epoch FROM now) / %(span)s) + 1) * %(span)s + %(seconds)s) AS expires_at
+    FROM clock
+), earlier AS MATERIALIZED (
+    SELECT coalesce(sum(w.uses), 0) AS uses FROM rate_windows w, span
+    WHERE w.key = %(key)s AND w.used_at > now - make_interval(secs => %(seconds)s) AND w.expires_at <> span.expires_at
+)
+INSERT INTO rate_windows AS w (key, expires_at, used_at, uses)
+SELECT %(key)s, span.expires_at, now, 1 FROM span, earlier WHERE earlier.uses < %(max_uses)s
+ON CONFLICT (key, expires_at) DO UPDATE SET uses = w.uses + 1, used_at = greatest(w.used_at, excluded.used_at)
+WHERE w.uses + (SELECT uses FROM earlier) < %(max_uses)s
+RETURNING CASE WHEN %(is_alone)s THEN set_config('synchronous_commit', 'off', true) END
 """
-REMOVE_LAST_USE = "UPDATE rate_windows SET hits = hits[:cardinality(hits) - 1] WHERE key = %s"
+REMOVE_LAST_USE = """
+UPDATE rate_windows w SET uses = uses - 1
+WHERE key = %(key)s AND uses > 0
+  AND expires_at = (SELECT max(expires_at) FROM rate_windows WHERE key = %(key)s AND uses > 0)
+RETURNING CASE WHEN %(is_alone)s THEN set_config('synchronous_commit', 'off', true) END
+"""
 SECONDS_UNTIL_FREE = """
-SELECT extract(epoch FROM min(h) + make_interval(secs => %(seconds)s) - clock_timestamp())
-FROM rate_windows, unnest(hits) h
-WHERE key = %(key)s AND h > clock_timestamp() - make_interval(secs => %(seconds)s)
+SELECT extract(epoch FROM min(used_at) + make_interval(secs => %(seconds)s) - clock_timestamp())::float AS seconds
+FROM rate_windows
+WHERE key = %(key)s AND uses > 0 AND used_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 """
 
 
 def check_rate(limit: Limit, subject: UUID | str) -> None:
-    """Count one use, or raise ``ApiError`` with the limit's code, status 429 and the seconds until the next use."""
+    """Count one use, or raise ``ApiError`` with the limit's code, status 429 and the seconds until the next use.
+
+    Call it outside of a transaction: inside of one, the subject's other uses wait for the transaction's end.
+    """
     max_uses = int(getattr(settings, limit.uses)) if isinstance(limit.uses, str) else limit.uses
-    key = f"{limit.name}:{subject}"
-    params: dict[str, str | float] = {"key": key, "max_uses": max_uses, "seconds": float(limit.seconds)}
-    with connection.cursor() as cursor:
-        if max_uses > 0:
-            cursor.execute(COUNT_USE, params)
-            if cursor.fetchone():
-                return
-        cursor.execute(SECONDS_UNTIL_FREE, params)
-        (wait,) = cursor.fetchone()
-    retry_after = max(1, ceil(wait or limit.seconds))
+    seconds = float(limit.seconds)
+    params = _params(limit, subject) | {"max_uses": max_uses, "seconds": seconds, "span": seconds / SPANS}
+    if max_uses > 0 and prepared_statements.execute(COUNT_USE, params):
+        return
+    (row,) = prepared_statements.execute(SECONDS_UNTIL_FREE, params)
+    retry_after = max(1, ceil(row["seconds"] or seconds))
     raise ApiError(limit.code, limit.detail.format(max_uses), retry_after=retry_after)
 
 
 def remove_last_use(limit: Limit, subject: UUID | str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(REMOVE_LAST_USE, [f"{limit.name}:{subject}"])
+    prepared_statements.execute(REMOVE_LAST_USE, _params(limit, subject))
+
+
+def _params(limit: Limit, subject: UUID | str) -> dict[str, str | float | bool]:
+    return {"key": f"{limit.name}:{subject}", "is_alone": connection.get_autocommit()}

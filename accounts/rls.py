@@ -1,7 +1,7 @@
 """Row-level security, the second layer of tenancy: tenant reads run as the database's client role, under policies."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 from uuid import UUID
@@ -11,13 +11,15 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.migrations import RunSQL
+from psycopg.rows import dict_row
 
-ENTER_TENANT_ROLE = """
-    SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''),
-           set_config('request.jwt.claims', %s, true), set_config('role', %s, true)
-"""
+from accounts import prepared_statements
+from accounts.prepared_statements import Row
+
 # In a SELECT list; until the transaction ends.
 SET_TENANT_ROLE = "set_config('request.jwt.claims', %s, true), set_config('role', %s, true)"
+ENTER_TENANT_ROLE = f"""
+    SELECT current_setting('role'), coalesce(current_setting('request.jwt.claims', true), ''), {SET_TENANT_ROLE}"""
 RESTORE_ROLE = "SELECT set_config('role', %s, true), set_config('request.jwt.claims', %s, true)"
 
 
@@ -45,14 +47,35 @@ def bound_cursor() -> CursorWrapper:
 def as_tenant(user_id: UUID) -> Iterator[None]:
     """Read as ``user_id``. Evaluate querysets inside: a lazy one would run later, past the policies.
 
-    Role and claims are restored on leaving, nested or not: SET LOCAL lasts until the outer transaction ends. After an
-    exception the rollback to the savepoint restores them.
+    Role and claims last until the transaction ends. Within a caller's transaction they are restored on leaving, nested
+    or not; after an exception the rollback to the savepoint restores them.
     """
-    with transaction.atomic(), bound_cursor() as cursor:
-        cursor.execute(ENTER_TENANT_ROLE, tenant_role_params(user_id))
-        role, outer_claims, *_ = cursor.fetchone()
-        yield
-        cursor.execute(RESTORE_ROLE, [role, outer_claims])
+    is_outermost = connection.get_autocommit()
+    with transaction.atomic():
+        if is_outermost:
+            # One round trip with BEGIN, which psycopg sends before the first statement.
+            with connection.wrap_database_errors, connection.connection.pipeline(), bound_cursor() as cursor:
+                cursor.execute(f"SELECT {SET_TENANT_ROLE}", tenant_role_params(user_id))
+            yield
+            return
+        with bound_cursor() as cursor:
+            cursor.execute(ENTER_TENANT_ROLE, tenant_role_params(user_id))
+            role, outer_claims, *_ = cursor.fetchone()
+            yield
+            cursor.execute(RESTORE_ROLE, [role, outer_claims])
+
+
+def fetch_as_tenant(user_id: UUID, sql: str, params: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of one prepared statement that reads as ``user_id``, with its transaction in one round trip."""
+    if not connection.get_autocommit():
+        with as_tenant(user_id):
+            return prepared_statements.execute(sql, params)
+    connection.ensure_connection()
+    raw = connection.connection
+    with connection.wrap_database_errors, raw.pipeline(), raw.transaction(), bound_cursor() as role:
+        role.execute(f"SELECT {SET_TENANT_ROLE}", tenant_role_params(user_id))
+        rows = psycopg.Cursor(raw, row_factory=dict_row).execute(sql, params, prepare=True)
+    return rows.fetchall()
 
 
 # Supabase grants all rights on each new object of the schema public to its roles of browsers.

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.utils import IntegrityError
 
+from accounts.prepared_statements import Row
 from jobs import lifecycle
 from jobs.lifecycle import LOCK_CLAIM
 
@@ -123,7 +124,7 @@ SHOULD_YIELD = f"""
     SELECT EXISTS (SELECT FROM due) AS wanted"""
 
 
-def execute_claim(sql: str, worker: str, last: UUID, params: Mapping[str, Any] | None = None) -> list[lifecycle.Row]:
+def execute_claim(sql: str, worker: str, last: UUID, params: Mapping[str, Any] | None = None) -> list[Row]:
     """Run a claiming statement; repeat it when another worker takes the same slot of the user first."""
     lease = timedelta(seconds=settings.JOBS_LEASE_SECONDS)
     claim = {"worker": worker, "last": last, "lease": lease, "claim_code": None, "claim_event": {"worker": worker}}
@@ -137,7 +138,7 @@ def execute_claim(sql: str, worker: str, last: UUID, params: Mapping[str, Any] |
     return []
 
 
-def claim_next(worker: str, last: UUID) -> list[lifecycle.Row]:
+def claim_next(worker: str, last: UUID) -> list[Row]:
     """Claim the next due job (queued -> working), the users after ``last`` first; return its row."""
     return execute_claim(CLAIM, worker, last) or execute_claim(CLAIM_LOW_PRIORITY, worker, last)
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import structlog
 from django.db import connection
-from psycopg import Cursor
-from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from accounts import prepared_statements
+from accounts.prepared_statements import Row
 from jobs import telemetry
 from jobs.choices import ACTIVE, State
 from jobs.models import Event, UploadJob
@@ -19,7 +19,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.events")
 
 QUEUED, WORKING, RETRYABLE, DONE, DEADLETTER = State
 
-Row = dict[str, Any]
 Severity = Literal["info", "warn", "error"]
 
 WOKEN = "WOKEN"  # the wait reason of a working job that must not wait: what it waits for has come
@@ -160,17 +159,14 @@ def set_clauses(fields: Sequence[str]) -> list[str]:
 
 
 def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
-    """Run a statement, prepared: planning the claim costs more than running it. Dicts are passed as jsonb."""
-    connection.ensure_connection()
+    """Run a prepared statement. Dicts are passed as jsonb."""
     adapted = {name: Jsonb(value) if isinstance(value, dict) else value for name, value in params.items()}
-    with connection.wrap_database_errors, Cursor(connection.connection, row_factory=dict_row) as cursor:
-        cursor.execute(sql, adapted, prepare=True)
-        return cursor.fetchall()
+    return prepared_statements.execute(sql, adapted)
 
 
 def load_job(row: Row) -> UploadJob:
-    """Return the job of a row as the database has it, ``status`` included."""
-    names = [field.attname for field in UploadJob._meta.concrete_fields]
+    """Return the job of a row as the database has it, ``status`` included; columns that the row lacks are deferred."""
+    names = [field.attname for field in UploadJob._meta.concrete_fields if field.attname in row]
     values = [json.loads(row[name]) if name in _JSON and row[name] is not None else row[name] for name in names]
     return UploadJob.from_db(connection.alias, names, values)
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.choices import STATUSES
+from jobs.choices import STATUSES, Stage, State
 from jobs.display_status import DISPLAY_STATUSES, stage_pct, tenant_display_status
 from jobs.models import UploadJob
 
@@ -48,21 +48,18 @@ class ParseWarningsResponse(serializers.Serializer[object]):
     ragged_tables = serializers.IntegerField(min_value=0, help_text="tables whose rows have other numbers of cells")
 
 
-class JobResponse(serializers.ModelSerializer[UploadJob]):
+class JobResponse(serializers.Serializer[Any]):
     """A job with exactly the fields of MVP context §6."""
 
+    job_id = serializers.UUIDField(read_only=True)
+    stage = serializers.ChoiceField(Stage.choices, read_only=True)
+    state = serializers.ChoiceField(State.choices, read_only=True)
+    retry_count = serializers.IntegerField(read_only=True)
     progress = serializers.SerializerMethodField()
     cost_cents = serializers.FloatField()
     document_id = serializers.UUIDField()
     last_error = JobErrorResponse(allow_null=True)
-
-    class Meta:
-        model = UploadJob
-        fields: tuple[str, ...] = (
-            "job_id", "stage", "state", "retry_count", "progress", "cost_cents",
-            "document_id", "last_error", "updated_at",
-        )  # fmt: skip
-        read_only_fields = fields
+    updated_at = serializers.DateTimeField(read_only=True)
 
     @extend_schema_field(JobProgressResponse)
     def get_progress(self, job: UploadJob) -> dict[str, float]:
@@ -85,13 +82,7 @@ class JobDetailResponse(JobResponse):
     )
     predicted_cents = serializers.SerializerMethodField()
     parse_warnings = serializers.SerializerMethodField()
-
-    class Meta(JobResponse.Meta):
-        fields = (
-            *JobResponse.Meta.fields, "status", "standing", "wait_reason", "unsettled_cents", "predicted_cents",
-            "parse_warnings", "created_at",
-        )  # fmt: skip
-        read_only_fields = fields
+    created_at = serializers.DateTimeField(read_only=True)
 
     @extend_schema_field(JobProgressDetailResponse)
     def get_progress(self, job: UploadJob) -> dict[str, Any]:

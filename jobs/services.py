@@ -15,6 +15,7 @@ from django_q.tasks import async_task
 from accounts.error_codes import not_found
 from accounts.errors import ApiError, ErrorCode
 from accounts.idempotency_keys import IdempotentRequest
+from accounts.rls import fetch_as_tenant
 from jobs import error_codes, lifecycle
 from jobs.choices import ACTIVE, Stage, State
 from jobs.models import Event, UploadJob
@@ -28,6 +29,9 @@ MAX_TRIES = 3
 MAX_OVERLOADS = 10  # claims of a job that an overloaded machine may lose; each further one costs an attempt
 BEFORE_PARSE = (Stage.QUEUED, Stage.JOB_VALIDATED)
 
+TENANT_JOB = """
+    SELECT job_id, document_id, stage, state, retry_count, progress, total_pct, cost_cents, last_error, updated_at
+    FROM upload_jobs WHERE job_id = %(job_id)s AND user_id = %(user_id)s AND campaign_id IS NULL"""
 LOCK_JOB = "SELECT job_id FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
 ACTIVE_CAMPAIGN_JOB = """
     SELECT job_id FROM upload_jobs
@@ -62,6 +66,12 @@ UNSETTLED_CENTS = """
 def tenant_jobs() -> QuerySet[UploadJob]:
     """Return the jobs that tenants started. Tenants do not see the jobs of campaigns."""
     return UploadJob.objects.filter(campaign_id=None)
+
+
+def get_tenant_job(user_id: UUID, job_id: UUID) -> UploadJob | None:
+    """Return what ``JobResponse`` shows of one of the tenant's jobs, or None for any other job."""
+    rows = fetch_as_tenant(user_id, TENANT_JOB, {"user_id": user_id, "job_id": job_id})
+    return lifecycle.load_job(rows[0]) if rows else None
 
 
 def newest_job(jobs: QuerySet[UploadJob]) -> UploadJob | None:

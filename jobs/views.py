@@ -48,9 +48,7 @@ class JobView(APIView):
     @extend_schema(operation_id="job", responses=JobResponse, extensions=raises(POLL_LIMIT_REACHED))
     def get(self, request: Request, job_id: UUID) -> Response:
         """Show one of the caller's jobs."""
-        user_id = caller_id(request)
-        with as_tenant(user_id):
-            job = services.tenant_jobs().filter(pk=job_id, user_id=user_id).first()
+        job = services.get_tenant_job(caller_id(request), job_id)
         return Response(JobResponse(_check_poll(job)).data)
 
 

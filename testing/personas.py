@@ -111,6 +111,17 @@ def make_parked_jobs_due() -> None:
     services.requeue_due_and_expired()
 
 
+def age_first_use(interval: str) -> None:
+    """Make one use of each rate limit older by ``interval``: a span of its own, as if it had been the first."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE rate_windows SET uses = uses - 1")
+        cursor.execute(
+            "INSERT INTO rate_windows SELECT key, expires_at - %(by)s::interval, used_at - %(by)s::interval, 1"
+            " FROM rate_windows",
+            {"by": interval},
+        )
+
+
 def run_all_jobs(tries: int = 6) -> None:
     """Let a worker run everything that is due, now and after each pause."""
     for _ in range(tries):

@@ -15,6 +15,7 @@ from django.test import Client
 from documents.models import Document
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25
+from jobs import services
 from jobs.models import UploadJob
 from testing.factories.records import create_client, create_record, create_source
 from testing.personas import Person, Upload, plan_pdf
@@ -87,9 +88,8 @@ def unscoped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return filtered(self, *args, **{name: term for name, term in terms.items() if name != "user_id"})
 
     monkeypatch.setattr(QuerySet, "filter", forgetful)
-    monkeypatch.setattr(
-        bm25, "SELECT_POSTINGS", WHOSE.sub("true", bm25.SELECT_POSTINGS)
-    )  # its cursor is none of Django's
+    for module, name in ((bm25, "SELECT_POSTINGS"), (services, "TENANT_JOB")):  # whose cursors are none of Django's
+        monkeypatch.setattr(module, name, WHOSE.sub("true", getattr(module, name)))
     with connection.execute_wrapper(careless):
         yield
 

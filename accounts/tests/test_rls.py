@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,7 +13,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.utils import DataError, ProgrammingError
 
-from accounts.rls import as_tenant
+from accounts.rls import as_tenant, fetch_as_tenant
 from embeddings.search import search_snapshot
 from testing.personas import Person, claim_at_stage, plan_pdf
 
@@ -192,6 +193,40 @@ def test_a_reused_connection_has_no_tenant_role(ana: Person) -> None:
         assert identity() == ("accessa_app", "")
 
 
+IDENTITY = "SELECT current_user::text AS role, (SELECT count(*) FROM documents)::int AS documents, %(n)s::int AS n"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_fetched_statement_reads_as_the_tenant_and_leaves_nothing_behind(full: Person, is_nested: bool) -> None:
+    before = identity()
+    with transaction.atomic() if is_nested else nullcontext():
+        for tenant, documents in ((full.id, 1), (uuid4(), 0), (full.id, 1)):
+            expected = {"role": "accessa_client", "documents": documents, "n": 7}
+            assert fetch_as_tenant(tenant, IDENTITY, {"n": 7}) == [expected]
+            assert identity()[0] == before[0]
+    assert identity() == before
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("sql", ["SELECT 1 / %(n)s::int", "SELECT * FROM users WHERE %(n)s::int = 0", "nonsense %(n)s"])
+def test_a_fetch_that_fails_leaves_nothing_behind(sql: str, full: Person) -> None:
+    before = identity()
+
+    with pytest.raises((DataError, ProgrammingError)):
+        fetch_as_tenant(full.id, sql, {"n": 0})
+
+    assert identity() == before
+    assert connection.get_autocommit()
+    assert fetch_as_tenant(full.id, IDENTITY, {"n": 7})[0]["documents"] == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_fetch_cannot_write(full: Person) -> None:
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        fetch_as_tenant(full.id, "DELETE FROM documents RETURNING document_id", {})
+
+
 def test_claims_of_one_caller_never_outlive_the_next(full: Person) -> None:
     with as_tenant(full.id):
         pass
@@ -206,6 +241,7 @@ def test_statement_statistics_show_no_tenants_id() -> None:
     tenant = uuid4()
     with as_tenant(tenant), as_tenant(tenant):
         count("documents")
+    fetch_as_tenant(tenant, "SELECT count(*) FROM documents", {})
     with search_snapshot(tenant):
         count("documents")
 

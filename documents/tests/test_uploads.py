@@ -22,7 +22,7 @@ from jobs import worker
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently
 from testing.pdfs import text_pdf
-from testing.personas import Person, make_parked_jobs_due, plan_pdf, upload_request
+from testing.personas import Person, age_first_use, make_parked_jobs_due, plan_pdf, upload_request
 
 ROOT = Path(__file__).resolve().parents[2]
 PDF = plan_pdf("drugs")
@@ -279,8 +279,7 @@ def test_uploads_beyond_the_daily_limit_wait_for_the_window(ana: Person, ben: Pe
     assert ana.request_upload(b"0").status_code == 200
     assert ben.request_upload(b"one more").status_code == 200
 
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE rate_windows SET hits[1] = hits[1] - interval '25 hours'")
+    age_first_use("25 hours")
     assert ana.request_upload(b"one more").status_code == 200
     assert ana.request_upload(b"and one more").status_code == 429
 

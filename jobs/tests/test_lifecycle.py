@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from accounts.prepared_statements import Row
 from jobs import claims, lifecycle
 from jobs.choices import State
 from jobs.models import Event, UploadJob
@@ -48,7 +49,7 @@ VALUES: dict[str, Any] = {
 EVERY = [(name, state) for name in lifecycle.MOVES for state in State.values]
 
 
-def make_move(name: str, job: UploadJob, **values: Any) -> list[lifecycle.Row]:
+def make_move(name: str, job: UploadJob, **values: Any) -> list[Row]:
     return lifecycle.make_move(name, PICK, event={"seen": "here"}, **{"job_id": job.pk, **VALUES, **values})
 
 

@@ -7,11 +7,11 @@ filled in here, so that whoever reads them afterwards (dbshell, a connection of 
 from pathlib import Path
 from typing import Any
 
-from django.db.backends.postgresql import base
 from django.db.backends.postgresql.client import DatabaseClient as PostgresClient
 
 from accessa.embedded_postgres.os_user import binaries
 from accessa.embedded_postgres.server import EmbeddedServer
+from accessa.postgres_backend import base
 
 
 class DatabaseClient(PostgresClient):
