@@ -1,5 +1,7 @@
 """Rate limits: sliding windows of counters in PostgreSQL, so that every process sees the same count."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from uuid import UUID
@@ -107,6 +109,31 @@ def check_rate(limit: Limit, subject: UUID | str) -> None:
     (row,) = prepared_statements.execute(SECONDS_UNTIL_FREE, params)
     retry_after = max(1, ceil(row["seconds"] or seconds))
     raise ApiError(limit.code, limit.detail.format(max_uses), retry_after=retry_after)
+
+
+@contextmanager
+def reserved_use(limit: Limit, subject: UUID | str, *, expected: bool) -> Iterator[Callable[[], None]]:
+    """Count a use before a block that is ``expected`` to need one; return it unless the block takes it and succeeds.
+
+    The block, which may be a transaction, takes the use by calling the function that it gets: one that was not expected
+    is counted then. Raises ``ApiError`` as ``check_rate``.
+    """
+    is_taken = is_kept = False
+
+    def take() -> None:
+        nonlocal is_taken
+        if not expected:
+            check_rate(limit, subject)
+        is_taken = True
+
+    if expected:
+        check_rate(limit, subject)
+    try:
+        yield take
+        is_kept = is_taken
+    finally:
+        if expected and not is_kept:
+            remove_last_use(limit, subject)
 
 
 def remove_last_use(limit: Limit, subject: UUID | str) -> None:

@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
 
-from accounts import rate_limit
+from accounts import prepared_statements, rate_limit
 from accounts.error_codes import not_found
 from accounts.errors import ApiError
 from accounts.idempotency_keys import IdempotentRequest
@@ -32,8 +33,20 @@ UPLOAD_GRACE_SECONDS = 60.0
 # The pipeline of an upload; the chunker's name is written with the job (002 §3).
 PIPELINE = "insurance"
 RENEW_UPLOAD = """
-    UPDATE documents SET upload_expires_at = clock_timestamp() + make_interval(secs => %s)
-    WHERE document_id = %s RETURNING upload_expires_at"""
+    UPDATE documents SET upload_expires_at = clock_timestamp() + make_interval(secs => %s) WHERE document_id = %s"""
+# With the columns that are read afterwards.
+INSERT_DOCUMENT = """
+    INSERT INTO documents (document_id, user_id, filename, bytes_len, mime, file_sha256, ocr, imported, raw_path,
+                           upload_expires_at)
+    VALUES (%(document_id)s, %(user_id)s, %(filename)s, %(bytes_len)s, %(mime)s, %(file_sha256)s, %(ocr)s, %(imported)s,
+            %(raw_path)s, clock_timestamp() + make_interval(secs => %(seconds)s))
+    ON CONFLICT (document_id) DO NOTHING
+    RETURNING document_id, user_id, bytes_len, mime, file_sha256, ocr, raw_path, upload_expires_at"""
+# Of the document's newest job that is no campaign's.
+NEWEST_STATE = """
+    SELECT (SELECT state FROM upload_jobs j WHERE j.document_id = d.document_id AND campaign_id IS NULL
+            ORDER BY created_at DESC, job_id DESC LIMIT 1) AS state
+    FROM documents d WHERE document_id = %(document_id)s"""
 # Children first: every table that holds a row for the document, then the document.
 TABLES = (
     "parse_requests", "document_ocr_pages", "document_staged_parses", "document_vector_buffer", "document_chunk_buffer",
@@ -71,39 +84,54 @@ def declare(
     its bytes are stored. ``claim(document_id)``, in the same transaction, lets ``unless`` of ``delete`` see its need.
     """
     filename = validate_upload(filename=filename, bytes_len=bytes_len, mime=mime, sha256=sha256)
+    document_id = deterministic_ids.document_id(user_id, sha256)
     if not by_connector:
         rate_limit.check_rate(rate_limit.UPLOAD_REQUESTS, user_id)  # each request leaves an event
-    with transaction.atomic():
-        document_id = deterministic_ids.document_id(user_id, sha256)
+    limit = rate_limit.IMPORTS if by_connector else rate_limit.UPLOADS
+    expected = _causes_work(document_id, by_connector=by_connector)
+    with rate_limit.reserved_use(limit, user_id, expected=expected) as take_use, transaction.atomic():
         lock_document(document_id)
-        document = Document.objects.filter(pk=document_id).first()
-        if document is None:
-            rate_limit.check_rate(rate_limit.IMPORTS if by_connector else rate_limit.UPLOADS, user_id)
-            document = Document.objects.create(
-                document_id=document_id, user_id=user_id, filename=filename, bytes_len=bytes_len, mime=mime,
-                file_sha256=sha256, ocr=ocr, imported=by_connector,
-                raw_path=storage.object_uri("raw", user_id, document_id, "pdf"),
-            )  # fmt: skip
+        fields = {"filename": filename, "bytes_len": bytes_len, "ocr": ocr}
+        document = _insert(document_id, user_id, mime=mime, file_sha256=sha256, imported=by_connector, **fields)
+        if document is not None:
+            take_use()
             job = _enqueue(document, request)
         else:
-            services.lock_jobs(document_id)  # before the document's row, as workers do: the other order could deadlock
-            if document.stored_at is None:  # a wrong length must not lock its file out for good
-                document.filename, document.bytes_len, document.ocr = filename, bytes_len, ocr
-                document.save(update_fields=["filename", "bytes_len", "ocr"])
-            job = services.get_latest_job(document_id) if by_connector else _redeclare(document, ocr)
-        expires = _renew_upload(document_id)
+            document = _update_declared(document_id, **fields)
+            job = services.get_latest_job(document_id) if by_connector else _redeclare(document, ocr, take_use)
         if claim is not None:
             claim(document_id)
         if request is not None:
             request.record()
-    return _sign_upload(document, job, expires, by_connector=by_connector)
+    return _sign_upload(document, job, by_connector=by_connector)
 
 
-def _renew_upload(document_id: UUID) -> datetime:
+def _causes_work(document_id: UUID, *, by_connector: bool) -> bool:
+    """Tell whether a declaration would make a job, or retry one that failed: these count as uploads."""
+    rows = prepared_statements.execute(NEWEST_STATE, {"document_id": document_id})
+    return not rows or (rows[0]["state"] == State.DEADLETTER and not by_connector)
+
+
+def _insert(document_id: UUID, user_id: UUID, **fields: Any) -> Document | None:
+    """Insert a document and start its upload's time; return None if it exists."""
+    fields |= {
+        "document_id": document_id, "user_id": user_id, "seconds": settings.SIGNED_URL_SECONDS,
+        "raw_path": storage.object_uri("raw", user_id, document_id, "pdf"),
+    }  # fmt: skip
+    rows = prepared_statements.execute(INSERT_DOCUMENT, fields)
+    return prepared_statements.load(Document, rows[0]) if rows else None
+
+
+def _update_declared(document_id: UUID, **fields: Any) -> Document:
+    """Renew the upload's time of a document, and its fields while the bytes are missing."""
+    services.lock_jobs(document_id)  # before the document's row, as workers do: the other order could deadlock
+    document = Document.objects.get(pk=document_id)
+    if document.stored_at is None:  # a wrong length must not lock its file out for good
+        Document.objects.filter(pk=document_id).update(**fields)
     with connection.cursor() as cursor:  # the database's clock decides when the URL expires
         cursor.execute(RENEW_UPLOAD, [settings.SIGNED_URL_SECONDS, document_id])
-        expires: datetime = cursor.fetchone()[0]
-    return expires
+    document.refresh_from_db()
+    return document
 
 
 def _enqueue(document: Document, request: IdempotentRequest | None) -> UploadJob:
@@ -118,7 +146,7 @@ def _enqueue(document: Document, request: IdempotentRequest | None) -> UploadJob
     )
 
 
-def _redeclare(document: Document, ocr: bool) -> UploadJob:
+def _redeclare(document: Document, ocr: bool, take_use: Callable[[], None]) -> UploadJob:
     """Return the existing job of a document that its tenant declares again.
 
     A tenant whose document needs OCR declares it again with ``ocr``. A document that a connector imported becomes the
@@ -129,14 +157,14 @@ def _redeclare(document: Document, ocr: bool) -> UploadJob:
     log_event(job, "UPLOAD_DEDUP_HIT", Event.Type.STAGE_STARTED)
     if job.state != State.DEADLETTER:
         return job
-    rate_limit.check_rate(rate_limit.UPLOADS, document.user_id)
+    take_use()
     if ocr != document.ocr:
         Document.objects.filter(pk=document.pk).update(ocr=ocr)
         services.reset_plan(job)  # another way of parsing: the stage that chose the parser runs again
     return job
 
 
-def _sign_upload(document: Document, job: UploadJob, expires: datetime, *, by_connector: bool) -> DeclaredUpload:
+def _sign_upload(document: Document, job: UploadJob, *, by_connector: bool) -> DeclaredUpload:
     """Retry a failed job and sign the upload URL; in no transaction and under no lock, for both read the store."""
     raw, name = storage.locate(document.raw_path)
     if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
@@ -148,7 +176,7 @@ def _sign_upload(document: Document, job: UploadJob, expires: datetime, *, by_co
             job = services.get_latest_job(document.pk)
     telemetry.bind_job(job)
     url = raw.sign_upload(name, length=document.bytes_len, mime=document.mime, sha256=document.file_sha256)
-    return DeclaredUpload(job.pk, document.pk, url, expires)
+    return DeclaredUpload(job.pk, document.pk, url, cast(datetime, document.upload_expires_at))
 
 
 def upload_arrived(*, user_id: UUID, document_id: UUID) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import structlog
-from django.db import connection
 from psycopg.types.json import Jsonb
 
 from accounts import prepared_statements
@@ -105,6 +104,16 @@ HANDLER_FIELDS = PLAN_FIELDS | MERGED_FIELDS | {"cost_cents"}
 _JSON = MERGED_FIELDS | {"last_error"}
 
 
+INSERT_JOB = """
+    WITH inserted AS (
+        INSERT INTO upload_jobs ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING RETURNING {all_columns}
+    ), logged AS (
+        INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload, correlation_id)
+        SELECT job_id, document_id, user_id, clock_timestamp(), 'stage_started', 'info', 'UPLOAD_ACCEPTED', '{{}}',
+               correlation_id FROM inserted
+    ) SELECT * FROM inserted"""
+
+
 def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
     """Return the CTEs of a move: lock the rows that ``pick`` selects, update them, write an event for each.
 
@@ -150,6 +159,20 @@ def make_move(
     return execute(sql, {**params, **fields, f"{name}_code": code, f"{name}_event": dict(event or {})})
 
 
+def insert_job(columns: Mapping[str, Any]) -> UploadJob | None:
+    """Insert a queued job and its first event; return None if the document has an active job."""
+    names = sorted(columns)
+    all_columns = ", ".join(field.column for field in UploadJob._meta.concrete_fields)
+    values = ", ".join(f"%({name})s" for name in names)
+    sql = INSERT_JOB.format(columns=", ".join(names), values=values, all_columns=all_columns)
+    rows = execute(sql, columns)
+    if not rows:
+        return None
+    job = load_job(rows[0])
+    log.info("UPLOAD_ACCEPTED", **telemetry.job_fields(job))
+    return job
+
+
 def set_clauses(fields: Sequence[str]) -> list[str]:
     """Return the SET clauses of a handler's fields. Costs are added, JSON is merged. Raises ``ValueError``."""
     if unknown := set(fields) - HANDLER_FIELDS:
@@ -166,9 +189,8 @@ def execute(sql: str, params: Mapping[str, Any]) -> list[Row]:
 
 def load_job(row: Row) -> UploadJob:
     """Return the job of a row as the database has it, ``status`` included; columns that the row lacks are deferred."""
-    names = [field.attname for field in UploadJob._meta.concrete_fields if field.attname in row]
-    values = [json.loads(row[name]) if name in _JSON and row[name] is not None else row[name] for name in names]
-    return UploadJob.from_db(connection.alias, names, values)
+    parsed = {name: json.loads(row[name]) for name in _JSON & row.keys() if row[name] is not None}
+    return prepared_statements.load(UploadJob, row | parsed)
 
 
 # MVP context §7: the event codes that every deployment emits.

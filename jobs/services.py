@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import structlog
 from django.conf import settings
@@ -112,12 +112,15 @@ def enqueue(*, pipeline: str, user_id: UUID, document_id: UUID, **columns: Any) 
     ``ApiError("JOB_ALREADY_ACTIVE")``.
     """
     is_campaign = columns.get("campaign_id") is not None
-    columns |= {"user_id": user_id, "document_id": document_id, "stage": get_pipeline(pipeline).steps[0].stage}
-    columns = {"low_priority": is_campaign} | columns
-    job = _activate(
-        lambda: UploadJob.objects.create(pipeline=pipeline, **columns), document_id, is_campaign=is_campaign
-    )
-    lifecycle.log_event(job, "UPLOAD_ACCEPTED", Event.Type.STAGE_STARTED)
+    defaults = {"job_id": uuid4(), "correlation_id": uuid4(), "low_priority": is_campaign, "payload": {}}
+    first = {"pipeline": pipeline, "stage": get_pipeline(pipeline).steps[0].stage.value}
+    columns = defaults | columns | first | {"user_id": user_id, "document_id": document_id}
+    job = lifecycle.insert_job(columns)
+    if job is None and not is_campaign:
+        _supersede_campaign(document_id)
+        job = lifecycle.insert_job(columns)
+    if job is None:
+        raise ApiError(error_codes.JOB_ALREADY_ACTIVE)
     notify_workers()
     return job
 
@@ -140,10 +143,14 @@ def _activate(activate: Callable[[], UploadJob], document_id: UUID, *, is_campai
             raise
         if is_campaign:
             raise ApiError(error_codes.JOB_ALREADY_ACTIVE) from error
-    code = error_codes.SUPERSEDED
-    error_column = {"code": code, "detail": "The tenant's own job came first."}
-    lifecycle.make_move("cancel", ACTIVE_CAMPAIGN_JOB, code=code, document_id=document_id, error=error_column)
+    _supersede_campaign(document_id)
     return _activate(activate, document_id, is_campaign=True)
+
+
+def _supersede_campaign(document_id: UUID) -> None:
+    code = error_codes.SUPERSEDED
+    error = {"code": code, "detail": "The tenant's own job came first."}
+    lifecycle.make_move("cancel", ACTIVE_CAMPAIGN_JOB, code=code, document_id=document_id, error=error)
 
 
 def retry(

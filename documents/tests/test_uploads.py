@@ -1,6 +1,7 @@
 """POST /upload: the contract, dedupe, and every limit with its own code (MVP context §6 and §9)."""
 
 import json
+import threading
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -14,12 +15,14 @@ from django.conf import settings
 from django.db import connection
 
 from accounts.models import RateWindow
-from documents import error_codes
+from documents import error_codes, services
 from documents.deterministic_ids import document_id
 from documents.models import Document
+from documents.services import DeclaredUpload
 from embeddings.models import DocumentChunk
 from jobs import worker
 from jobs.models import Event, UploadJob
+from testing.cluster import wait_until
 from testing.concurrency import run_concurrently
 from testing.pdfs import text_pdf
 from testing.personas import Person, age_first_use, make_parked_jobs_due, plan_pdf, upload_request
@@ -294,6 +297,58 @@ def test_uploads_are_counted_across_connections(ana: Person, settings: Any) -> N
     codes = run_concurrently(*[partial(declare, name) for name in range(3)])
 
     assert sorted(chain(*codes)) == [200] * 5 + [429] * 7
+
+
+def uses_of(person: Person) -> int:
+    return sum(window.uses for window in RateWindow.objects.filter(key=f"upload:{person.id}"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upload_waits_for_no_other_upload_of_the_tenant(ana: Person) -> None:
+    """Only a document's own lock is held while a declaration is committed."""
+    documents, is_open = Document.objects.filter(user_id=ana.id), threading.Event()
+
+    def wait_for_the_other(_: UUID) -> None:
+        is_open.set()
+        wait_until(lambda: documents.count() == 2, seconds=10)  # its own, and the committed one of the other
+
+    def declare_meanwhile() -> DeclaredUpload:
+        is_open.wait(10)
+        return services.declare(user_id=ana.id, **upload_request(plan_pdf("dental")))
+
+    first = partial(services.declare, user_id=ana.id, **upload_request(PDF), claim=wait_for_the_other)
+    run_concurrently(first, declare_meanwhile)
+
+    assert documents.count() == uses_of(ana) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_twins_that_declare_a_file_at_once_count_one_upload(ana: Person) -> None:
+    answers = run_concurrently(*[partial(ana.request_upload, PDF) for _ in range(6)])
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.json()["job_id"] for answer in answers}) == 1
+    assert uses_of(ana) == 1
+
+
+def test_a_declaration_that_fails_counts_no_upload(ana: Person) -> None:
+    assert ana.request_upload(PDF).status_code == 200
+
+    def fail(_: UUID) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        services.declare(user_id=ana.id, **upload_request(b"another"), claim=fail)
+
+    assert uses_of(ana) == Document.objects.count() == 1
+
+
+def test_a_use_that_nobody_expected_is_counted_when_it_is_taken(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document was there when it was looked for, and is deleted before its lock is taken."""
+    monkeypatch.setattr(services, "_causes_work", lambda *_, **__: False)
+
+    assert ana.request_upload(PDF).status_code == 200
+    assert uses_of(ana) == 1
 
 
 # Bodies that are no declaration
