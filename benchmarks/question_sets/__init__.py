@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from reportlab.platypus import Paragraph
+from reportlab.lib.pagesizes import LETTER
+from reportlab.platypus import Paragraph, SimpleDocTemplate
 
 from benchmarks import subprocesses
-from samples.layout import BODY, TITLE, Booklet
+from samples.layout import BODY, TITLE
 
 HERE = Path(__file__).parent
 SHARED = subprocesses.ROOT.parent / "shared"  # of the sets handbooks and pages
@@ -48,4 +49,4 @@ def _print_text(source: Path, target: Path) -> None:
     paragraphs = re.split(r"\n\s*\n", source.read_text(encoding="utf-8").strip())
     title, *rest = (escape(" ".join(each.split())) for each in paragraphs)
     story: Iterable[Paragraph] = [Paragraph(title[:200], TITLE), *(Paragraph(each, BODY) for each in rest)]
-    Booklet(target, title=source.name, form="", product=source.name).multiBuild(list(story))
+    SimpleDocTemplate(str(target), pagesize=LETTER, title=source.name, invariant=1).build(list(story))
