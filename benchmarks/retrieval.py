@@ -128,14 +128,16 @@ def _pages(meta: dict[str, Any] | None) -> range:
 
 
 def _rankings() -> dict[str, Ranking]:
-    def ours(mode: str) -> Ranking:
+    def ours(mode: str, *, reranks: bool = True) -> Ranking:
         return lambda text: [
-            hit.chunk_id for hit in search(user_id=TENANT, query=text, k=ranking_metrics.DEPTH, mode=mode)
+            hit.chunk_id
+            for hit in search(user_id=TENANT, query=text, k=ranking_metrics.DEPTH, mode=mode, reranks=reranks)
         ]
 
     plain, stemmed = _plain_bm25(), _stemmed_bm25()
     return {
         **{mode: ours(mode) for mode in (TEXT, VECTOR, HYBRID)},
+        "candidates": ours(HYBRID, reranks=False),
         "bm25": lambda text: plain.rank(bm25.words(text), ranking_metrics.DEPTH),
         "bm25_lexemes": lambda text: stemmed.rank(query_lexemes(text), ranking_metrics.DEPTH),
     }

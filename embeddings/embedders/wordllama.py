@@ -32,14 +32,23 @@ class WordLlama:
     def __init__(self) -> None:
         self._cache: dict[str, bytes] = {}
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    @property
+    def token_rows(self) -> NDArray[numpy.float32]:
+        """The vector of each token of the vocabulary."""
+        return self._model[1]
+
+    def tokens(self, texts: Sequence[str]) -> list[NDArray[numpy.int32]]:
+        """Return the tokens of each text, as numbers of ``token_rows``."""
         # The tokenizer's own normalization: a word begins with ▁.
         marked = ("▁" + replace_surrogates(text).replace(" ", "▁") if text else "" for text in texts)
         pieces = [PIECE.findall(text) for text in marked]
-        token_ids, rows = self._token_ids(pieces), self._model[1]
+        token_ids = self._token_ids(pieces)
+        return [numpy.frombuffer(b"".join(map(token_ids.__getitem__, words)), dtype=numpy.int32) for words in pieces]
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        rows = self.token_rows
         sums = numpy.zeros((len(texts), rows.shape[1]), dtype=numpy.float32)
-        for row, words in zip(sums, pieces, strict=True):
-            tokens = numpy.frombuffer(b"".join(map(token_ids.__getitem__, words)), dtype=numpy.int32)
+        for row, tokens in zip(sums, self.tokens(texts), strict=True):
             # One text at a time, rows in reading order: the bytes do not depend on the rest of the batch.
             for start in range(0, len(tokens), BLOCK):
                 row += rows.take(tokens[start : start + BLOCK], axis=0).sum(axis=0)

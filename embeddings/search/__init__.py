@@ -17,7 +17,7 @@ from embeddings.active_model import active_model
 from embeddings.embedders import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import DocumentChunk, ShadowVector
-from embeddings.search import bm25, query_parser
+from embeddings.search import bm25, document_names, query_parser, reranker
 from embeddings.search.fusion import fuse
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.results import Passage, fetch_chunks, make_passages
@@ -46,14 +46,15 @@ def search(
     merge: bool = False,
     model: EmbeddingModel | None = None,
     query_embedding: QueryEmbedding | None = None,
+    reranks: bool = True,
 ) -> list[Passage]:
     """Return at most ``k`` passages of ``user_id`` that match ``query``, best first.
 
     Documents that are unknown or another tenant's contribute nothing. ``merge`` joins neighbouring chunks. ``model``
     replaces the tenant's active model; ``query_embedding`` shares the query's vector with another search of the same
-    request. Raises ``ApiError`` for invalid arguments; ``SEARCH_UNAVAILABLE`` when the database takes too long; and,
-    unless ``mode`` is text, while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``,
-    ``MODEL_UNAVAILABLE``.
+    request; without ``reranks``, hybrid search ends with its first stage. Raises ``ApiError`` for invalid arguments;
+    ``SEARCH_UNAVAILABLE`` when the database takes too long; and, unless ``mode`` is text, while the query cannot be
+    embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
     """
     parsed_query = query_parser.parse_query(query)
     query_parser.validate_options(k, mode)
@@ -72,7 +73,7 @@ def search(
         if vector or mode == TEXT:
             with search_snapshot(user_id):  # filtered again: documents come and go
                 narrowed = parsed_filters.narrow(scope, document_ids)
-                passages = _retrieve(narrowed, parsed_query, vector, k, mode=mode, merge=merge)
+                passages = _retrieve(narrowed, parsed_query, vector, k, mode=mode, reranks=reranks, merge=merge)
         current = model or active_model(user_id)
         if current == scope.live:
             break
@@ -81,13 +82,21 @@ def search(
 
 
 def _retrieve(
-    scope: Scope, query: Query, vector: list[float] | None, k: int, *, mode: str, merge: bool
+    scope: Scope, query: Query, vector: list[float] | None, k: int, *, mode: str, reranks: bool, merge: bool
 ) -> list[Passage]:
     n = max(MIN_CANDIDATES, 4 * k)
-    lexemes = query_parser.query_lexemes(query.text, query_parser.configs_of_tenant(scope.user_id))
+    configurations = query_parser.configs_of_tenant(scope.user_id)
+    lexemes = query_parser.query_lexemes(query.text, configurations)
+    words = bm25.read_postings(scope, lexemes) if mode != VECTOR else []
+    named = document_names.named_documents(scope, query.text, configurations) if mode != VECTOR else {}
     vector_hits = nearest_chunks(scope, vector, n) if vector else []
-    text_hits = bm25.search_bm25(scope, lexemes, n) if mode != VECTOR else []
-    chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, k))
+    text_hits = bm25.rank_chunks(scope, words, named, n)
+    reranks = reranks and mode == HYBRID
+    most = max(k, reranker.CANDIDATES) if reranks else k
+    chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, most))
+    if reranks:
+        weights = reranker.word_weights(query.text, bm25.inverse_frequencies(words, lexemes), configurations)
+        chunks = reranker.rerank(chunks, query.text, weights, named)[:k]
     return make_passages(chunks, lexemes, query.text, merge=merge)
 
 

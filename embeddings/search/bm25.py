@@ -1,7 +1,7 @@
 """BM25: the index of a document's words, written when its vectors are committed, and the search over it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import log
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import psycopg
 from django.db import connection
 from numpy.typing import NDArray
 
+from embeddings.search import document_names
 from embeddings.search.query_parser import CONFIGURATIONS, ENGLISH
 from embeddings.search.table_rows import MAX_ROWS, table_rows
 from embeddings.search.vector_search import Scope
@@ -20,6 +21,7 @@ K1 = 1.5  # better than 1.2 on both dev sets of docs/retrieval.md
 B = 0.75
 HEADING_WEIGHT = 2  # a word of the heading path counts like so many in the text
 AVERAGE_LENGTH = 130  # words of a chunk: frozen, so that one document's impacts never depend on another's
+NAME_WEIGHT = 1.0  # of the idf of words that name the chunk's document
 SCALE = 1000  # impacts, BM25's part of the term frequency, are kept as thousandths
 # A chunk with a term, as int4send and int2send write it, sorted by ordinal.
 POSTING = np.dtype([("ord", ">i4"), ("impact", ">i2")])
@@ -85,7 +87,7 @@ SELECT_TABLES = """
 
 
 def index_document(document_id: UUID) -> None:
-    """Replace the document's postings by those of its chunks that have a vector, and of their tables' rows.
+    """Replace the document's postings by those of its chunks that have a vector, of their tables' rows, and its name.
 
     Call inside the transaction that commits the vectors.
     """
@@ -100,6 +102,7 @@ def index_document(document_id: UUID) -> None:
                 params[name] = list(column)
             parts = WITH_ROWS
         cursor.execute(INSERT.format(**parts), params)
+    document_names.index_name(document_id)
 
 
 class RowOfChunk(NamedTuple):
@@ -142,7 +145,7 @@ SELECT_POSTINGS = """
     chosen AS (
         SELECT CASE WHEN (SELECT chunks + rows FROM every) * cardinality(%(words)s::text[]) <= %(most)s
                     THEN %(words)s::text[] ELSE (SELECT terms FROM rarest) END AS terms)
-    SELECT (SELECT chunks FROM every),
+    SELECT term, (SELECT chunks FROM every),
            string_agg(uuid_send(document_id), '' ORDER BY document_id),
            string_agg(int4send(octet_length(postings) / %(wide)s), '' ORDER BY document_id),
            string_agg(postings, '' ORDER BY document_id),
@@ -187,6 +190,7 @@ class TextHit(NamedTuple):
 class WordPostings(NamedTuple):
     """One word's postings: its documents, the number of its chunks and rows in each, and these one after another."""
 
+    word: str
     chunk_count: int  # of the collection
     documents: NDArray[Any]  # 16 bytes each, sorted
     counts: NDArray[Any]
@@ -196,14 +200,29 @@ class WordPostings(NamedTuple):
 
     @property
     def idf(self) -> float:
-        return log(1 + (self.chunk_count - self.postings.size + 0.5) / (self.postings.size + 0.5))
+        return _idf(self.chunk_count, self.postings.size)
+
+
+def _idf(chunk_count: int, size: int) -> float:
+    return log(1 + (chunk_count - size + 0.5) / (size + 0.5))
+
+
+def inverse_frequencies(words: list[WordPostings], lexemes: list[str]) -> dict[str, float]:
+    """Return the idf of each lexeme. One that no chunk has is the rarest; without any word, all weigh alike."""
+    found = {word.word: word.idf for word in words}
+    rarest = _idf(words[0].chunk_count, 0) if words else 1.0
+    return {lexeme: found.get(lexeme, rarest) for lexeme in lexemes}
 
 
 def search_bm25(scope: Scope, lexemes: list[str], n: int) -> list[TextHit]:
     """Return the ``n`` best chunks with any of the ``lexemes``. Call inside ``as_tenant``."""
-    if not lexemes:
+    return rank_chunks(scope, read_postings(scope, lexemes), {}, n)
+
+
+def rank_chunks(scope: Scope, words: list[WordPostings], named: Mapping[UUID, float], n: int) -> list[TextHit]:
+    """Return the ``n`` best chunks with any of the ``words``; ``named``: what a document's name adds to its chunks."""
+    if not words:
         return []
-    words = _read_postings(scope, lexemes)
     sql = SELECT_CHUNKS.format(
         conditions="".join(f" AND ({condition})" for condition, _ in scope.conditions),
         searchable=HAS_ANY_VECTOR if scope.live.shadowed else HAS_LIVE_VECTOR,
@@ -213,7 +232,7 @@ def search_bm25(scope: Scope, lexemes: list[str], n: int) -> list[TextHit]:
         params |= more
     hits: list[TextHit] = []
     with connection.cursor() as cursor:
-        for batch in _ranked_batches(words, n + SPARE):
+        for batch in _ranked_batches(words, named, n + SPARE):
             # Array literals are written here: psycopg would look up how to write each element of a list.
             arrays = {name: "{" + ",".join(map(str, column)) + "}" for name, column in batch.items()}
             cursor.execute(sql, params | arrays | {"n": n - len(hits)})
@@ -224,7 +243,10 @@ def search_bm25(scope: Scope, lexemes: list[str], n: int) -> list[TextHit]:
     return hits
 
 
-def _read_postings(scope: Scope, lexemes: list[str]) -> list[WordPostings]:
+def read_postings(scope: Scope, lexemes: list[str]) -> list[WordPostings]:
+    """Return the postings of those lexemes that the scope has. Call inside ``as_tenant``."""
+    if not lexemes:
+        return []
     params = scope.params | {"words": lexemes, "every": EVERY_CHUNK, "most": MAX_POSTINGS}
     params |= {"wide": POSTING.itemsize, "wide_row": ROW_POSTING.itemsize}
     documents = "" if scope.document_ids is None else " AND document_id = ANY(%(documents)s)"
@@ -234,8 +256,8 @@ def _read_postings(scope: Scope, lexemes: list[str]) -> list[WordPostings]:
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         cursor.execute(SELECT_POSTINGS.format(documents=documents), params, binary=True)
         return [
-            WordPostings(chunks, *(np.frombuffer(column, type) for column, type in zip(columns, types, strict=True)))
-            for chunks, *columns in cursor.fetchall()
+            WordPostings(word, chunks, *map(np.frombuffer, columns, types))
+            for word, chunks, *columns in cursor.fetchall()
         ]
 
 
@@ -265,7 +287,9 @@ def _slots(words: list[WordPostings]) -> Slots:
     return Slots(documents, np.concatenate([[0], np.cumsum(sizes)]), places)
 
 
-def _ranked_batches(words: list[WordPostings], size: int) -> Iterator[dict[str, list[Any]]]:
+def _ranked_batches(
+    words: list[WordPostings], named: Mapping[UUID, float], size: int
+) -> Iterator[dict[str, list[Any]]]:
     """Score all chunks with one of the words, and yield them in batches, best first.
 
     Equal scores are in the order of their document and their ordinal.
@@ -274,6 +298,7 @@ def _ranked_batches(words: list[WordPostings], size: int) -> Iterator[dict[str, 
     scores = np.zeros(slots.begins[-1])
     for at, word in enumerate(words):
         scores[slots.locate(at, word.counts, word.postings)] += word.idf / SCALE * word.postings["impact"]
+    _add_names(scores, slots, named)
     rows = _best_rows(words, slots, scores)
     left = np.flatnonzero(scores)
     while left.size:
@@ -295,6 +320,15 @@ def _ranked_batches(words: list[WordPostings], size: int) -> Iterator[dict[str, 
             "row_shares": [row.share for row in best_rows],
         }
         size *= GROWTH
+
+
+def _add_names(scores: NDArray[Any], slots: Slots, named: Mapping[UUID, float]) -> None:
+    """Add to each score what its document's name adds."""
+    for document_id, score in named.items():
+        at = int(np.searchsorted(slots.documents, np.bytes_(document_id.bytes)))
+        if at < slots.documents.size and bytes(slots.documents[at]).ljust(16, b"\0") == document_id.bytes:
+            own = scores[slots.begins[at] : slots.begins[at + 1]]
+            own[own > 0] += NAME_WEIGHT * score
 
 
 NO_ROW = RowHit(-1, 0.0, 0.0)

@@ -15,6 +15,7 @@ from embeddings import active_model, embedders
 from embeddings.embedders import DIMENSIONS
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25, fusion
+from embeddings.search import search as retrieve
 from embeddings.search.vector_search import Scope, nearest_chunks
 from embeddings.tests.conftest import RecordingOpenAIServer
 from testing.factories.searchable_documents import create_searchable_document
@@ -43,17 +44,17 @@ def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person
     create_searchable_document(ana.id, ["wig care", "wig wig repair", "kidney care", "hearing aids"])
     weight = fusion.VECTOR_WEIGHTS.get(embedders.get_embedder(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
 
-    passages = search(ana, "wig care")
+    passages = retrieve(user_id=ana.id, query="wig care", reranks=False)
 
-    assert [passage["score"] for passage in passages] == sorted((p["score"] for p in passages), reverse=True)
+    assert [passage.score for passage in passages] == sorted((p.score for p in passages), reverse=True)
     for passage in passages:
-        vector, text = passage["parts"]["vector"], passage["parts"]["text"]
-        assert passage["score"] == pytest.approx(
-            (weight / (fusion.K + vector["rank"]) if vector else 0)
-            + (fusion.TEXT_WEIGHT / (fusion.K + text["rank"]) if text else 0)
+        vector, text = passage.parts.vector, passage.parts.text
+        assert passage.score == pytest.approx(
+            (weight / (fusion.K + vector.rank) if vector else 0)
+            + (fusion.TEXT_WEIGHT / (fusion.K + text.rank) if text else 0)
         )
-    assert {passage["parts"]["vector"]["rank"] for passage in passages} == {1, 2, 3, 4}
-    assert [p["text"] for p in passages if p["parts"]["text"] is None] == ["hearing aids"]
+    assert {passage.parts.vector.rank for passage in passages if passage.parts.vector} == {1, 2, 3, 4}
+    assert [p.text for p in passages if p.parts.text is None] == ["hearing aids"]
 
 
 def test_each_mode_uses_its_own_retriever(ana: Person) -> None:

@@ -1,0 +1,157 @@
+"""The second stage of hybrid search: best sentences, and documents that a question names."""
+
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from accounts.rls import as_tenant
+from documents.models import Document
+from embeddings import active_model
+from embeddings.models import DocumentChunk, DocumentTerm
+from embeddings.search import bm25, document_names, reranker, search
+from embeddings.search.document_names import split_words
+from embeddings.search.fusion import RankedChunk, ScoreParts
+from embeddings.search.results import RetrievedChunk
+from embeddings.search.vector_search import Scope
+from testing.factories.searchable_documents import create_searchable_document
+from testing.personas import Person
+
+FILLER = "Members read this booklet with care. "
+
+
+def candidate(number: int, text: str, *, score: float = 0.1, headings: tuple[str, ...] = ()) -> RetrievedChunk:
+    ranked = RankedChunk(UUID(int=number), score, ScoreParts(None, None))
+    document, chunker = UUID(int=100 + number), ("markdown-simple", "3")
+    return RetrievedChunk(ranked, document, "plan.pdf", chunker, number, text, {}, 0, len(text), list(headings))
+
+
+def order(chunks: list[RetrievedChunk], query: str, named: dict[UUID, float] | None = None) -> list[int]:
+    weights = dict.fromkeys(query.split(), 1.0)
+    return [chunk.ranked.chunk_id.int for chunk in reranker.rerank(chunks, query, weights, named or {})]
+
+
+# Sentences
+
+
+def test_words_in_one_sentence_come_before_the_same_words_scattered() -> None:
+    scattered = f"A wig is a thing. {FILLER}Repair of teeth is slow. {FILLER}Money is yearly."
+    together = f"{FILLER}The repair of a wig is paid yearly. {FILLER}"
+
+    assert order([candidate(1, scattered), candidate(2, together)], "yearly wig repair") == [2, 1]
+
+
+def test_a_sentence_matches_words_of_like_meaning() -> None:
+    chunks = [candidate(1, "Parking is behind the clinic."), candidate(2, "The physician sees children on Mondays.")]
+
+    assert order(chunks, "doctor kids") == [2, 1]
+
+
+def test_a_row_of_a_table_is_a_sentence_with_its_column_heads() -> None:
+    table = "| Service | Copay |\n|---|---|\n| Dentist | $5 |\n| Chiropractor | $60 |"
+    chunks = [candidate(1, "The copay is explained below."), candidate(2, table)]
+
+    assert order(chunks, "chiropractor copay") == [2, 1]
+
+
+def test_the_heading_path_counts_for_each_sentence() -> None:
+    text = "It is paid once in a year."
+    chunks = [candidate(1, text, headings=("Dental", "Crowns")), candidate(2, text, headings=("Vision", "Frames"))]
+
+    assert order(chunks, "frames paid") == [2, 1]
+
+
+def test_a_named_document_comes_first() -> None:
+    chunks = [candidate(1, "The deductible is $100."), candidate(2, "The deductible is $100.")]
+
+    assert order(chunks, "deductible") == [1, 2]
+    assert order(chunks, "deductible", {UUID(int=102): 3.0}) == [2, 1]
+
+
+def test_texts_without_tokens_and_queries_without_words_are_ranked() -> None:
+    chunks = [candidate(1, "", score=0.1), candidate(2, "—", score=0.2), candidate(3, "\x02", score=0.3)]
+
+    assert sorted(order(chunks, "")) == [1, 2, 3]
+    assert all(0 < each.ranked.score <= 1 for each in reranker.rerank(chunks, "?!", {}, {}))
+    assert reranker.rerank([], "wig", {}, {}) == []
+
+
+# Names of documents
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Gold_2025-plan", "Gold 2025 plan"),
+        ("GPLv3", "GPLv3 GPLv 3"),
+        ("PerksPlus 10K", "PerksPlus Perks Plus 10K 10"),
+        ("3M FY24", "3M 3 FY24 FY 24 2024"),
+        ("LGPL-2.1", "LGPL 2.1 2 1"),
+        ("", ""),
+    ],
+)
+def test_glued_words_of_a_name_are_also_found_apart(name: str, words: str) -> None:
+    assert split_words(name) == words
+
+
+@pytest.fixture
+def plans(ana: Person) -> list[UUID]:
+    """Three years of one plan with the same words, and the same vectors."""
+    texts = ["# Harbor Choice\n\nWelcome to the plan.", "The deductible is paid once in a plan year."]
+    return [create_searchable_document(ana.id, texts, filename=f"choice_{year}.pdf") for year in (2024, 2025, 2026)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("mode", ["hybrid", "text"])
+def test_a_question_that_names_a_year_finds_that_years_document_first(
+    mode: str, ana: Person, plans: list[UUID]
+) -> None:
+    for year, document_id in zip((2024, 2025, 2026), plans, strict=True):
+        first = search(user_id=ana.id, query=f"deductible in the plan of {year}", mode=mode)[0]
+
+        assert first.document_id == document_id
+        assert "deductible" in first.text
+
+
+@pytest.mark.django_db
+def test_a_rename_changes_the_name_in_the_index_and_no_vector(ana: Person, plans: list[UUID]) -> None:
+    vectors = list(DocumentChunk.objects.order_by("pk").values_list("vector_sha", "embed_updated_at"))
+    Document.objects.filter(pk=plans[0]).update(filename="choice_1999.pdf")
+
+    document_names.index_name(plans[0])
+
+    assert search(user_id=ana.id, query="deductible 1999")[0].document_id == plans[0]
+    assert not DocumentTerm.objects.filter(document=plans[0], term__endswith="2024").exists()
+    assert list(DocumentChunk.objects.order_by("pk").values_list("vector_sha", "embed_updated_at")) == vectors
+
+
+@pytest.mark.django_db
+def test_names_are_of_the_tenant_and_the_scope_alone(ana: Person, ben: Person, plans: list[UUID]) -> None:
+    theirs = create_searchable_document(ben.id, ["wig"], filename="choice_2025.pdf")
+    model = active_model.active_model(ana.id)
+
+    with as_tenant(ana.id):
+        own = document_names.named_documents(Scope(ana.id, model), "choice 2025")
+        narrowed = document_names.named_documents(Scope(ana.id, model, tuple(plans[:2])), "choice 2025")
+        foreign = document_names.named_documents(Scope(ben.id, model), "choice 2025")
+    assert set(own) == set(narrowed) == {plans[1]}
+    assert foreign == {}
+    assert theirs not in own
+
+
+@pytest.mark.django_db
+def test_a_word_of_most_names_names_none(ana: Person, plans: list[UUID]) -> None:
+    scope = Scope(ana.id, active_model.active_model(ana.id))
+
+    with as_tenant(ana.id):
+        assert document_names.named_documents(scope, "choice harbor pdf the") == {}
+
+
+@pytest.mark.django_db
+def test_deleting_a_documents_terms_deletes_its_name(ana: Person, plans: list[UUID]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM document_chunks WHERE document_id = %s", [plans[0]])
+
+    bm25.index_document(plans[0])
+
+    assert not DocumentTerm.objects.filter(document=plans[0]).exists()
