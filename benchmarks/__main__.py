@@ -10,6 +10,7 @@ from benchmarks import database
 NAMES = (
     "admin",
     "adoption",
+    "answers",
     "api",
     "chaos",
     "chunking",

@@ -45,11 +45,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a JSONL file with questions, or its folder (docs/retrieval.md); without it, the samples' own set",
     )  # fmt: skip
     parser.add_argument("--set", choices=question_sets.NAMES, help="a set over documents that are not shipped")
-    parser.add_argument("--embedder", type=_embedder, default="local", help="as EMBEDDER; default: local")
+    parser.add_argument("--embedder", type=parse_embedder, default="local", help="as EMBEDDER; default: local")
     parser.add_argument("--split", choices=questions.SPLITS, default="test", help="default: test")
 
 
-def _embedder(name: str) -> str:
+def parse_embedder(name: str) -> str:
     try:
         embedders.get_embedder(name)
     except ImproperlyConfigured as error:
@@ -77,7 +77,7 @@ def measure(options: Namespace) -> Result:
         chosen = questions.filter_split(all_questions, options.split)
         if not chosen:
             raise SystemExit(f"No question is in the split {options.split}.")
-        passages = _ingest(all_questions, options.embedder)
+        passages = ingest(sorted({path for question in all_questions for path in question.gold}), options.embedder)
         ranked = {name: _score(ranking, chosen, passages) for name, ranking in _rankings().items()}
         loss = text_loss.measure_loss(chosen, _by_source(passages))
     return _result(options, chosen, passages, ranked, loss)
@@ -101,10 +101,10 @@ def _open_questions(options: Namespace) -> Iterator[list[Question]]:
         ]
 
 
-def _ingest(questions_: Sequence[Question], embedder: str) -> dict[UUID, CitedPassage]:
-    """Every PDF that a question names, through the pipeline of one tenant; what can be found of them, by its id."""
+def ingest(documents: Sequence[Path], embedder: str) -> dict[UUID, CitedPassage]:
+    """Process PDFs through the pipeline of one tenant; return what can be found of them, by its id."""
     settings.EMBEDDER = embedder
-    stored = stored_pdfs.store_pdfs(sorted({path for question in questions_ for path in question.gold}), TENANT)
+    stored = stored_pdfs.store_pdfs(documents, TENANT)
     stored_pdfs.create_jobs(stored)
     print_progress(f"{len(stored)} documents of one tenant, embedded by {embedder}")
     with subprocesses.running_cluster(EMBEDDER=embedder):

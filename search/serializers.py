@@ -7,15 +7,12 @@ from accounts.strict_fields import StrictBooleanField, StrictCharField, StrictIn
 from embeddings.serializers import FiltersField, PartsResponse, PassageResponse
 from statutes.models import Law
 
+MAX_BODY_CHARS = 1_000_000  # of a question: beyond it is no question at all, below too long
 
-class SearchRequest(serializers.Serializer[object]):
-    query = StrictCharField(
-        allow_blank=True,
-        max_length=1_000_000,
-        trim_whitespace=False,
-        help_text='a question or words; "words in a row" must stand in a passage, -words must not',
-    )
-    k = StrictIntegerField(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
+
+class ScopeRequest(serializers.Serializer[object]):
+    """How and where to search."""
+
     mode = StrictCharField(default="hybrid", help_text="hybrid, vector or text")
     sources = serializers.ListField(
         child=StrictCharField(),
@@ -31,6 +28,16 @@ class SearchRequest(serializers.Serializer[object]):
         child=StrictCharField(), max_length=1000, required=False, help_text="of statutes: narrows their passages"
     )
     filters = FiltersField(required=False, allow_null=True)  # of documents and statutes, as is merge
+
+
+class SearchRequest(ScopeRequest):
+    query = StrictCharField(
+        allow_blank=True,
+        max_length=MAX_BODY_CHARS,
+        trim_whitespace=False,
+        help_text='a question or words; "words in a row" must stand in a passage, -words must not',
+    )
+    k = StrictIntegerField(default=10, help_text=f"how many at most, 1 to {settings.MAX_SEARCH_RESULTS}")
     merge = StrictBooleanField(default=False, help_text="join neighbouring passages of one section")
 
 

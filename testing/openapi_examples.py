@@ -89,6 +89,9 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
     create_searchable_statute("HEALTH_2024", ACT, title="Health Plans Act")
     note("search", ana.post("/search", QUESTION), QUESTION)
     note("search", ana.post("/search", {"query": "deductible", "k": 0}))
+    asked = {"question": "and in your network?", "history": [{"question": "What does the plan pay for therapy?"}]}
+    note("answer", ana.post("/answer", asked), asked)
+    note("answer", ana.post("/answer", {"question": "what is it?"}))
     note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))
 
 

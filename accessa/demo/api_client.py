@@ -54,6 +54,10 @@ class ApiClient:
         response: dict[str, Any] = self.call("POST", "/search", {"query": query, "k": k, **options})
         return response
 
+    def answer(self, question: str) -> dict[str, Any]:
+        response: dict[str, Any] = self.call("POST", "/answer", {"question": question})
+        return response
+
     def rows(self, path: str) -> Iterator[dict[str, Any]]:
         url: str | None = f"{path}?page_size=200"
         while url:

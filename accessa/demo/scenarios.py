@@ -60,8 +60,9 @@ class Demo:
         self.console.print(f"\n? {question}", style="bold", markup=False)
 
     def print_hit(self, citation: str, text: str) -> None:
+        plain = " ".join(text.split())
         self.console.print(f"  {citation}", style="cyan", markup=False)
-        self.console.print(f"    {' '.join(text.split())[:240]} …", markup=False, highlight=False)
+        self.console.print(f"    {plain[:240]}{' …' * (len(plain) > 240)}", markup=False, highlight=False)
 
 
 class Scenario:
@@ -95,11 +96,13 @@ class DocumentScenario(Scenario):
             demo.failures.append(f"{failed} of {len(self.files)} documents did not end well.")
         for question in self.questions:
             demo.print_question(question)
-            for passage in demo.client.search(question, 2)["passages"]:
-                first, last = passage["pages"]
-                pages = f"page {first}" if first == last else f"pages {first}-{last}"
-                heading = " > ".join(passage["headings"]) or "no heading"
-                demo.print_hit(f"{passage['filename']}, {pages}, {heading}", passage["text"])
+            answer = demo.client.answer(question)
+            if not answer["answered"]:
+                demo.console.print(f"  {answer['text']}", markup=False)
+            for sentence in answer["sentences"]:
+                (cited,) = sentence["citations"]
+                heading = " > ".join(cited["headings"]) or "no heading"
+                demo.print_hit(f"{cited['title']}, page {cited['page']}, {heading}", sentence["text"])
 
 
 class VendorScenario(DocumentScenario):

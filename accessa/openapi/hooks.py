@@ -48,7 +48,7 @@ without one it is generated.
 TAGS = (
     ("files", r"^/upload$|^/storage/|^/documents(?!.*/purchases$)", "Declare a file, put its bytes, list documents."),
     ("jobs", r"^/jobs?\b(?!.*/advance$)", "The progress of a document's job, and why it does not move."),
-    ("search", r"^/search$", "Passages, records of connected systems and statutes for a query."),
+    ("search", r"^/search$|^/answer$", "Answers to questions; passages, records of connected systems and statutes."),
     ("cut-over", r"^/cutover$", "Which system has the caller's documents while an old one is being replaced."),
     ("money", r"^/usage$|/purchases$", "Costs, and purchases from vendors."),
     ("machines", r"^/internal/|^/webhooks/|/advance$", "For other services: agents, deployments, the parsing vendor."),
@@ -152,7 +152,7 @@ def property_constraints() -> dict[str, dict[str, dict[str, Any]]]:
 
 def _add_tenant_header(method: str, operation: dict[str, Any]) -> None:
     is_bearer = any("bearer" in security for security in operation["security"])
-    if is_bearer and (method == "get" or operation["operationId"] == "search"):
+    if is_bearer and (method == "get" or operation["operationId"] in ("search", "answer")):
         operation.setdefault("parameters", []).append(TENANT_PARAMETER)
 
 

@@ -54,6 +54,10 @@ MANY: dict[str, Look] = {
     "search in it": lambda ben, ana: ben.post(
         "/search", {"query": "hospital care", "document_ids": [str(ana.document_id)]}
     ),
+    "answer": lambda ben, ana: ben.post("/answer", {"question": "hospital care"}),
+    "answer from it": lambda ben, ana: ben.post(
+        "/answer", {"question": "hospital care", "document_ids": [str(ana.document_id)]}
+    ),
     "search in systems": lambda ben, ana: ben.post("/search", {"query": "hospital care", "sources": ["hubspot"]}),
     "search among clients": lambda ben, ana: ben.post("/search", {"query": "hospital care", "sources": ["clients"]}),
 }
@@ -118,7 +122,10 @@ def hidden(answer: Any) -> bool:
 
 def nothing_in(answer: Any) -> bool:
     body = answer.json()
-    visible = body["results"] if "results" in body else body["passages"] + body["records"]
+    if "answered" in body:
+        visible = body["sentences"] + body["nearest"]
+    else:
+        visible = body["results"] if "results" in body else body["passages"] + body["records"]
     return bool(answer.status_code == 200 and visible == [])
 
 

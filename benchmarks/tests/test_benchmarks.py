@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from benchmarks.__main__ import NAMES
+from benchmarks.question_sets import LICENCES, SHARED
 from benchmarks.report import percentile
 from benchmarks.statutes import plan_laws
 from benchmarks.subprocesses import ROOT
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.slow
 SMALL = (
     "admin",
     "adoption",
+    "answers",
     "api",
     "chunking",
     "commit",
@@ -33,6 +35,7 @@ SMALL = (
     "success",
     "tables",
 )
+ABSENT = f"are not in {SHARED} or {LICENCES}."
 COMMAND = [sys.executable, "-m", "benchmarks"]
 
 
@@ -54,6 +57,8 @@ def runs() -> Iterator[dict[str, Future[Run]]]:
 def test_a_benchmark_prints_one_line_with_what_was_promised(name: str, runs: dict[str, Future[Run]]) -> None:
     run = runs[name].result()
 
+    if run.stderr.rstrip().endswith(ABSENT):
+        pytest.skip("The documents of other authors are not on this machine.")
     assert run.returncode == 0, run.stderr
     (line,) = run.stdout.splitlines()
     fields = json.loads(line)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from documents.models import Document
 from embeddings import embedding_calls, error_codes, tokenizer
 from embeddings.active_model import require_embedder
 from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.search.vector_search import Condition, Scope
 
 HYBRID, VECTOR, TEXT = "hybrid", "vector", "text"
@@ -156,6 +158,18 @@ class QueryEmbedding:
                 vectors = embedding_calls.embed_texts(embedder, [query.text], user_id=self.user_id, stage="search")
             self._vectors[key] = vectors[0].tolist()
         return self._vectors[key]
+
+    def cents(self) -> Decimal:
+        """Return the price of the vectors that were bought."""
+        bought = ((require_embedder(EmbeddingModel(model, version)), text) for model, version, text in self._vectors)
+        return sum(
+            (
+                embedder.cents(tokenizer.count_tokens(text))
+                for embedder, text in bought
+                if isinstance(embedder, HttpEmbedder) and embedder.is_billed
+            ),
+            Decimal(0),
+        )
 
 
 LAST_PAGE = 1_000_000

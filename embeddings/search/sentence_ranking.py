@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple
 
@@ -18,8 +19,11 @@ CONTEXT_SHARE = 0.5
 # A sentence of so many lexemes is as good as one of half of them with half its words in the query.
 USUAL_LENGTH = 24
 LENGTH_SHARE = 0.3
-TYPE_BONUS = 0.25  # of the query's whole weight, for the type of answer that its question word asks for
+PAIR_SHARE = 0.3  # of the pairs of adjacent words that a follow-up and a sentence share: "out of network"
+TYPE_BONUS = 0.35  # of the query's whole weight, for the type of answer that its question word asks for
 HEADING_SHARE = 0.3
+ABSENT = 0.5  # sentences that are taken to have a word that none has
+EMPHASIS = 2.0  # of the words that a follow-up question adds
 
 LEXEMES = """
     SELECT tsvector_to_array(to_tsvector(t.configuration, t.text))
@@ -40,6 +44,11 @@ _QUESTIONS = (
     ),
 )
 _MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
+_QUESTION_WORDS = re.compile(
+    r"\b(?:how (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)|how|when"
+    r"|(?:which|what) (?:date|day|year|month|percentage|share|number|amount)|which|what|who)\b",
+    re.IGNORECASE,
+)
 _WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|half|once|twice|no (?:limit|charge)"
 _ANSWERS = {
     DATE: re.compile(
@@ -61,7 +70,8 @@ class RankedText(NamedTuple):
 class RankedSentence:
     """``passage`` is its number among those given; ``score`` compares the sentences of one call.
 
-    ``share`` is the part of the query's words, by their rarity, that stand in the sentence or around it.
+    ``words`` are those of the query that stand in the sentence, ``share`` their part of the query, by their rarity,
+    together with those around it.
     """
 
     passage: int
@@ -77,17 +87,33 @@ def answer_type(question: str) -> str | None:
     return next((kind for kind, words in _QUESTIONS if words.search(asked)), None)
 
 
+def content_words(question: str) -> str:
+    """Return the question without its question words: of "how many visits" the answer repeats only the last."""
+    return _QUESTION_WORDS.sub(" ", question)
+
+
 def rank_sentences(
-    passages: Sequence[RankedText], lexemes: Sequence[str], question: str = ""
+    passages: Sequence[RankedText],
+    lexemes: Sequence[str],
+    question: str = "",
+    *,
+    added: str = "",
+    added_lexemes: Collection[str] = (),
 ) -> list[list[RankedSentence]]:
-    """Return each passage's sentences in reading order, with their scores. Words count by rarity among all of them."""
+    """Return each passage's sentences in reading order, with their scores.
+
+    Words count by rarity among all of them; those that a follow-up question has ``added`` count several times. A
+    sentence with all words of the query has a score of about 1.
+    """
     split = [passage_sentences(passage.text) for passage in passages]
     numbered = [(at, each) for at, sentences in enumerate(split) for each in sentences][:MAX_SENTENCES]
     query = frozenset(lexemes)
     own = _lexemes([(each.text, passages[at].configuration) for at, each in numbered])
-    around = _context_lexemes(passages, numbered)
+    around = _context_lexemes(passages, numbered, own)
     weights = _weights(query, own)
+    weights |= {word: EMPHASIS * weights[word] for word in query.intersection(added_lexemes)}
     total = sum(weights.values()) or 1.0
+    pairs = _word_pairs(added)
     wanted = _ANSWERS.get(answer_type(question) or "")
     ranked: list[list[RankedSentence]] = [[] for _ in passages]
     for (at, each), words, context in zip(numbered, own, around, strict=True):
@@ -96,9 +122,10 @@ def rank_sentences(
         score = inside * _length_factor(len(words)) + CONTEXT_SHARE * outside
         if wanted and wanted.search(each.text):
             score += TYPE_BONUS * total
+        score = score / total + PAIR_SHARE * _pair_share(pairs, each.text)
         if each.kind in (Kind.HEADING, Kind.CODE):
             score *= HEADING_SHARE
-        ranked[at].append(RankedSentence(at, each, score, (inside + outside) / total, frozenset(words)))
+        ranked[at].append(RankedSentence(at, each, score, (inside + outside) / total, query & words))
     return ranked
 
 
@@ -107,24 +134,44 @@ def best_sentence(sentences: Iterable[RankedSentence]) -> RankedSentence | None:
     return max(sentences, key=lambda each: each.score, default=None)
 
 
+def _word_pairs(text: str) -> set[tuple[str, str]]:
+    return set(pairwise(re.findall(r"\w+", text.lower())))
+
+
+def _pair_share(pairs: set[tuple[str, str]], sentence: str) -> float:
+    return len(pairs & _word_pairs(sentence[:MAX_CHARS])) / len(pairs) if pairs else 0.0
+
+
 def _length_factor(words: int) -> float:
     return 1 / (1 - LENGTH_SHARE + LENGTH_SHARE * max(words, USUAL_LENGTH // 4) / USUAL_LENGTH)
 
 
 def _weights(query: frozenset[str], sentences: Sequence[frozenset[str]]) -> dict[str, float]:
-    """Return the idf of the query's words among the sentences. A word in none of them weighs most."""
-    found = Counter(word for words in sentences for word in query & words)
+    """Return the idf of the query's words among the sentences; rare ones weigh most."""
+    counted = Counter(word for words in sentences for word in query & words)
+    found = {word: max(ABSENT, counted[word]) for word in query}
     return {word: log(1 + (len(sentences) - found[word] + 0.5) / (found[word] + 0.5)) for word in query}
 
 
-def _context_lexemes(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[frozenset[str]]:
-    """Return the words around each sentence: of the heading path, the title, and what introduces a list."""
+def _context_lexemes(
+    passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]], own: Sequence[frozenset[str]]
+) -> list[frozenset[str]]:
+    """Return the words around each sentence: of heading path, title, list introduction and the sentence before."""
     contexts = [
         (" ".join((*passages[at].headings, each.title, each.lead)), passages[at].configuration) for at, each in numbered
     ]
     distinct = list(dict.fromkeys(contexts))
     lexemes = dict(zip(distinct, _lexemes(distinct), strict=True))
-    return [lexemes[context] for context in contexts]
+    found = [lexemes[context] for context in contexts]
+    return [words | own[at - 1] if _follows(numbered, at) else words for at, words in enumerate(found)]
+
+
+def _follows(numbered: Sequence[tuple[int, Sentence]], at: int) -> bool:
+    """Tell whether a sentence follows another one in the prose of its section."""
+    if at == 0 or numbered[at - 1][0] != numbered[at][0]:
+        return False
+    before, sentence = numbered[at - 1][1], numbered[at][1]
+    return before.title == sentence.title and Kind.ROW not in (before.kind, sentence.kind)
 
 
 def _lexemes(texts: Sequence[tuple[str, str]]) -> list[frozenset[str]]:

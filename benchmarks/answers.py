@@ -1,0 +1,146 @@
+"""Answers: exact facts in extractive answers to 100 questions, against the excerpt of the first passage."""
+
+import json
+import re
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from accounts.errors import ApiError
+from benchmarks import question_sets, retrieval
+from benchmarks.questions import SPLITS
+from benchmarks.report import Result
+from embeddings.search.query_parser import query_lexemes
+from embeddings.search.results import render_snippets, strip_marks
+from search.answers.services import Answer, answer
+from search.error_codes import NO_WORDS
+
+SUMMARY = __doc__
+SET = "answers"
+LEAST_EXACT, MOST_WRONG = 0.60, 0.05
+QUICK_DOCUMENTS = ("PerksPlus.pdf", "Benefit_Options.pdf")
+QUICK_OFF_TOPIC = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FactQuestion:
+    """``facts``: words any of which answer, in the document called ``document``."""
+
+    text: str
+    document: Path
+    facts: tuple[str, ...]
+    split: str
+
+    def answered_by(self, text: str) -> bool:
+        plain = _normalize(text)
+        return any(re.search(rf"(?<!\w){re.escape(_normalize(fact))}(?!\w)", plain) for fact in self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``wrong``: an answer without the fact, whose first sentence is another document's."""
+
+    exact: bool
+    exact_first: bool
+    wrong: bool
+    refused: bool
+    excerpt: bool
+    snippet: bool
+    characters: int
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--embedder", type=retrieval.parse_embedder, default="local", help="as EMBEDDER; default: local"
+    )
+    parser.add_argument("--split", choices=SPLITS, default="test", help="of the documents; default: test")
+
+
+def measure(options: Namespace) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        questions = read_facts(question_sets.open_set(SET, Path(folder)))
+        if options.quick:
+            questions = [each for each in questions if each.document.name in QUICK_DOCUMENTS]
+        documents = sorted({each.document for each in questions})
+        retrieval.ingest(documents, options.embedder)
+        chosen = [each for each in questions if options.quick or options.split in ("all", each.split)]
+        judged = [judge(question) for question in chosen]
+        off_topic = question_sets.off_topic_questions()[: QUICK_OFF_TOPIC if options.quick else None]
+        refused = [is_refused(question) for question in off_topic]
+    return _result(options, len(documents), judged, refused)
+
+
+def read_facts(path: Path) -> list[FactQuestion]:
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        FactQuestion(row["question"], (path.parent / row["document"]).resolve(), tuple(row["facts"]), row["split"])
+        for row in rows
+    ]
+
+
+def ask(question: str) -> Answer:
+    return answer(user_id=retrieval.TENANT, question=question)
+
+
+def is_refused(question: str) -> bool:
+    try:
+        return not ask(question).sentences
+    except ApiError as error:
+        return error.code == NO_WORDS
+
+
+def judge(question: FactQuestion) -> Judgement:
+    given = ask(question.text)
+    texts = [sentence.text for sentence in given.sentences]
+    exact = any(map(question.answered_by, texts))
+    first = given.results.passages[:1]
+    excerpts = render_snippets([each.text for each in first], query_lexemes(question.text))
+    return Judgement(
+        exact=exact,
+        exact_first=any(map(question.answered_by, texts[:1])),
+        wrong=bool(texts) and not exact and given.sentences[0].citations[0].title != question.document.name,
+        refused=not texts,
+        excerpt=any(question.answered_by(strip_marks(each)) for each in excerpts),
+        snippet=any(question.answered_by(each.snippet_text) for each in first),
+        characters=sum(map(len, texts)),
+    )
+
+
+def _normalize(text: str) -> str:
+    """Return lower case with single spaces, without the commas of numbers and the marks of line breaks."""
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower()).replace("-", " ")
+    return " ".join(text.split())
+
+
+def _result(options: Namespace, documents: int, judged: Sequence[Judgement], off_topic: Sequence[bool]) -> Result:
+    exact, baseline = _share(judged, "exact"), _share(judged, "excerpt")
+    wrong = _share(judged, "wrong")
+    return Result(
+        name="answers",
+        value=exact,
+        unit="share of questions whose fact is in the extractive answer",
+        against=f"the excerpt of 40 words of the first passage: {baseline:.3f}",
+        ratio=exact / baseline if baseline else 0.0,
+        goal=f"at least {LEAST_EXACT:.2f}; wrong document's answer at most {MOST_WRONG:.2f}",
+        ok=exact >= LEAST_EXACT and wrong <= MOST_WRONG,
+        details={
+            "split": options.split,
+            "embedder": options.embedder,
+            "questions": len(judged),
+            "documents": documents,
+            "exact_in_first_sentence": _share(judged, "exact_first"),
+            "wrong_document": wrong,
+            "refused": _share(judged, "refused"),
+            "snippet_of_first_passage": _share(judged, "snippet"),
+            "characters": fmean(each.characters for each in judged),
+            "off_topic": len(off_topic),
+            "off_topic_refused": fmean(off_topic),
+        },
+    )
+
+
+def _share(judged: Sequence[Judgement], name: str) -> float:
+    return fmean(float(getattr(each, name)) for each in judged)

@@ -1,0 +1,1 @@
+"""Answers: the sentences of documents and statutes that answer a question, each with its citation."""

@@ -1,0 +1,41 @@
+"""Answers from the command line."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounts.errors import ApiError
+from documents.management.commands.ingest import find_user
+from search.answers.services import AnswerSentence, answer
+from search.services import STATUTES, UPLOADS
+
+
+class Command(BaseCommand):
+    help = "Answers a question in sentences of a tenant's documents, each with its citation, the best first."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("question")
+        parser.add_argument("--user", help="e-mail or id; may be left out while there is only one")
+        parser.add_argument("--statutes", action="store_true", help="answer from statutes too")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        sources = [UPLOADS, STATUTES] if options["statutes"] else [UPLOADS]
+        try:
+            given = answer(user_id=find_user(options["user"]), question=options["question"], sources=sources)
+        except ApiError as refused:
+            raise CommandError(f"{refused.code}: {refused.detail}") from None
+        if not given.answered:
+            self.stdout.write(given.text)
+        for sentence in given.sentences:
+            self._write(sentence)
+        if given.contradiction:
+            self.stdout.write("\nThe documents differ:")
+        for sentence in given.contradiction:
+            self._write(sentence)
+
+    def _write(self, sentence: AnswerSentence) -> None:
+        self.stdout.write(sentence.text)
+        for cited in sentence.citations:
+            page = f", page {cited.page}" if cited.page else ""
+            date = f", of {cited.dated_at:%Y-%m-%d}" if cited.dated_at else ""
+            self.stdout.write(f"   {cited.title}{page}{date}")
