@@ -81,10 +81,10 @@ class Queue:
 
     def receive_all(self) -> list[str]:
         """Take out what could be received; return the bodies."""
-        messages = self._client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages", [])
-        for message in messages:
-            self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-        return [message["Body"] for message in messages]
+        return self._take(self.url)
+
+    def receive_dead_letters(self) -> list[str]:
+        return self._take(self.dead_url)
 
     def message_counts(self) -> tuple[int, int]:
         """Return how many messages could be received, and how many are held by somebody, at one moment."""
@@ -96,6 +96,12 @@ class Queue:
     @property
     def is_empty(self) -> bool:
         return self.message_counts() == (0, 0)
+
+    def _take(self, url: str) -> list[str]:
+        messages = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+        for message in messages:
+            self._client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return [message["Body"] for message in messages]
 
     def _counts(self, url: str) -> tuple[int, int]:
         # One call: between two, a message that becomes visible would be counted by neither.

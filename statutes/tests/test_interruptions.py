@@ -40,19 +40,27 @@ def queue(queue: Queue, settings: Settings) -> Queue:
 
 
 @pytest.fixture(scope="module")
-def others_messages(queues: SqsServer) -> Queue:
-    """Create the queue of the processes."""
+def processes_queue(queues: SqsServer) -> Queue:
+    """Create the queue of the processes, which learn its address when the first test starts them."""
     return queues.create_queue()
+
+
+@pytest.fixture
+def others_messages(processes_queue: Queue) -> Queue:
+    """Empty the queue of the processes, and its dead letters."""
+    processes_queue.receive_all()
+    processes_queue.receive_dead_letters()
+    return processes_queue
 
 
 @pytest.fixture(scope="module")
 def fork_server(
-    others_messages: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any
+    processes_queue: Queue, queues: SqsServer, django_db_setup: None, tmp_path_factory: Any
 ) -> Iterator[ForkServer]:
     environment = {
         **CREDENTIALS,
         "DATABASE_URL": database_url(database_params()),
-        "SQS_QUEUE_URL": others_messages.url,
+        "SQS_QUEUE_URL": processes_queue.url,
         "SQS_ENDPOINT_URL": queues.endpoint,
         "SQS_REGION": REGION,
         "SQS_WAIT_SECONDS": "1",
@@ -238,7 +246,6 @@ def test_a_hanging_consumer_releases_its_message_on_stop(others_messages: Queue,
     assert others_messages.message_counts() == (1, 0)
     job = UploadJob.objects.get()
     assert (job.state, job.attempts) == ("queued", 0)
-    others_messages.receive_all()
 
 
 def test_a_message_that_kills_workers_becomes_a_dead_letter(others_messages: Queue, fork_server: ForkServer) -> None:
