@@ -104,3 +104,9 @@ PIPELINES = {
     **pipelines.PIPELINES,
     **{plan.name: plan for plan in [*_ONE_STAGE_PIPELINES, _STAGES, _UNPROVEN, _HANGS, _DEAF]},
 }
+# Insurance up to its parse, for what goes wrong on the way there: nothing later can tell.
+_PARSE_ONLY = Pipeline(
+    pipelines.INSURANCE.name,
+    (*pipelines.INSURANCE.steps_through(Stage.PARSED), Step(Stage.EMBEDDED, noop, always_holds)),
+)
+PARSE_ONLY = {_PARSE_ONLY.name: _PARSE_ONLY}

@@ -107,6 +107,7 @@ def vendor(settings: Any) -> Iterator[LlamaParseServer]:
         settings.LLAMAPARSE_API_KEY = server.key
         settings.LLAMAPARSE_BASE_URL = server.url
         settings.PARSE_POLL_FIRST_SECONDS = 0.0
+        settings.JOBS_PIPELINES = "testing.stub_pipelines.PARSE_ONLY"
         yield server
     fault_matrix.forget_parser()
 

@@ -128,6 +128,7 @@ def s3(server: S3Server, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda self, context: 0.0)
     monkeypatch.setattr(S3Bucket, "_create_session", lambda self: SESSION)
     use_s3_storage(settings, server)
+    settings.JOBS_PIPELINES = "testing.stub_pipelines.PARSE_ONLY"
     yield server
     server.clear_faults()
     for name in ("raw", "parsed"):

@@ -60,4 +60,4 @@ def count_seconds(line: str, count: int) -> float:
 
 @pytest.mark.parametrize("line", ["~~~", "|-|", "|", "# a", "``` `", " | \\|"])
 def test_repeated_lines_are_counted_in_linear_time(line: str) -> None:
-    assert count_seconds(line, 200_000) < 8 * count_seconds(line, 50_000)
+    assert count_seconds(line, 80_000) < 8 * count_seconds(line, 20_000)
