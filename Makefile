@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PORT ?= 8000
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Every program of Accessa imports much of the same: compiled once, wherever the environment forbids it otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 # Needs no database: the models are compared with the migrations, not with what was migrated.
 NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
 
@@ -18,7 +20,7 @@ $(INSTALLED): requirements/base.txt requirements/dev.txt
 		{ echo "Accessa needs Python 3.11 or newer. Name yours: make PYTHON=/path/to/python3.13 …" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
 	@echo "Installing into .venv …"
-	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -q $(addprefix -r ,$^)
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -q $(addprefix -r ,$^)
 	@touch $@
 
 # Separate databases: vectors of the fake Titan must not mix with real ones, nor a made old system with what is here.
@@ -33,8 +35,7 @@ serve: $(INSTALLED)
 stop: $(INSTALLED)
 	@$(BIN)/python manage.py serve --stop
 
-# The tests start hundreds of programs, and each compiles the whole product where nothing may be cached.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The daily loop: no killed processes, no browser, no fuzzing, each kind of vendor fault at one call site.
 test: $(INSTALLED)
