@@ -17,19 +17,22 @@ from statutes import intake
 # A parse, and then one turn of OCR with its last batch (documents.ocr_batches).
 PARSING_LIMIT = documents.parsers.PARSE_SECONDS_MOST + 360
 
+# joins_commit: the stage may share the commit of the one before it, while less than a second of work is unsaved. None
+# does that buys, or whose handler begins with the rows of the stage before; the last one ends the job with the next claim.
+
 # fmt: off
 INSURANCE = Pipeline("insurance", (
     #    stage                      handler                                          invariant                                             seconds          done, %
     Step(Stage.QUEUED,              documents.stages.receive,                        documents.stage_invariants.tenant_matches,            time_limit=90),
-    Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360,  total_pct=10),
-    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=15, skippable=True),
-    Step(Stage.PARSED,              documents.stages.check_parse,                    documents.stage_invariants.parse_stored,              time_limit=60,   total_pct=45),
-    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_stored,              time_limit=30,   total_pct=48),
-    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=60, skippable=True),
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=65),
+    Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360,  total_pct=10, joins_commit=True),
+    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=15, skippable=True, joins_commit=True),
+    Step(Stage.PARSED,              documents.stages.check_parse,                    documents.stage_invariants.parse_stored,              time_limit=60,   total_pct=45, joins_commit=True),
+    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_stored,              time_limit=30,   total_pct=48, joins_commit=True),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=50, skippable=True, joins_commit=True),
+    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=60, skippable=True, joins_commit=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=65, joins_commit=True),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=70, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True, joins_commit=True),
     Step(Stage.EMBEDDED,            embeddings.stages.finish_document,               embeddings.stage_invariants.vectors_committed,        time_limit=60,   total_pct=99),
 ))
 
@@ -53,28 +56,28 @@ STATUTE = Pipeline(intake.PIPELINE, (
 REEMBED = Pipeline(embeddings.models.REEMBED, (
     Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.target_chosen,            time_limit=60),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.target_planned,           time_limit=1800, total_pct=5,  skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_shadow_vectors,         embeddings.stage_invariants.target_buffered,          time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_shadow_vectors,         embeddings.stage_invariants.target_buffered,          time_limit=300,  total_pct=95, skippable=True, joins_commit=True),
     Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.shadow_vectors_committed, time_limit=300,  total_pct=99),
 ), campaigns_only=True)
 RECHUNK = Pipeline(embeddings.models.RECHUNK, (
     Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_rechunking,               documents.stage_invariants.parse_stored,              time_limit=30),
-    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=5,  skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=20, skippable=True),
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=30),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=5,  skippable=True, joins_commit=True),
+    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=20, skippable=True, joins_commit=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=30, joins_commit=True),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=35, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True, joins_commit=True),
     Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.vectors_committed,        time_limit=300,  total_pct=99),
 ), campaigns_only=True)
 REPARSE = Pipeline(documents.staged_parses.REPARSE, (
     Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360),
-    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=5, skippable=True),
-    Step(Stage.PARSED,              documents.stages.check_staged_parse,             documents.stage_invariants.parse_staged,              time_limit=60,   total_pct=20),
-    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_staged,              time_limit=30,   total_pct=22),
-    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=25, skippable=True),
-    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=30, skippable=True),
-    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=35),
+    Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=5, skippable=True, joins_commit=True),
+    Step(Stage.PARSED,              documents.stages.check_staged_parse,             documents.stage_invariants.parse_staged,              time_limit=60,   total_pct=20, joins_commit=True),
+    Step(Stage.PARSE_VALIDATED,     embeddings.stages.plan_chunks,                   documents.stage_invariants.parse_staged,              time_limit=30,   total_pct=22, joins_commit=True),
+    Step(Stage.CHUNKING,            embeddings.stages.buffer_chunks,                 embeddings.stage_invariants.chunker_planned,          time_limit=120,  total_pct=25, skippable=True, joins_commit=True),
+    Step(Stage.CHUNKS_BUFFERED,     embeddings.stages.commit_chunks,                 embeddings.stage_invariants.chunks_buffered,          time_limit=120,  total_pct=30, skippable=True, joins_commit=True),
+    Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=35, joins_commit=True),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=40, skippable=True),
-    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.reindexing.stages.commit_reparse,     embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True),
+    Step(Stage.EMBEDDINGS_BUFFERED, embeddings.reindexing.stages.commit_reparse,     embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True, joins_commit=True),
     Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.vectors_committed,        time_limit=300,  total_pct=99),
 ), campaigns_only=True)
 # fmt: on

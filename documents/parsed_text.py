@@ -1,6 +1,7 @@
 """The parsed Markdown of a document: written to the store, recorded, and shared between twins."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -105,18 +106,30 @@ def delete_own_parse(document: Document, path: str) -> None:
 
 def record_parse(document: Document, parse: ParseResult, path: str) -> dict[str, Any]:
     """Write the parse to the document's row, in the caller's transaction; return the fields for its job."""
-    Document.objects.filter(pk=document.pk).update(
-        parsed_path=path,
-        parsed_sha256=parse.sha256,
-        page_starts=list(parse.page_starts),
-        parser_name=parse.parser.name,
-        parser_version=parse.parser.version,
-        failed_pages=list(parse.failed),
-        doubtful_pages=list(parse.doubtful),
-        parse_fallback=parse.is_fallback,
-        updated_at=Now(),
-    )
-    OcrPage.objects.filter(document_id=document.pk).delete()
+    write_parse_columns(document.pk, parse_columns(parse, path))
+    return parse_fields(document, parse, path)
+
+
+def write_parse_columns(document_id: UUID, columns: Mapping[str, Any]) -> None:
+    Document.objects.filter(pk=document_id).update(**columns, updated_at=Now())
+    OcrPage.objects.filter(document_id=document_id).delete()
+
+
+def parse_columns(parse: ParseResult, path: str) -> dict[str, Any]:
+    return {
+        "parsed_path": path,
+        "parsed_sha256": parse.sha256,
+        "page_starts": list(parse.page_starts),
+        "parser_name": parse.parser.name,
+        "parser_version": parse.parser.version,
+        "failed_pages": list(parse.failed),
+        "doubtful_pages": list(parse.doubtful),
+        "parse_fallback": parse.is_fallback,
+    }
+
+
+def parse_fields(document: Document, parse: ParseResult, path: str) -> dict[str, Any]:
+    """Return the fields for the job of ``document``, which has the columns of its former parse, if there is one."""
     fields = job_fields(path, parse.sha256)
     fields["progress"] = {} if parse.sha256 == document.parsed_sha256 else dict(NO_CHUNKS)
     if document.pages:

@@ -1,6 +1,9 @@
 """Stage handlers from the declared upload to verified markdown: receive, request_parse, parse, check_parse."""
 
 import hashlib
+import time
+from functools import partial
+from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
@@ -23,7 +26,7 @@ from documents.markdown import structure
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
 from documents.parsed_text import ParseResult
-from documents.parsers import registry
+from documents.parsers import Inspection, ParsedPdf, registry
 from documents.parsers.failures import parse_failure
 from documents.parsers.registry import Parser
 from documents.services import UPLOAD_GRACE_SECONDS
@@ -31,9 +34,10 @@ from documents.staged_parses import REPARSE
 from documents.vendor_parses import CollectedParse
 from documents.verified_original import ContentMismatch
 from jobs import failpoints
+from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
 from jobs.lifecycle import log_event
-from jobs.models import Event
+from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Outcome, Permanent, Retryable, Wait
 from vendors import ledger
 
@@ -46,7 +50,7 @@ def receive(claim: Claim) -> Outcome:
         raise _wait_for_bytes(document, bucket.poll_seconds)
     try:
         with verified_original.verified_original(document) as path:
-            inspection = parsers.inspect_pdf(path)
+            inspection, parsed, parse_seconds = _inspect(claim, path)
     except ContentMismatch:
         bucket.delete(name)  # or the right bytes, declared again, would never be checked
         raise
@@ -61,9 +65,21 @@ def receive(claim: Claim) -> Outcome:
         "mime": document.mime,
         "storage_path": document.raw_path,
     }
-    with claim.transaction(durable=False):
+    document.pages = inspection.pages
+
+    def write() -> None:
         Document.objects.filter(pk=document.pk).update(pages=inspection.pages, stored_at=Now(), updated_at=Now())
-        return claim.advance(event={"pages": inspection.pages}, payload=payload)
+
+    claim.lead_seconds = parse_seconds
+    return claim.end_stage(write, result=parsed, event={"pages": inspection.pages}, payload=payload)
+
+
+def _inspect(claim: Claim, path: Path) -> tuple[Inspection, ParsedPdf | None, float]:
+    """Inspect the PDF; parse it too if the stage that does so is next, and it takes no second (and no second child)."""
+    is_local = registry.configured_parser(ocr=claim.job.document.ocr).name == parsers.NAME
+    if is_local and claim.shares_commits and claim.job.document.parsed_path is None:
+        return parsers.inspect_and_parse(path)
+    return parsers.inspect_pdf(path), None, 0.0
 
 
 def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
@@ -139,12 +155,17 @@ def parse(claim: Claim) -> Outcome:
 def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ...], tuple[int, ...], Parser]:
     """Return the pages, the numbers of those that could not be read, of those in doubtful order, and who read them."""
     document, failed = claim.job.document, set[int]()
-    with verified_original.verified_original(document) as path:
-        parsed = parsers.parse_pdf(path, pages=document.pages or 1)
+    parsed: ParsedPdf | None = claim.unsaved_result(Stage.QUEUED)
+    claim.lead_seconds = 0.0
+    if parsed is None or document.ocr:
+        with verified_original.verified_original(document) as path:
+            parsed = parsed or parsers.parse_pdf(path, pages=document.pages or 1)
+            pages = parsed.markdown
+            if document.ocr:
+                pages, unrecognized = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
+                failed.update(unrecognized)
+    else:  # by the child that has inspected it, and verified then
         pages = parsed.markdown
-        if document.ocr:
-            pages, unrecognized = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
-            failed.update(unrecognized)
     failed.update(number for number in parsed.unreadable if not pages[number - 1].strip())
     if not parsed.has_layout:
         parser = registry.local_parser(ocr=document.ocr, has_layout=False)
@@ -168,6 +189,8 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
     claim.ensure_held()  # a document that was deleted while it was parsed gets no new object
     path = parsed_text.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
+    if collected is None and path == parsed_text.own_path(document):
+        return _end_parsing(claim, parse, path)
     try:
         with transaction.atomic():
             if not parsed_text.lock_shared_parse(document, path):
@@ -176,9 +199,7 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
                 fields = parsed_text.record_parse(document, parse, path)
                 if collected is not None:
                     fields["cost_cents"] = collected.settle()
-                if parse.failed:
-                    severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
-                    log_event(claim.job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload)
+                _log_failed_pages(claim.job, parse)
                 if path != parsed_text.own_path(document):
                     log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
@@ -187,6 +208,29 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
         raise
     parsed_text.delete_own_parse(document, path)
     return moved
+
+
+def _end_parsing(claim: Claim, parse: ParseResult, path: str) -> Outcome:
+    """End the stage with a parse that cost nothing and is shared with no twin."""
+    document, job, ended = claim.job.document, claim.job, time.monotonic()
+    fields, columns = parsed_text.parse_fields(document, parse, path), parsed_text.parse_columns(parse, path)
+    for name, value in columns.items():
+        setattr(document, name, value)
+
+    def write() -> None:
+        parsed_text.write_parse_columns(document.pk, columns)
+        _log_failed_pages(job, parse, age=time.monotonic() - ended)
+
+    # A document that was deleted meanwhile has no row, and is to have no object.
+    when_lost = partial(object_deletion.delete_pending_objects, document.pk)
+    event = {"bytes": len(parse.content)}
+    return claim.end_stage(write, when_lost=when_lost, code="PARSE_STORED", event=event, **fields)
+
+
+def _log_failed_pages(job: UploadJob, parse: ParseResult, *, age: float = 0.0) -> None:
+    if parse.failed:
+        severity, payload = Event.Severity.WARN, {"pages": list(parse.failed)}
+        log_event(job, "PARSE_PAGES_FAILED", Event.Type.STAGE_DONE, severity, payload, age=age)
 
 
 def _stage(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -> Outcome:

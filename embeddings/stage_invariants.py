@@ -48,11 +48,16 @@ def buffer_recounted(job_ids: Sequence[UUID]) -> dict[UUID, str]:
     """
     reasons: dict[UUID, str] = {}
     for job in UploadJob.objects.filter(pk__in=job_ids).select_related("document"):
-        text, page_starts = staged_parses.job_text(job)
-        contents = find_contents(text, max(job.document.pages or 1, len(page_starts)))
-        if reason := chunks_violation(text, contents, chunk_store.buffered_chunks(job.document_id)):
+        if reason := recount(job, chunk_store.buffered_chunks(job.document_id)):
             reasons[job.pk] = reason
     return reasons
+
+
+def recount(job: UploadJob, chunks: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """Compare texts and metadata of chunks with the job's parsed text."""
+    text, page_starts = staged_parses.job_text(job)
+    contents = find_contents(text, max(job.document.pages or 1, len(page_starts)))
+    return chunks_violation(text, contents, chunks)
 
 
 def chunks_violation(

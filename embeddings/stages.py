@@ -1,6 +1,8 @@
 """Stage handlers of a document's chunks and vectors: plan, buffer, commit, embed, finish."""
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from django.conf import settings
 
@@ -58,28 +60,37 @@ def buffer_chunks(claim: Claim) -> Outcome:
     chunks = chunking.get_chunker(label.removesuffix(STAGED)).split(text, page_starts, last_page=document.pages or 1)
     if not chunks:
         raise Permanent(error_codes.NO_CHUNKS, "There is nothing in the document to cut into passages.")
-    with claim.transaction(durable=False):
-        chunk_store.buffer_chunks(
-            user_id=document.user_id, document_id=document.pk, chunks=chunks, chunks_version=label
-        )
-        return claim.advance(
-            code="CHUNK_BUFFERED",
-            event={"chunks": len(chunks)},
-            progress={"chunks_total": len(chunks), "chunks_done": 0},
-            payload={"num_chunks": len(chunks)},
-        )
+    return claim.end_stage(
+        partial(
+            chunk_store.buffer_chunks,
+            user_id=document.user_id,
+            document_id=document.pk,
+            chunks=chunks,
+            chunks_version=label,
+        ),
+        result=[(chunk.text, chunk.meta) for chunk in chunks],
+        code="CHUNK_BUFFERED",
+        event={"chunks": len(chunks)},
+        progress={"chunks_total": len(chunks), "chunks_done": 0},
+        payload={"num_chunks": len(chunks)},
+    )
 
 
 def commit_chunks(claim: Claim) -> Outcome:
     """chunks_buffered: check the buffer by its rows and by the parsed text, then commit it to ``document_chunks``."""
-    if broken := stage_invariants.buffer_recounted([claim.job.pk]):
-        raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[claim.job.pk])
-    with claim.transaction(durable=False):
-        if broken := stage_invariants.buffer_whole([claim.job.pk]):
-            raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[claim.job.pk])
-        chunk_store.commit_chunks(claim.job.document_id, chunks_version=claim.job.chunks_version)
-        total = claim.job.progress["chunks_total"]
-        return claim.advance(code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
+    job = claim.job
+    unsaved = claim.unsaved_result(Stage.CHUNKING)
+    if reason := stage_invariants.recount(job, unsaved or chunk_store.buffered_chunks(job.document_id)):
+        raise Retryable(error_codes.CHUNKS_NOT_SOUND, reason)
+
+    def write() -> None:
+        claim.save_moves()
+        if broken := stage_invariants.buffer_whole([job.pk]):
+            raise Retryable(error_codes.CHUNKS_NOT_SOUND, broken[job.pk])
+        chunk_store.commit_chunks(job.document_id, chunks_version=job.chunks_version)
+
+    total = job.progress["chunks_total"]
+    return claim.end_stage(write, code="CHUNK_COMMITTED", event={"chunks": total}, progress={"chunks_done": total})
 
 
 def plan_vectors(claim: Claim) -> Outcome:
@@ -149,14 +160,18 @@ def embed_chunks(claim: Claim) -> Outcome:
     except ModelChanged:
         with claim.transaction():
             return rewind_to_plan(claim)
-    with claim.transaction():
-        return _advance_embedded(claim)
+    return _end_embedding(claim)
 
 
-def _advance_embedded(claim: Claim) -> Moved:
-    pending_chunks.copy_to_duplicates(claim.job.document_id, planned_model(claim.job))
-    total = claim.job.progress["embeds_total"]
-    return claim.advance(code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
+def _end_embedding(claim: Claim, buffer: Callable[[], None] | None = None) -> Moved:
+    document_id, planned, total = claim.job.document_id, planned_model(claim.job), claim.job.progress["embeds_total"]
+
+    def write() -> None:
+        if buffer:
+            buffer()
+        pending_chunks.copy_to_duplicates(document_id, planned)
+
+    return claim.end_stage(write, code="EMBED_BUFFERED", event={"vectors": total}, progress={"embeds_done": total})
 
 
 def _embed_locally(claim: Claim, embedder: Embedder) -> Moved | None:
@@ -167,11 +182,14 @@ def _embed_locally(claim: Claim, embedder: Embedder) -> Moved | None:
         vectors = embedder.embed([chunk.text for chunk in batch])
         failpoints.failpoint("embedding:answered")
         done = min(done + len(batch), total)
+        chunk_ids = [chunk.chunk_id for chunk in batch]
+        buffer = partial(
+            vector_store.buffer_vectors, job.document_id, planned_model(job), chunk_ids, vectors, user_id=job.user_id
+        )
+        if done == total:
+            return _end_embedding(claim, buffer)
         with claim.transaction(durable=False):
-            chunk_ids = [chunk.chunk_id for chunk in batch]
-            vector_store.buffer_vectors(job.document_id, planned_model(job), chunk_ids, vectors, user_id=job.user_id)
-            if done == total:
-                return _advance_embedded(claim)
+            buffer()
             claim.save_progress(progress={"embeds_done": done}, total_pct=pending_chunks.progress_pct(done / total))
             if is_first:
                 pending_chunks.log_first_vectors(claim)
@@ -197,7 +215,7 @@ def commit_vectors(claim: Claim) -> Outcome:
     From here on search finds the chunks, and those of other chunkers are gone.
     """
     job, planned = claim.job, planned_model(claim.job)
-    with claim.transaction():
+    with claim.transaction(durable=False):
         lock_document(job.document_id, "vectors")
         broken = stage_invariants.buffer_covers([job.pk])
         if not broken:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 import structlog
+from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
 from accounts import prepared_statements
@@ -114,7 +116,19 @@ INSERT_JOB = """
     ) SELECT * FROM inserted"""
 
 
-def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
+_EVENT_OF_MOVE = """
+        SELECT m.job_id, m.document_id, m.user_id, clock_timestamp(), '{type}', '{severity}',
+               coalesce(%({name}_code)s::text, '{code}'),
+               jsonb_build_object('stage', m.stage, 'attempt', m.attempts) || %({name}_event)s::jsonb, m.correlation_id
+        FROM {name}_moved m"""
+# Stages that are committed together: each event has the time at which its stage ended.
+_EVENTS_OF_STAGES = """
+        SELECT m.job_id, m.document_id, m.user_id, clock_timestamp() - make_interval(secs => (e ->> 'age')::float8),
+               '{type}', '{severity}', coalesce(e ->> 'code', '{code}'), e -> 'payload', m.correlation_id
+        FROM {name}_moved m, jsonb_array_elements(%({name}_events)s::jsonb) e"""
+
+
+def move_ctes(name: str, pick: str, *, fields: Sequence[str] = (), events: str = _EVENT_OF_MOVE) -> str:
     """Return the CTEs of a move: lock the rows that ``pick`` selects, update them, write an event for each.
 
     ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks its rows. Rows that are no longer in a source state
@@ -132,10 +146,7 @@ def move_ctes(name: str, pick: str, *, fields: Sequence[str] = ()) -> str:
     ),
     {name}_logged AS (
         INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload, correlation_id)
-        SELECT m.job_id, m.document_id, m.user_id, clock_timestamp(), '{move.type}', '{move.severity}',
-               coalesce(%({name}_code)s::text, '{move.code}'),
-               jsonb_build_object('stage', m.stage, 'attempt', m.attempts) || %({name}_event)s::jsonb, m.correlation_id
-        FROM {name}_moved m
+        {events.format(name=name, type=move.type, severity=move.severity, code=move.code)}
     )"""
 
 
@@ -171,6 +182,19 @@ def insert_job(columns: Mapping[str, Any]) -> UploadJob | None:
     job = load_job(rows[0])
     log.info("UPLOAD_ACCEPTED", **telemetry.job_fields(job))
     return job
+
+
+def advance_stages(
+    pick: str, events: Sequence[Mapping[str, Any]], *, fields: Mapping[str, Any], durable: bool = True, **params: Any
+) -> list[Row]:
+    """Make the moves "advance" of consecutive stages at once; ``events`` have ``code``, ``age`` in seconds, ``payload``.
+
+    ``params`` are those of the last stage; ``fields`` are the merged ones of all.
+    """
+    async_commit = "" if durable else ", set_config('synchronous_commit', 'off', true)"
+    ctes = move_ctes("advance", pick, fields=list(fields), events=_EVENTS_OF_STAGES)
+    sql = f"WITH {ctes} SELECT *{async_commit} FROM advance_moved"
+    return execute(sql, {**params, **fields, "advance_events": Jsonb(list(events))})
 
 
 def set_clauses(fields: Sequence[str]) -> list[str]:
@@ -216,9 +240,18 @@ def log_event(
     type: str = Event.Type.STAGE_DONE,
     severity: str = Event.Severity.INFO,
     payload: Mapping[str, Any] | None = None,
+    *,
+    age: float = 0.0,
 ) -> None:
-    """Write an event of a job, in the caller's transaction. ``payload`` has ids and codes only, no text or paths."""
-    subject = {name: getattr(job, name) for name in ("job_id", "document_id", "user_id", "correlation_id")}
+    """Write an event of a job that happened ``age`` seconds ago, in the caller's transaction.
+
+    ``payload`` has ids and codes only, no text or paths.
+    """
+    subject: dict[str, Any] = {
+        name: getattr(job, name) for name in ("job_id", "document_id", "user_id", "correlation_id")
+    }
+    if age:
+        subject["ts"] = Now() - timedelta(seconds=age)
     Event.objects.create(**subject, type=type, severity=severity, code=code, payload=dict(payload or {}))
     stage = (payload or {}).get("stage")
     log.info(code, **telemetry.job_fields(job), **({"stage": stage} if stage else {}))

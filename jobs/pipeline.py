@@ -38,6 +38,9 @@ class Step:
     time_limit: float = DEFAULT_TIME_LIMIT
     skippable: bool = False  # whether to skip the handler when the next stage's invariant already holds
     total_pct: float = 0.0  # share of the whole that is done when the stage is reached
+    # Whether it may share the commit of the stage before: until it opens a transaction of its claim, its handler reads
+    # no rows that the stages before write, buys nothing and tells nobody.
+    joins_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 from uuid import UUID
 
@@ -17,8 +19,9 @@ from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
 from jobs.cluster.lease_heartbeat import HEARTBEAT, Lease
 from jobs.error_codes import BUG
-from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
+from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, RunOutcome, Wait
 from jobs.pipeline import get_pipeline
+from jobs.unsaved_stages import WriteFailed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
@@ -76,6 +79,7 @@ class DrainSlice:
 def run_job(claim: Claim, time_slice: DrainSlice) -> Claim | None:
     """Run a job until it ends or waits; return the next claim, or None when the slice is over or nothing is due."""
     DrainSlice.last_user = claim.job.user_id
+    claim.shares_commits = claim.job.attempts == 1
     next_claim = None
     try:
         with telemetry.job_log_context(claim.job, worker=worker_name()):
@@ -90,7 +94,7 @@ def run_job(claim: Claim, time_slice: DrainSlice) -> Claim | None:
 
 def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
     while True:
-        if shared_state.is_stopping():
+        if shared_state.is_stopping() and not claim.has_unsaved:
             claim.move("release")
             return None
         HEARTBEAT.watch(Lease(claim))
@@ -102,6 +106,9 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
         if isinstance(outcome, Advance) and not outcome.fields and claim.next_step is None and not time_slice.is_over:
             shared_state.record_claim_attempt()
             return claim.finish_and_claim_next(worker_name(), event=outcome.payload)
+        if claim.has_unsaved:
+            failpoints.failpoint("chain:middle")
+            continue
         if not claim.settle(outcome):
             return None
         if claim.should_yield():
@@ -130,29 +137,67 @@ def _run_logged(claim: Claim) -> RunOutcome:
 
 
 def run_stage(claim: Claim) -> RunOutcome:
-    """Run one attempt of the job's stage; return its outcome, also when it fails."""
+    """Run one attempt of the job's stage, and save it unless the next one joins its commit; return its outcome.
+
+    When it fails, the stages before it that are not saved yet are saved. When one of those cannot be, the outcome is
+    its failure.
+    """
+    outcome = _attempt(claim, partial(_run_handler, claim))
+    while claim.has_unsaved and not (isinstance(outcome, Moved) and _may_continue_unsaved(claim)):
+        saved = _attempt(claim, partial(_save, claim))
+        outcome = outcome if isinstance(saved, Moved) else saved
+    return outcome
+
+
+def _may_continue_unsaved(claim: Claim) -> bool:
+    return not shared_state.is_stopping() and claim.may_continue_unsaved()
+
+
+def _save(claim: Claim) -> Outcome:
+    claim.save()
+    return Moved()
+
+
+def _run_handler(claim: Claim) -> Outcome:
+    step, next_step = get_pipeline(claim.job.pipeline).step(claim.job.stage), claim.next_step
+    claim.stage_began = time.monotonic()
+    # Only a job that was past this stage before can have its work done already.
+    may_be_done = step.skippable and claim.job.total_pct > step.total_pct
+    if may_be_done and next_step is not None and not next_step.invariant([claim.job.pk]):
+        return claim.end_stage(code="ALREADY_DONE")
+    outcome = step.handler(claim)
+    if isinstance(outcome, Advance) and next_step is not None:
+        return claim.end_stage(code=outcome.code, event=outcome.payload, **outcome.fields)
+    return outcome
+
+
+def _attempt(claim: Claim, work: Callable[[], Outcome]) -> RunOutcome:
+    """Return the outcome of ``work``, also when it fails; the job is at the stage that failed."""
     try:
-        step, next_step = get_pipeline(claim.job.pipeline).step(claim.job.stage), claim.next_step
-        # Only a job that was past this stage before can have its work done already.
-        may_be_done = step.skippable and claim.job.total_pct > step.total_pct
-        if may_be_done and next_step is not None and not next_step.invariant([claim.job.pk]):
-            return Advance(code="ALREADY_DONE")
-        return step.handler(claim)
+        return work()
     except ClaimLost:
         raise
-    except (Permanent, Retryable, Wait) as outcome:
-        return outcome
-    except Exception as error:  # a bug: kept for staff, retried, and never shown with its values
-        if infrastructure_errors.is_database_unavailable(error):
-            raise
-        if wait := infrastructure_errors.infrastructure_wait(error):
-            log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
-            return wait
-        log.error("Stage %s failed.", claim.job.stage, exception=safe_errors.safe_traceback(error), reported=True)
-        telemetry.report_error(error)
-        bug = Retryable(BUG)
-        bug.__cause__ = error
-        return bug
+    except WriteFailed as failed:
+        claim.return_to(failed.stage)
+        return _failure(claim, failed.reason)
+    except Exception as error:
+        return _failure(claim, error)
+
+
+def _failure(claim: Claim, error: Exception) -> Wait | Permanent | Retryable:
+    if isinstance(error, (Permanent, Retryable, Wait)):
+        return error
+    # A bug: kept for staff, retried, and never shown with its values.
+    if infrastructure_errors.is_database_unavailable(error):
+        raise error
+    if wait := infrastructure_errors.infrastructure_wait(error):
+        log.error("Stage %s waits: %s", claim.job.stage, wait.reason)
+        return wait
+    log.error("Stage %s failed.", claim.job.stage, exception=safe_errors.safe_traceback(error), reported=True)
+    telemetry.report_error(error)
+    bug = Retryable(BUG)
+    bug.__cause__ = error
+    return bug
 
 
 def worker_name() -> str:

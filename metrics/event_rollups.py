@@ -7,15 +7,17 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 
+from jobs.unsaved_stages import MAX_EVENT_AGE_SECONDS
 from metrics.rollups import BOUNDS, BUCKETS, MetricSample, timed_sample
 
-# An event has the time of its insert and is visible from its commit. Any open transaction that has written may commit
-# an event as old as its own beginning; one that is open for minutes is not waited for.
-HORIZON = """
+# An event is visible from its commit. Any open transaction that has written may commit an event older than its own
+# beginning by as much as unsaved stages may be; one that is open for minutes is not waited for.
+HORIZON = f"""
 SELECT clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', least(
     clock_timestamp() - interval '1 second',
     (SELECT min(xact_start) FROM pg_stat_activity
      WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid())))
+    - interval '{MAX_EVENT_AGE_SECONDS} seconds'
 """
 OLDEST = "SELECT min(ts) FROM events WHERE ts >= clock_timestamp() - interval '30 days'"
 

@@ -4,12 +4,14 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from django.db import connection
 
 from accessa import pipelines
+from jobs import lifecycle
 from jobs.choices import Stage
 from jobs.claims import Claim
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, Wait
@@ -32,6 +34,23 @@ def noop(claim: Claim) -> Outcome:
 def hold(claim: Claim) -> Moved:
     with claim.transaction():
         return claim.advance()
+
+
+# What tests let happen in a stage of "joined", by its name; in its write, by "{name}:write"; and when it is "lost".
+DURING: dict[str, Callable[[Claim], object]] = {}
+
+
+def write_event(claim: Claim) -> Outcome:
+    """End the stage with a write that may share the commit of others."""
+    job, stage = claim.job, str(claim.job.stage)
+    DURING.get(stage, noop)(claim)
+
+    def write() -> None:
+        DURING.get(f"{stage}:write", noop)(claim)
+        lifecycle.log_event(job, "WRITTEN", payload={"at": stage})
+
+    when_lost = partial(DURING["lost"], claim) if "lost" in DURING and stage == "queued" else None
+    return claim.end_stage(write, when_lost=when_lost, progress={"written": Stage.values.index(stage)})
 
 
 def wait(claim: Claim) -> Outcome:
@@ -98,11 +117,22 @@ _STAGES = Pipeline(
 _UNPROVEN = Pipeline(
     "unproven", tuple(Step(s, noop, always_holds if n < 6 else always_violated) for n, s in enumerate(Stage))
 )
+_JOINED = Pipeline(
+    "joined",
+    (
+        Step(Stage.QUEUED, write_event, always_holds),
+        Step(Stage.JOB_VALIDATED, write_event, always_holds, total_pct=10, joins_commit=True),
+        Step(Stage.PARSING, write_event, always_holds, total_pct=20, joins_commit=True),
+        Step(Stage.PARSED, write_event, always_holds, total_pct=30),
+        Step(Stage.PARSE_VALIDATED, write_event, always_holds, total_pct=40, joins_commit=True),
+        Step(Stage.EMBEDDED, noop, always_holds, total_pct=99),
+    ),
+)
 _HANGS = _single("hangs", sleep, limit=1.0)
 _DEAF = _single("deaf", deaf, limit=1.0)
 PIPELINES = {
     **pipelines.PIPELINES,
-    **{plan.name: plan for plan in [*_ONE_STAGE_PIPELINES, _STAGES, _UNPROVEN, _HANGS, _DEAF]},
+    **{plan.name: plan for plan in [*_ONE_STAGE_PIPELINES, _STAGES, _UNPROVEN, _JOINED, _HANGS, _DEAF]},
 }
 # Insurance up to its parse, for what goes wrong on the way there: nothing later can tell.
 _PARSE_ONLY = Pipeline(

@@ -7,11 +7,13 @@ import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from documents.parsers.failures import parse_failure
 from documents.parsers.heading_levels import normalize_headings
 from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import CPU_SECONDS, pdf_sandbox
+from jobs.outcomes import StageFailure
 
 NAME = "liteparse"
 # The number is that of our rules: tables, headings, form values, unreadable pages.
@@ -23,6 +25,7 @@ HEADER_WITHIN = 1024  # bytes; readers accept it there, though the standard want
 INSPECT_SECONDS = 28.0  # opening a file may repair it: never worth 30 s
 PARSE_SECONDS_PER_FIFTY = 120.0  # MVP context §9, as its limits of ten minutes and 200 pages
 PARSE_SECONDS_MOST = float(os.environ.get("PARSE_SECONDS_MOST", "600"))
+PAGES_PARSED_AT_ONCE = 50  # by the child that counts them: well under a second
 PAGES_PER_CPU_LIMIT = 200  # PDF_CPU_SECONDS are for so many pages
 
 
@@ -56,12 +59,31 @@ def inspect_pdf(path: Path) -> Inspection:
     return Inspection(pages=response["pages"], encrypted=response["encrypted"])
 
 
+def inspect_and_parse(path: Path) -> tuple[Inspection, ParsedPdf | None, float]:
+    """Count the pages, and parse a small document in the same child; return the seconds of the parsing too.
+
+    The result is None for a larger document, or one that ends the child: then ``parse_pdf`` tells why. Raises as above.
+    """
+    _require_header(path)
+    request = {"ask": "parse", "path": str(path.resolve()), "max_pages": PAGES_PARSED_AT_ONCE}
+    try:
+        response = pdf_sandbox.request(request, wall_seconds=INSPECT_SECONDS)
+    except StageFailure:
+        return inspect_pdf(path), None, 0.0
+    inspection = Inspection(pages=response["pages"], encrypted=response["encrypted"])
+    return inspection, _parsed(response) if "markdown" in response else None, response["parse_seconds"]
+
+
 def parse_pdf(path: Path, *, pages: int) -> ParsedPdf:
     """Return the document's text page by page; ``pages`` sets the deadline. Raises as above."""
     _require_header(path)
     request = {"ask": "parse", "path": str(path.resolve()), "cpu_seconds": cpu_limit(pages)}
     # About one damaged file of two thousand ends LiteParse by a signal.
     response = pdf_sandbox.request(request, wall_seconds=parse_timeout(pages), after_crash={"with_layout": False})
+    return _parsed(response)
+
+
+def _parsed(response: dict[str, Any]) -> ParsedPdf:
     markdown = normalize_headings(remove_headers_footers(response["markdown"]))
     return ParsedPdf(markdown, response["doubtful"], response["unreadable"], response["has_layout"])
 

@@ -4,6 +4,7 @@
 the child's outcome and its response. It ends when stdin closes, which is when the worker dies.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,16 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
     """Inspect or parse one document, in the child; ``has_layout`` tells whether LiteParse has read it."""
     try:
         document = pdf_engines.open_document(Path(request["path"]))
-        if request["ask"] == "inspect":
-            return {"pages": document.count, "encrypted": document.encrypted}
+        inspection = {"pages": document.count, "encrypted": document.encrypted, "parse_seconds": 0.0}
+        if request["ask"] == "inspect" or document.count > request.get("max_pages", document.count):
+            return inspection
+        began = time.monotonic()
         rlimits.forbid_opening_files()
         layouts = pdf_engines.parse_layouts(document) if request.get("with_layout", True) else {}
         pages, doubtful = pdf_engines.extract_markdown(document, layouts)
         markdown, unreadable = text_quality.blank_unreadable(pages)
-        return {"markdown": markdown, "doubtful": doubtful, "unreadable": unreadable, "has_layout": bool(layouts)}
+        parsed = {"markdown": markdown, "doubtful": doubtful, "unreadable": unreadable, "has_layout": bool(layouts)}
+        return inspection | parsed | {"parse_seconds": time.monotonic() - began}
     except pdf_engines.PdfError as error:
         return {"refused": error.code}
     except MemoryError:

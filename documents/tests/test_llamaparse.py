@@ -403,3 +403,20 @@ def test_the_invariants_of_the_reached_stage_hold(ana: Person, vendor: LlamaPars
     assert INSURANCE.step("parsing").invariant([uploaded.job_id]) == {
         uploaded.job_id: "No parse of the document has been requested."
     }
+
+
+def test_what_is_done_is_saved_before_a_parse_is_bought(
+    ana: Person, vendor: LlamaParseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploaded = ana.upload(PDF)
+    saved: list[tuple[str, str]] = []
+
+    def look(point: str) -> None:
+        if point in {"job_validated:uploaded", "job_validated:submitted"}:
+            saved.append((point, uploaded.job.stage))
+
+    monkeypatch.setattr(failpoints, "failpoint", look)
+
+    worker.drain()
+
+    assert saved == [("job_validated:uploaded", "job_validated"), ("job_validated:submitted", "job_validated")]

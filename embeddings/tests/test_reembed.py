@@ -80,7 +80,12 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("place", [*POINTS, "embedding:answered"])
+# The last answer is written down with the stage that follows.
+UNSAVED = {f"embedding:{place}" for place in ("answered", "before-commit", "end")}
+UNSAVED |= {"chain:middle", "chain:before-commit", "embeddings_buffered:begin", "embeddings_buffered:before-commit"}
+
+
+@pytest.mark.parametrize("place", sorted({*POINTS, *UNSAVED, "chain:after-commit"}))
 def test_reembedding_killed_anywhere_continues_and_buys_nothing_twice(
     place: str, uploaded: Upload, target: FailingEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +102,7 @@ def test_reembedding_killed_anywhere_continues_and_buys_nothing_twice(
     assert ShadowVector.objects.count() == DocumentChunk.objects.count()
     assert not bought & set(twice)
     # Only an answer that was not written down yet is asked for again.
-    assert len(twice) <= (2 if place in {"embedding:answered", "embedding:before-commit"} else 0)
+    assert len(twice) <= (2 if place in UNSAVED else 0)
     assert set(target.seen) == texts
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from jobs.error_codes import STAGE_TIMEOUT
 from jobs.outcomes import Retryable
 from jobs.pipeline import DEFAULT_TIME_LIMIT, get_pipeline
 from jobs.safe_errors import safe_error_name
+from jobs.unsaved_stages import MAX_UNSAVED_SECONDS, WriteFailed
 
 log = logging.getLogger("accessa.jobs")
 CPU = CpuMeter()  # of this process, since the last renewal of a job's lease
@@ -53,18 +54,26 @@ class Lease:
             self.time_limit = get_pipeline(claim.job.pipeline).step(claim.job.stage).time_limit
         except ImproperlyConfigured:  # the pipeline is not deployed here: the attempt will say so
             self.time_limit = DEFAULT_TIME_LIMIT
-        self.renew_seconds = settings.JOBS_LEASE_SECONDS / 3
+        self.renew_seconds = MAX_UNSAVED_SECONDS / 4
 
     def __str__(self) -> str:
         return f"job {self.claim.job.pk} exceeded the time limit of stage {self.claim.job.stage}"
 
     def renew(self) -> None:
+        self.claim.save_overdue()
+        if time.monotonic() - self.claim.renewed_at >= settings.JOBS_LEASE_SECONDS / 3:
+            self.claim.renewed_at = time.monotonic()
+            self.extend()
+
+    def extend(self) -> None:
         lease: Any = timedelta(seconds=settings.JOBS_LEASE_SECONDS)
         with connection.cursor() as cursor:
             cursor.execute(RENEW_LEASE, [lease, CPU.is_overloaded(), self.claim.job.pk, self.claim.token])
         CPU.restart()
 
     def release(self, *, timed_out: bool) -> None:
+        with suppress(WriteFailed):
+            self.claim.save()
         self.claim.settle(Retryable(STAGE_TIMEOUT)) if timed_out else self.claim.move("release")
 
     def log_context(self) -> AbstractContextManager[object]:

@@ -117,9 +117,9 @@ def test_the_heartbeat_writes_overload_with_the_lease(
     proc.set_times(0, LONG)
     lease_heartbeat.CPU.sample()
 
-    Lease(claim).renew()
+    Lease(claim).extend()
     overloaded = UploadJob.objects.get(pk=job.pk).overloaded
-    Lease(claim).renew()  # nothing has been waited for since
+    Lease(claim).extend()  # nothing has been waited for since
 
     assert overloaded
     assert not UploadJob.objects.get(pk=job.pk).overloaded

@@ -207,6 +207,20 @@ class Machine(RuleBasedStateMachine):
                 job.stage, job.attempts = job.stage + 1, 1
                 job.codes.append("STAGE_DONE")
 
+    @rule(target=claimed, claim=consumes(claimed), length=st.integers(2, 4), writes=st.booleans(), dies=st.booleans())
+    def chain(self, claim: Claim, length: int, writes: bool, dies: bool) -> Any:
+        """Stages that share a commit; a worker that dies before it has saved none of them."""
+        if STAGES.index(claim.job.stage) + length >= len(STAGES):
+            return claim
+        for _ in range(length):
+            claim.end_stage((lambda: None) if writes else None)
+        if dies:
+            return multiple()
+        if job := self.attempt(claim, claim.save):
+            job.stage, job.attempts = job.stage + length, 1
+            job.codes += ["STAGE_DONE"] * length
+        return claim
+
     @rule(claim=claimed)
     def rush(self, claim: Claim) -> None:
         """To the last stage in one go, so that jobs end in runs as short as these."""

@@ -20,6 +20,7 @@ from metrics.models import DailySpend
 from metrics.prometheus_collector import ROLLUP_METRICS
 from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
 from statutes.models import Consumer, Law, LawVersion
+from testing.cluster import wait_until
 from testing.personas import Person, plan_pdf
 from vendors import calls, ledger
 from vendors.models import VendorCall
@@ -73,8 +74,8 @@ def test_an_upload_shows_in_every_metric_of_its_pipeline(ana: Person) -> None:
 
 
 def wait_for_visibility() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_sleep(1.1)")
+    now, _ = event_rollups.visibility_horizon()
+    wait_until(lambda: event_rollups.visibility_horizon()[1] > now, seconds=10)
 
 
 def test_an_empty_database_has_every_name_and_no_cluster() -> None:

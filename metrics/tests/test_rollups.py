@@ -8,9 +8,11 @@ import pytest
 from django.db import transaction
 from django.db.models import F
 
-from metrics import periodic, rollups
+from jobs.unsaved_stages import MAX_EVENT_AGE_SECONDS
+from metrics import event_rollups, periodic, rollups
 from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.tests.event_histories import History, all_rollups, collect_again, database_time, rollups_of
+from testing.cluster import wait_until
 from testing.concurrency import run_concurrently
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -185,9 +187,11 @@ def test_events_of_open_transactions_are_waited_for() -> None:
     periodic.collect_metrics()
     with transaction.atomic():
         History(database_time())
-        time.sleep(1.2)  # longer than what is left for clocks and snapshots
+        time.sleep(MAX_EVENT_AGE_SECONDS + 1.2)  # longer than what is left for unsaved stages, clocks and snapshots
         run_concurrently(periodic.collect_metrics)
+        until = database_time()
 
+    wait_until(lambda: event_rollups.visibility_horizon()[1] > until, seconds=10)
     periodic.collect_metrics()
 
     assert rollups_of("declared")["insurance",].count == 1

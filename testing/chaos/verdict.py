@@ -44,7 +44,11 @@ def verdict(broken: Snapshot, calm: Snapshot) -> Verdict:
     unfinished = sum(broken.jobs.values()) - broken.jobs["done"]
     paid_twice = sum(times - 1 for times in broken.committed.values())
     # A death between the vendor's answer and the commit loses the batch; a death at random may fall there too.
-    gaps = sum(broken.points[f"embedding:{edge}"] for edge in ("answered", "before-commit"))
+    points = [f"embedding:{edge}" for edge in ("answered", "before-commit")]
+    if not broken.parses:  # a local embedder's last batch is saved with the stage that follows, a purchase at once
+        points += ["embedding:end", "embeddings_buffered:begin", "embeddings_buffered:before-commit"]
+        points += ["chain:middle", "chain:before-commit"]
+    gaps = sum(broken.points[point] for point in points)
     # So may several batches of one worker, where they are in flight together.
     gaps += broken.kills["worker"] + WORKERS * broken.kills["cluster"]
     return Verdict(

@@ -35,6 +35,7 @@ POINTS = (
     *(f"{stage}:{edge}" for stage in WRITES for edge in ("before-commit", "after-commit")),
     "parsing:stored",
     "embedding:answered",
+    *(f"chain:{moment}" for moment in ("middle", "before-commit", "after-commit")),
 )
 VENDOR_POINTS = tuple(f"job_validated:{edge}" for edge in ("before-commit", "after-commit", "uploaded", "submitted"))
 LEASE, BATCH, IN_FLIGHT, WORKERS, USERS = 3.0, 2, 3, 3, 5
