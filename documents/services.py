@@ -50,8 +50,7 @@ NEWEST_STATE = """
 # Children first: every table that holds a row for the document, then the document.
 TABLES = (
     "parse_requests", "document_ocr_pages", "document_staged_parses", "document_vector_buffer", "document_chunk_buffer",
-    "document_terms",
-    "shadow_vectors", "document_chunks", "events", "upload_jobs", "documents",
+    "answer_feedback", "document_terms", "shadow_vectors", "document_chunks", "events", "upload_jobs", "documents",
 )  # fmt: skip
 
 

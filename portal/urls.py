@@ -16,6 +16,7 @@ urlpatterns = [
     path("sign-in", SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
     path("find", search.search_page, name="search"),
+    path("find/feedback", search.answer_feedback, name="answer-feedback"),
     path("d/<uuid:document_id>", documents.document, name="document"),
     path("d/<uuid:document_id>/status", documents.status, name="status"),
     path("d/<uuid:document_id>/marks", documents.highlights, name="highlights"),

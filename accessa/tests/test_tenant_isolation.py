@@ -28,6 +28,7 @@ TENANT_TABLES = (
     "document_chunk_buffer",
     "document_chunks",
     "document_vector_buffer",
+    "answer_feedback",
     "document_terms",
     "shadow_vectors",
     "connected_sources",

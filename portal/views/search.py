@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 
+from accounts.error_codes import not_found
 from accounts.errors import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
 from accounts.rls import as_tenant
@@ -18,6 +20,10 @@ from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
 from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
+from portal.views.documents import parse_span
+from search.answers.feedback import record_feedback
+from search.answers.services import Answer, answer
+from search.error_codes import NO_WORDS
 from search.services import UPLOADS, search
 from statutes.article_citations import StatutePassage, strip_heading_marks
 from statutes.search import search_statutes
@@ -66,20 +72,52 @@ def _parse_form(request: HttpRequest) -> SearchForm:
 def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
     query: dict[str, Any] = {"user_id": user_id, "query": form.query, "k": MAX_RESULTS, "mode": form.mode}
     embedding = QueryEmbedding(user_id)
-    scope: dict[str, Any] = {"sources": [] if form.only_laws else OWN_SOURCES}
+    scope: dict[str, Any] = {"query_embedding": embedding, "sources": [] if form.only_laws else OWN_SOURCES}
     if form.document:
-        scope = {"sources": [UPLOADS], "document_ids": [form.document]}
+        scope |= {"sources": [UPLOADS], "document_ids": [form.document]}
     try:
         check_rate(SEARCHES, user_id)
-        results = search(**query, query_embedding=embedding, **scope)
+        given = _answer(query, scope)
+        results = given.results if given else search(**query, **scope)
         statutes = [] if form.document else _search_statutes(query, embedding)
     except ApiError as error:
         return {"problem": error_message(error)}
     return {
+        "given": given,
         "passages": results.passages,
         "records": [_record(record) for record in results.records],
         "laws": [(passage, strip_heading_marks(passage.text)) for passage in statutes],
     }
+
+
+def _answer(query: dict[str, Any], scope: dict[str, Any]) -> Answer | None:
+    """Answer from the tenant's documents; None where the query has only words that stand everywhere."""
+    try:
+        return answer(user_id=query["user_id"], question=query["query"], mode=query["mode"], **scope)
+    except ApiError as error:
+        if error.code != NO_WORDS:
+            raise
+        return None
+
+
+@tenant_page("POST")
+def answer_feedback(request: HttpRequest) -> HttpResponse:
+    """Store whether an answer was right."""
+    user_id, span = tenant_id(request), parse_span(request.POST.get("span", ""))
+    try:
+        chunk_id = UUID(request.POST.get("passage", ""))
+    except ValueError:
+        raise not_found() from None
+    if span is None:
+        raise not_found()
+    check_rate(SEARCHES, user_id)
+    is_right = request.POST.get("right") == "yes"
+    question = request.POST.get("question", "")
+    record_feedback(user_id=user_id, question=question, chunk_id=chunk_id, span=span, is_right=is_right)
+    if getattr(request, "htmx", False):
+        return render(request, "portal/answer_feedback.html", {})
+    messages.success(request, "Thank you: your opinion is stored.")
+    return redirect("portal:search")
 
 
 def _search_statutes(query: dict[str, Any], embedding: QueryEmbedding) -> list[StatutePassage]:

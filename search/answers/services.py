@@ -89,14 +89,16 @@ def answer(
     document_ids: Sequence[UUID] | None = None,
     law_ids: Sequence[str] | None = None,
     filters: Any = None,
+    query_embedding: QueryEmbedding | None = None,
 ) -> Answer:
     """Answer from the tenant's documents, and from statutes if these are among ``sources``.
 
-    ``history`` has the earlier questions, oldest first. Raises ``ApiError``: NO_WORDS, TOO_MANY_TURNS, and as
+    ``history`` has the earlier questions, oldest first; ``query_embedding`` shares the question's vector with other
+    searches of the request. Raises ``ApiError``: NO_WORDS, TOO_MANY_TURNS, and as
     ``search.services.search``.
     """
     complete = _read_question(question, history)
-    embedding = QueryEmbedding(user_id)
+    embedding = query_embedding or QueryEmbedding(user_id)
     results = search(
         user_id=user_id,
         query=complete.text,
