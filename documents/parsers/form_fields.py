@@ -57,6 +57,8 @@ def read_values(document: Any, number: int, page: Any, text_page: Any) -> list[F
 
 def append_missing(text: str, printed: str, values: Sequence[FieldValue]) -> str:
     """Append, as a list, the values that ``text`` does not have beyond what is ``printed`` on the page."""
+    if not values:
+        return text
     in_text, in_print = _words(text), _words(printed)
     missing, seen = [], Counter[str]()
     for value in values:

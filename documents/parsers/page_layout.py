@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -49,8 +50,13 @@ class PageLayout:
         return [_to_region(block.box, block.markdown) for block in self.blocks if block.table or block.is_table]
 
 
-def create_parser() -> Any:
-    """Return a LiteParse parser. It opens files (its event loop), so no later than they are forbidden."""
+@cache
+def shared_parser() -> Any:
+    """Return the LiteParse parser, which opens files (its event loop): call before they are forbidden.
+
+    The forks of a process that has it use it too. They must not free it: that waits for the event loop's threads,
+    which no fork has.
+    """
     return LiteParse(
         ocr_enabled=False,
         output_format="markdown",
@@ -66,10 +72,10 @@ def create_parser() -> Any:
     )
 
 
-def parse_pages(parser: Any, data: bytes) -> dict[int, PageLayout]:
+def parse_pages(data: bytes) -> dict[int, PageLayout]:
     """Return the layout of each page, from 0, that LiteParse can read. Raises what it raises."""
     pages, last = {}, None
-    for page in parser.parse_bytes(data).pages:
+    for page in shared_parser().parse_bytes(data).pages:
         blocks = _page_blocks(page)
         blocks, last = _repeat_header(blocks, last), _last_table(blocks)
         markdown = "\n\n".join(block.markdown for block in blocks if block.markdown)
@@ -78,19 +84,16 @@ def parse_pages(parser: Any, data: bytes) -> dict[int, PageLayout]:
 
 
 def _page_blocks(page: Any) -> list[Block]:
-    words = [
-        Word(word.text, Box(word.x, word.y, word.x + word.width, word.y + word.height))
-        for item in page.text_items
-        for word in item.words
-    ]
+    words = [_to_word(word) for item in page.text_items for word in item.words]
     tables = table_grids.find_tables(words, map(_to_rule, page.vector_graphics.lines))
     blocks: list[Block] = []
-    usual = median(word.box.height for word in words) if words else 0.0
+    usual = median([box.y1 - box.y0 for _, box in words]) if words else 0.0
+    large = [word for word in words if word.box.height >= TITLE_SIZE * usual]
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
     for block in page.blocks:
         box = _to_box(block.bbox)
         touched = [table for table in tables if table_grids.overlap(table.box, box)]
-        inside = [word for word in words if touched and box.contains(word.box.center, margin=0.5)]
+        inside = _words_within(words, box) if touched else []
         outside = [word for word in inside if not any(table.box.contains(word.box.center) for table in touched)]
         if len(inside) != len(outside):  # a table, or words of one together with the text around it
             blocks += _split_text(outside, touched)
@@ -100,12 +103,16 @@ def _page_blocks(page: Any) -> list[Block]:
                 first = _join_titles(blocks.pop(), first)
             blocks += [first, *others]
         else:
-            is_title = not touched and _is_title(block, box, words, usual)
+            is_title = not touched and _is_title(block, box, words, large)
             markdown = _render(block, is_title=is_title)
             blocks.append(Block(box, markdown, is_table=block.kind == "table", level=int(is_title)))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
         blocks.insert(_find_place(blocks, table.box), Block(table.box, _render_table(table.rows), table))
     return blocks
+
+
+def _words_within(words: list[Word], box: Box) -> list[Word]:
+    return [word for word in words if box.contains(word.box.center, margin=0.5)]
 
 
 def _split_text(words: list[Word], tables: list[Table]) -> list[Block]:
@@ -148,12 +155,14 @@ def _continues(table: Table, last: Table) -> bool:
     return near and len(table.rows[0]) == len(last.rows[0])
 
 
-def _is_title(block: Any, box: Box, words: list[Word], usual: float) -> bool:
-    """Tell whether a paragraph is one line larger than ``usual``: LiteParse wants headings of some ten letters."""
+def _is_title(block: Any, box: Box, words: list[Word], large: list[Word]) -> bool:
+    """Tell whether a paragraph is one line of ``large`` words: LiteParse wants headings of some ten letters."""
     if block.kind != "paragraph" or len(block.text) > LONGEST_TITLE or not any(map(str.isalpha, block.text)):
         return False
-    heights = [word.box.height for word in words if box.contains(word.box.center, margin=0.5)]
-    return bool(heights) and block.bbox.height < 1.5 * min(heights) and min(heights) >= TITLE_SIZE * usual
+    inside = _words_within(large, box)
+    if not inside or len(inside) != len(_words_within(words, box)):
+        return False
+    return bool(block.bbox.height < 1.5 * min(word.box.height for word in inside))
 
 
 def _render(block: Any, *, is_title: bool) -> str:
@@ -184,6 +193,11 @@ def _render_table(rows: list[list[str]]) -> str:
 
 def _to_box(box: Any) -> Box:
     return Box(box.x, box.y, box.x + box.width, box.y + box.height) if box else Box(0.0, 0.0, 0.0, 0.0)
+
+
+def _to_word(word: Any) -> Word:
+    x, y = word.x, word.y
+    return Word(word.text, Box(x, y, x + word.width, y + word.height))
 
 
 def _to_runs(page: Any) -> list[Run]:

@@ -28,6 +28,7 @@ SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pd
 RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
 LOST_SHARE = 0.5
 FOUND_WITHIN = (4.0, 6.0)  # points from the place of a run's first letter, where italics and small letters are
+RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]")
 LONG_WORD = re.compile(r"[^\W\d_]{3,}")
 # C0 and C1 controls except tab and newline, surrogates, and PDFium's noncharacters at a hyphenated break.
 UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -63,7 +64,6 @@ class OpenedPdf:
 
     data: bytes
     fium: Any
-    layout: Any
     count: int
     encrypted: bool
     damage: str  # the error code if no page can be read; determined now, for no file can be opened later
@@ -132,11 +132,11 @@ def open_document(path: Path) -> OpenedPdf:
     if is_truncated:
         # Both engines rebuild what is left and show the rest as blank pages: the loss would go unnoticed.
         raise PdfError("PDF_TRUNCATED")
-    layout = page_layout.create_parser()
+    page_layout.shared_parser()
     if fium is None:
-        return OpenedPdf(content, None, layout, oxide_count, oxide.permissions() is not None, damage)
+        return OpenedPdf(content, None, oxide_count, oxide.permissions() is not None, damage)
     is_encrypted = bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
-    return OpenedPdf(content, fium, layout, _page_count(fium, content), is_encrypted, damage)
+    return OpenedPdf(content, fium, _page_count(fium, content), is_encrypted, damage)
 
 
 def warm_up() -> None:
@@ -145,7 +145,7 @@ def warm_up() -> None:
     fium = pypdfium2.PdfDocument(WARM_UP_PDF)
     fium[0].get_textpage().get_text_bounded()
     with rlimits.limited_memory(WARM_UP_MEMORY_MB):
-        page_layout.parse_pages(page_layout.create_parser(), WARM_UP_PDF)
+        page_layout.parse_pages(WARM_UP_PDF)
 
 
 def extract_markdown(document: OpenedPdf, layouts: dict[int, PageLayout]) -> tuple[list[str], list[int]]:
@@ -169,7 +169,7 @@ def parse_layouts(document: OpenedPdf) -> dict[int, PageLayout]:
     """Return the layout of each page, from 0, that LiteParse can read."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS + LAYOUT_CPU_SECONDS * document.count)
     try:
-        return page_layout.parse_pages(document.layout, document.data)
+        return page_layout.parse_pages(document.data)
     except MemoryError:
         raise
     except BaseException:  # a Rust panic arrives as a BaseException of its own
@@ -199,6 +199,8 @@ def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -
 def append_lost_lines(rich: str, plain: str) -> str:
     """Return the text with PDFium's lines that it lacks at its end: LiteParse drops some that repeat or overlap."""
     words = set(LONG_WORD.findall(rich))
+    if words.issuperset(LONG_WORD.findall(plain)):
+        return rich
     letters: str | None = None
     lost = []
     for line in plain.split("\n"):
@@ -270,7 +272,7 @@ def clean_text(text: str) -> str:
 
 
 def _is_right_to_left(text: str) -> bool:
-    if text.isascii():
+    if not RIGHT_TO_LEFT.search(text):
         return False
     letters = [character for character in text if character.isalpha()]
     reversed_ = sum(unicodedata.bidirectional(character) in ("R", "AL") for character in letters)

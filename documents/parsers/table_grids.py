@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from math import inf
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -272,25 +273,42 @@ def find_aligned_tables(words: Sequence[Word]) -> list[Table]:
 def group_lines(words: Sequence[Word]) -> list[Line]:
     """Return the words as lines from top to bottom, each in segments parted by wide gaps."""
     groups: list[list[Word]] = []
-    for word in sorted(words, key=lambda word: word.box.center[1]):
-        last = groups[-1][-1] if groups else None
-        if last and word.box.center[1] - last.box.center[1] <= 0.3 * min(word.box.height, last.box.height):
+    last_middle = last_height = 0.0
+    for word in sorted(words, key=_double_middle):
+        _, (_, y0, _, y1) = word
+        middle, height = (y0 + y1) / 2, y1 - y0
+        if groups and middle - last_middle <= 0.3 * min(height, last_height):
             groups[-1].append(word)
         else:
             groups.append([word])
+        last_middle, last_height = middle, height
     return [_to_line(group) for group in groups]
 
 
+def _double_middle(word: Word) -> float:
+    _, (_, y0, _, y1) = word  # some ten times as fast as the names, for each word of a page
+    return y0 + y1
+
+
 def _to_line(words: list[Word]) -> Line:
-    gap = max(COLUMN_GAP * median(word.box.height for word in words), 5.0)
+    boxes = [box for _, box in words]
+    gap = max(COLUMN_GAP * median([y1 - y0 for _, y0, _, y1 in boxes]), 5.0)
     segments: list[Segment] = []
-    for word in sorted(words, key=lambda word: word.box.x0):
-        if segments and word.box.x0 - segments[-1].x1 < gap:
-            last = segments[-1]
-            segments[-1] = Segment(last.x0, max(last.x1, word.box.x1), f"{last.text} {word.text}")
-        else:
-            segments.append(Segment(word.box.x0, word.box.x1, word.text))
-    return Line(min(word.box.y0 for word in words), max(word.box.y1 for word in words), segments)
+    start, end, texts = boxes[0].x0, -inf, list[str]()
+    for text, (x0, _, x1, _) in sorted(words, key=_left):
+        if x0 - end < gap:
+            texts.append(text)
+            end = max(end, x1)
+            continue
+        if texts:
+            segments.append(Segment(start, end, " ".join(texts)))
+        start, end, texts = x0, x1, [text]
+    segments.append(Segment(start, end, " ".join(texts)))
+    return Line(min([y0 for _, y0, _, _ in boxes]), max([y1 for _, _, _, y1 in boxes]), segments)
+
+
+def _left(word: Word) -> float:
+    return word[1][0]
 
 
 def _grow_block(lines: list[Line], start: int) -> list[Line]:
