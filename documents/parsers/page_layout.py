@@ -1,6 +1,7 @@
 """Pages as markdown by LiteParse, with our own tables (`table_grids`) in the place of its blocks."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -8,7 +9,7 @@ from typing import Any
 
 from liteparse._liteparse import LiteParse  # its Python wrapper copies every object: a third of the speed
 
-from documents.parsers import table_grids
+from documents.parsers import aligned_tables, table_grids
 from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
 from documents.parsers.table_grids import Box, Table, Word
 
@@ -85,7 +86,8 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
 
 def _page_blocks(page: Any) -> list[Block]:
     words = [_to_word(word) for item in page.text_items for word in item.words]
-    tables = table_grids.find_tables(words, map(_to_rule, page.vector_graphics.lines))
+    headings = [_to_box(block.bbox) for block in page.blocks if block.kind == "heading"]
+    tables = find_tables(words, map(_to_rule, page.vector_graphics.lines), headings)
     blocks: list[Block] = []
     usual = median([box.y1 - box.y0 for _, box in words]) if words else 0.0
     large = [word for word in words if word.box.height >= TITLE_SIZE * usual]
@@ -109,6 +111,14 @@ def _page_blocks(page: Any) -> list[Block]:
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
         blocks.insert(_find_place(blocks, table.box), Block(table.box, _render_table(table.rows), table))
     return blocks
+
+
+def find_tables(words: Sequence[Word], rules: Iterable[Box], headings: Sequence[Box] = ()) -> list[Table]:
+    """Return the ruled tables and, in the words outside of them and between the headings, the aligned ones."""
+    ruled = table_grids.find_ruled_tables(words, list(rules))
+    rest = [word for word in words if not any(table.box.contains(word.box.center) for table in ruled)]
+    aligned = aligned_tables.find_aligned_tables(rest, headings)
+    return ruled + [table for table in aligned if not any(table_grids.overlap(table.box, each.box) for each in ruled)]
 
 
 def _words_within(words: list[Word], box: Box) -> list[Word]:

@@ -1,20 +1,17 @@
-"""Tables of a page, built from its words and ruling lines: ruled grids, then columns of aligned words.
+"""Ruled tables of a page, built from its words and ruling lines; what they share with tables without lines.
 
 Coordinates are in points from the page's top left corner.
 """
 
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from math import inf
 from statistics import fmean, median
 from typing import NamedTuple
 
 MAX_RULES = 3000  # a page with more is a drawing
 MAX_CROSSINGS = 400_000
-MAX_LINES = 400
 SNAP = 2.5  # two edges of a drawn line, or two drawn lines that meet
 TOUCH = 3.0
 SHORTEST_RULE = 5.0
@@ -22,17 +19,6 @@ MAX_COLUMNS = 30
 MAX_CELL_WORDS = 150  # a larger one is a text in a frame
 MAX_LISTED_WORDS = 30  # in a grid of one column; more are framed texts
 COLUMN_GAP = 0.85  # of a line's height; a space is a quarter to a third
-ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
-BLOCK_GAP = 2.4
-FULL_ROWS_SHARE = 0.7
-TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is more likely than a table
-WRAPPED_LINES = 1.5
-NARROWEST_GAP = 3.0
-PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
-ALIGNED_SHARE = 0.6
-_MARKER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)\]]\.?|o")
-_BULLET = re.compile(r"[•◦▪■·●\uf000-\uf8ff\s]+")
-_NO_CELL = re.compile(r"\.{4,}|(?:\. ){3,}|\\[a-z]+|\^\{|_\{")  # dot leaders, formulas
 
 Range = tuple[float, float]
 
@@ -90,17 +76,6 @@ class Line(NamedTuple):
     y0: float
     y1: float
     segments: list[Segment]
-
-
-def find_tables(words: Sequence[Word], rules: Iterable[Box]) -> list[Table]:
-    """Return the ruled tables and, in the words outside of them, the aligned ones."""
-    ruled = find_ruled_tables(words, list(rules))
-    rest = [word for word in words if not any(table.box.contains(word.box.center) for table in ruled)]
-    aligned = [table for table in find_aligned_tables(rest) if not any(overlap(table.box, each.box) for each in ruled)]
-    return ruled + aligned
-
-
-# Ruled tables.
 
 
 def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> list[Table]:
@@ -250,24 +225,7 @@ def _place(edges: list[float], value: float) -> int:
     return min(max(sum(value > edge for edge in edges) - 1, 0), len(edges) - 2)
 
 
-# Aligned tables.
-
-
-def find_aligned_tables(words: Sequence[Word]) -> list[Table]:
-    """Return tables without lines: neighbouring lines of text with the same columns of white space."""
-    lines = group_lines(words)
-    if len(lines) > MAX_LINES:
-        return []
-    tables: list[Table] = []
-    index = 0
-    while index < len(lines):
-        block = _grow_block(lines, index)
-        table = _build_aligned(block) if len(block) > 1 else None
-        if table:
-            tables.append(table)
-        # What follows the first line of a column of prose is prose as well.
-        index += len(block) if table or (len(block) > 1 and _is_prose(block, _columns(block))) else 1
-    return tables
+# What both kinds share.
 
 
 def group_lines(words: Sequence[Word]) -> list[Line]:
@@ -309,173 +267,6 @@ def _to_line(words: list[Word]) -> Line:
 
 def _left(word: Word) -> float:
     return word[1][0]
-
-
-def _grow_block(lines: list[Line], start: int) -> list[Line]:
-    """Return the lines from ``start`` on that leave at least two columns apart."""
-    block = [lines[start]]
-    if len(lines[start].segments) < 2:
-        return block
-    for line in lines[start + 1 :]:
-        if line.y0 - max(each.y1 for each in block[-3:]) > BLOCK_GAP * (line.y1 - line.y0):
-            break
-        columns = _columns([*block, line])
-        spanning = sum(len(_covered(columns, segment)) > 1 for segment in line.segments)
-        if len(columns) < 2 or spanning > (0 if len(line.segments) == 1 else len(line.segments) / 2):
-            break
-        block.append(line)
-    while len(block) > 1 and len(block[-1].segments) < 2 and block[-1].y0 - block[-2].y1 > ROW_GAP * _height(block):
-        block.pop()
-    return block
-
-
-def _height(lines: Sequence[Line]) -> float:
-    return median(line.y1 - line.y0 for line in lines)
-
-
-def _columns(lines: Sequence[Line]) -> list[Range]:
-    """Return the ranges of x that segments cover, on lines with at least half as many of them as any line."""
-    most = max(len(line.segments) for line in lines)
-    telling = [line for line in lines if len(line.segments) >= max(2, most / 2)]
-    columns: list[list[float]] = []
-    for x0, x1 in sorted((segment.x0, segment.x1) for line in telling for segment in line.segments):
-        if columns and x0 < columns[-1][1] + NARROWEST_GAP:
-            columns[-1][1] = max(columns[-1][1], x1)
-        else:
-            columns.append([x0, x1])
-    return [(x0, x1) for x0, x1 in columns]
-
-
-def _covered(columns: list[Range], segment: Segment) -> list[int]:
-    """Return the columns that the segment overlaps, or the one nearest to it."""
-    overlapped = [n for n, (x0, x1) in enumerate(columns) if segment.x0 < x1 and segment.x1 > x0]
-    middle = (segment.x0 + segment.x1) / 2
-    return overlapped or [min(range(len(columns)), key=lambda n: abs(sum(columns[n]) / 2 - middle))]
-
-
-def _build_aligned(block: list[Line]) -> Table | None:
-    columns = _columns(block)
-    if not 2 <= len(columns) <= MAX_COLUMNS:
-        return None
-    apart = _split_at_gaps(block)
-    has_gaps = _are_rows(apart, columns)
-    rows = [_fill_row(lines, columns) for lines in (apart if has_gaps else _split_at_first_cells(block, columns))]
-    # Loosely set text stands apart line by line; rows of so much text would wrap.
-    is_prose = _is_prose(block, columns)
-    has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
-    if not _is_table(rows) or (is_prose and not has_gaps) or ((is_prose or not has_gaps) and _are_torn(rows)):
-        return None
-    if not all(_is_aligned(block, column) for column in columns):
-        return None
-    box = Box(columns[0][0], block[0].y0, max(s.x1 for line in block for s in line.segments), max(b.y1 for b in block))
-    return Table(box, join_wrapped(rows))
-
-
-def _split_at_gaps(block: list[Line]) -> list[list[Line]]:
-    """Return the lines in groups parted by white space over the whole width."""
-    gap = ROW_GAP * _height(block)
-    groups = [[block[0]]]
-    bottoms = accumulate((line.y1 for line in block), max)
-    for line, bottom in zip(block[1:], bottoms, strict=False):
-        if line.y0 - bottom > gap:
-            groups.append([line])
-        else:
-            groups[-1].append(line)
-    return groups
-
-
-def _are_rows(groups: list[list[Line]], columns: list[Range]) -> bool:
-    """Tell whether the groups begin like rows: most of the columns side by side. Paragraphs in columns do not."""
-    if len(groups) < 3:
-        return False
-    starts = [
-        len({n for line in _first_lines(group) for s in line.segments for n in _covered(columns, s)})
-        for group in groups
-    ]
-    full = sum(start >= max(2, 0.6 * len(columns)) for start in starts)
-    return full >= FULL_ROWS_SHARE * len(groups)
-
-
-def _first_lines(group: list[Line]) -> list[Line]:
-    """Return the first line and those beside it: a cell of one line may stand in the middle of its row."""
-    if all(len(line.segments) == 1 for line in group):
-        return group[:1]
-    return [line for line in group if line.y0 < group[0].y1]
-
-
-def _split_at_first_cells(block: list[Line], columns: list[Range]) -> list[list[Line]]:
-    """Return a row for each line with a first cell, together with the lines below it that have none."""
-    groups = [[block[0]]]
-    for above, line in pairwise(block):
-        begins = line.segments[0].x0 < columns[0][1] and (len(line.segments) > 1 or len(above.segments) == 1)
-        if begins and line.y0 >= above.y1 - 0.3 * (line.y1 - line.y0):
-            groups.append([line])
-        else:
-            groups[-1].append(line)
-    return groups
-
-
-def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
-    cells: list[list[str]] = [[] for _ in columns]
-    for line in lines:
-        for segment in line.segments:
-            cells[_covered(columns, segment)[0]].append(segment.text)
-    return [" ".join(cell) for cell in cells]
-
-
-def _is_table(rows: list[list[str]]) -> bool:
-    """Tell a table from a list with hanging marks and from a table of contents."""
-    filled = [sum(map(bool, row)) for row in rows]
-    is_short = len(rows) == 2 and len(rows[0]) >= 4 and min(filled) == len(rows[0])
-    if not is_short and (len(rows) < 3 or sum(count >= 2 for count in filled) < 3):
-        return False
-    if sum(filled) < 0.5 * len(rows) * len(rows[0]):
-        return False
-    if len(rows[0]) == 2 and all(_MARKER.fullmatch(row[0]) for row in rows if row[0]):
-        return False
-    by_column = [[row[n] for row in rows if row[n]] for n in range(len(rows[0]))]
-    bullets = (sum(bool(_BULLET.fullmatch(cell)) for cell in column) >= 0.5 * len(column) for column in by_column)
-    if any(bullets) or _is_contents(by_column):
-        return False
-    return sum(bool(_NO_CELL.search(" ".join(row))) for row in rows) <= 0.3 * len(rows)
-
-
-def _is_contents(columns: list[list[str]]) -> bool:
-    """Tell whether the second of two columns has page numbers."""
-    numbers = " ".join(columns[1]).split() if len(columns) == 2 else []
-    pages = [int(number) for number in numbers if number.isascii() and number.isdigit() and len(number) < 5]
-    return len(pages) >= 3 and len(pages) >= 0.9 * len(numbers) and pages == sorted(pages)
-
-
-def _is_prose(block: list[Line], columns: list[Range]) -> bool:
-    """Tell whether two columns or more have lines of text."""
-    lengths: dict[int, list[int]] = defaultdict(list)
-    for line in block:
-        for segment in line.segments:
-            lengths[_covered(columns, segment)[0]].append(len(segment.text))
-    return sum(median(each) >= PROSE_CHARS for each in lengths.values()) >= 2
-
-
-def _are_torn(rows: list[list[str]]) -> bool:
-    """Tell whether many cells begin in the middle of a sentence."""
-    cells = [cell for row in rows for cell in row if cell]
-    most = TORN_SHARE if len(rows[0]) > 2 else TORN_PAIRS_SHARE
-    return sum(cell[0].islower() for cell in cells) > most * len(cells)
-
-
-def _is_aligned(block: list[Line], column: Range) -> bool:
-    """Tell whether most segments of the column share their left edge, right edge or middle."""
-    inside = [s for line in block for s in line.segments if column[0] - 0.1 <= s.x0 and s.x1 <= column[1] + 0.1]
-    edges = ([s.x0 for s in inside], [s.x1 for s in inside], [(s.x0 + s.x1) / 2 for s in inside])
-    return bool(inside) and any(_most_common_share(values) >= ALIGNED_SHARE for values in edges)
-
-
-def _most_common_share(values: list[float]) -> float:
-    counts = Counter(round(value / 3) for value in values)
-    return max(counts[place] + counts[place + 1] for place in list(counts)) / len(values)
-
-
-# What both kinds share.
 
 
 def join_wrapped(rows: list[list[str]]) -> list[list[str]]:

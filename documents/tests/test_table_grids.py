@@ -2,7 +2,8 @@
 
 import pytest
 
-from documents.parsers.table_grids import Box, Table, Word, find_tables, join_wrapped
+from documents.parsers.page_layout import find_tables
+from documents.parsers.table_grids import Box, Table, Word, join_wrapped
 
 WIDTH = 5.0  # of a letter
 HEIGHT = 10.0
@@ -142,3 +143,23 @@ HEAD = ["Kind", "You pay"]
 )  # fmt: skip
 def test_a_wrapped_row_is_joined_and_a_row_in_lower_case_is_not(rows: list[list[str]], joined: list[list[str]]) -> None:
     assert join_wrapped([HEAD, *rows]) == [HEAD, *joined]
+
+
+def test_a_heading_ends_a_table_without_lines() -> None:
+    above = lines([["Age", "Rate", "Smoker"], ["20", "$5", "$7"], ["30", "$6", "$8"]], xs=[50, 150, 250], leading=12)
+    heading = words(50, 140, "Amounts")
+    below = lines(
+        [["Child of six to ten years", "$2"], ["Spouse", "$5"], ["You", "$9"]], xs=[50, 190], leading=12, top=156
+    )
+
+    tables = find_tables([*above, *heading, *below], [], [Box(50, 140, 90, 150)])
+
+    assert [len(table.rows) for table in tables] == [3, 3]
+    assert tables[1].rows[0] == ["Child of six to ten years", "$2"]
+
+
+def test_a_page_without_words_and_a_heading_beside_a_table_break_nothing() -> None:
+    rows = [["Age", "Rate"], ["20", "$5"], ["30", "$6"]]
+
+    assert find_tables([], [], [Box(0, 0, 10, 10)]) == []
+    assert rows_of(find_tables(lines(rows, xs=[50, 150], leading=12), [], [Box(50, 100, 65, 110)])) == rows
