@@ -81,7 +81,8 @@ def _measure_fork(sandbox: SandboxClient, engine: str) -> float:
         file.write(pdf_engines.WARM_UP_PDF)
         file.flush()
         request = {"ask": "parse", "engine": engine, "path": file.name}
-        return median(sandbox.request(request, wall_seconds=WALL_SECONDS)["seconds"] for _ in range(FORKS))
+        responses = [sandbox.request(request, wall_seconds=WALL_SECONDS) for _ in range(FORKS)]
+    return median([float(response["seconds"]) for response in responses])
 
 
 def _measure_leg(sandbox: SandboxClient, engine: str, truths: dict[str, str], folder: Path, fork: float) -> Leg:
