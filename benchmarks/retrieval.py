@@ -80,7 +80,9 @@ def measure(options: Namespace) -> Result:
         passages = ingest(sorted({path for question in all_questions for path in question.gold}), options.embedder)
         ranked = {name: _score(ranking, chosen, passages) for name, ranking in _rankings().items()}
         loss = text_loss.measure_loss(chosen, _by_source(passages))
-    return _result(options, chosen, passages, ranked, loss)
+        off_topic = question_sets.off_topic_questions()[:: 20 if options.quick else 1]
+        refused = {"answerable": _refused([each.text for each in chosen]), "off_topic": _refused(off_topic)}
+    return _result(options, chosen, passages, ranked, {"pipeline_loss": loss, "refused": refused})
 
 
 @contextmanager
@@ -169,6 +171,12 @@ def _score(ranking: Ranking, chosen: Sequence[Question], passages: dict[UUID, Ci
     return judged
 
 
+def _refused(texts: Sequence[str]) -> float:
+    """Return the share of questions of which hybrid search says that no passage answers them."""
+    found = [search(user_id=TENANT, query=text, k=1) for text in texts]
+    return sum(not (passages and passages[0].is_relevant) for passages in found) / len(found)
+
+
 def _by_source(passages: dict[UUID, CitedPassage]) -> dict[Path, list[tuple[range, str]]]:
     passages_by_source: dict[Path, list[tuple[range, str]]] = defaultdict(list)
     for cited in passages.values():
@@ -181,7 +189,7 @@ def _result(
     chosen: Sequence[Question],
     passages: dict[UUID, CitedPassage],
     ranked: dict[str, list[dict[str, float]]],
-    loss: dict[str, Any],
+    more: dict[str, Any],
 ) -> Result:
     figures = {name: ranking_metrics.mean_scores(judged) for name, judged in ranked.items()}
     rivals = figures["bm25"], figures["bm25_lexemes"]
@@ -206,7 +214,7 @@ def _result(
             "passages": len(passages),
             **figures,
             "hit@5_by_kind": _by_kind(chosen, ranked),
-            "pipeline_loss": loss,
+            **more,
         },
     )
 

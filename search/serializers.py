@@ -95,3 +95,6 @@ class SearchResponse(serializers.Serializer[object]):
     passages = PassageResponse(many=True)
     records = RecordResponse(many=True, help_text="of connected systems; empty unless sources names one")
     laws = LawResponse(many=True, help_text="passages of statutes; empty unless sources has statutes")
+    nearest = PassageResponse(
+        many=True, help_text="what came closest where no passage answers the query; of hybrid searches only"
+    )

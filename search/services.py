@@ -23,6 +23,7 @@ class SearchResults:
     passages: list[Passage]
     records: list[RecordResult]
     laws: list[StatutePassage]
+    nearest: list[Passage]  # of documents, where no passage answers the query
 
 
 def search(
@@ -50,8 +51,10 @@ def search(
     systems = [name for name in sources if name in RECORDS]
     common: dict[str, Any] = {"user_id": user_id, "query": query, "k": k, "mode": mode}
     options: dict[str, Any] = {"filters": filters, "merge": merge, "query_embedding": embedding}
+    passages = search_passages(**common, **options, document_ids=document_ids) if UPLOADS in sources else []
     return SearchResults(
-        search_passages(**common, **options, document_ids=document_ids) if UPLOADS in sources else [],
+        [passage for passage in passages if passage.is_relevant],
         search_records(**common, sources=systems, bought=embedding) if systems else [],
         search_statutes(**common, **options, law_ids=law_ids) if STATUTES in sources else [],
+        [passage for passage in passages if not passage.is_relevant],
     )

@@ -13,6 +13,7 @@ from django.db.utils import OperationalError
 
 from accounts.errors import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
+from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.active_model import active_model
 from embeddings.embedders import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
@@ -94,10 +95,15 @@ def _retrieve(
     reranks = reranks and mode == HYBRID
     most = max(k, reranker.CANDIDATES) if reranks else k
     chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, most))
+    relevant = True
     if reranks:
         weights = reranker.word_weights(query.text, bm25.inverse_frequencies(words, lexemes), configurations)
-        chunks = reranker.rerank(chunks, query.text, weights, named)[:k]
-    return make_passages(chunks, lexemes, query.text, merge=merge)
+        matches = reranker.match_sentences(chunks, query.text, weights)
+        chunks = reranker.rerank(chunks, matches, named)[:k]
+        if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages for which nothing is calibrated
+            relevant = reranker.is_relevant(matches, bm25.best_coverage(words, lexemes), len(lexemes))
+    passages = make_passages(chunks, lexemes, query.text, merge=merge)
+    return [replace(passage, is_relevant=relevant) for passage in passages]
 
 
 HAS_VECTORS = """

@@ -214,6 +214,16 @@ def inverse_frequencies(words: list[WordPostings], lexemes: list[str]) -> dict[s
     return {lexeme: found.get(lexeme, rarest) for lexeme in lexemes}
 
 
+def best_coverage(words: list[WordPostings], lexemes: list[str]) -> float:
+    """Return the greatest share of the lexemes, by idf, that stand in one chunk."""
+    slots = _slots(words)
+    shares = np.zeros(slots.begins[-1])
+    for at, word in enumerate(words):
+        shares[slots.locate(at, word.counts, word.postings)] += word.idf
+    total = sum(inverse_frequencies(words, lexemes).values())
+    return float(shares.max(initial=0.0)) / total if total else 0.0
+
+
 def search_bm25(scope: Scope, lexemes: list[str], n: int) -> list[TextHit]:
     """Return the ``n`` best chunks with any of the ``lexemes``. Call inside ``as_tenant``."""
     return rank_chunks(scope, read_postings(scope, lexemes), {}, n)

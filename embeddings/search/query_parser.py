@@ -107,7 +107,7 @@ class Query:
 
 
 def parse_query(query: str) -> Query:
-    """Parse a query; raise ``ApiError`` for one that is empty or too long."""
+    """Parse a query; raise ``ApiError`` for one that is empty, only excludes, or is too long."""
     text = query.encode("utf-8", "replace").decode().replace("\0", " ").strip()
     if not text:
         raise ApiError(error_codes.EMPTY_QUERY, field="query")
@@ -130,8 +130,10 @@ def parse_query(query: str) -> Query:
     if not excluded:
         return Query(text, tuple(phrases))
     included = OPERATORS.sub(lambda match: match[0] if match["phrase"] is not None else " ", plain).strip()
-    # A query of nothing but exclusions is taken literally.
-    return Query(included, tuple(phrases), tuple(excluded)) if re.search(r"\w", included) else Query(text)
+    if not re.search(r"\w", included):
+        detail = "The query says only what to leave out; add a word to look for."
+        raise ApiError(error_codes.EMPTY_QUERY, detail, field="query")
+    return Query(included, tuple(phrases), tuple(excluded))
 
 
 def validate_options(k: int, mode: str) -> None:

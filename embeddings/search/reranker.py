@@ -22,6 +22,10 @@ LEAST_SIMILARITY = 0.2  # of two tokens: below it they do not match
 HEADING_WEIGHT = 0.5  # of a word that matches the heading path and not the sentence
 CLEAR_NAME = 3.0  # idf of the words that name a document beyond doubt
 NEAR_HEADINGS = 2  # of the path: they are read before each sentence
+# Chosen on the dev halves and the questions off topic. They concern the static vectors, whatever the tenant's model.
+COVERAGE_WEIGHT, WORD_WEIGHT, MANY_WORDS = 0.3, 0.1, 6
+LEAST_RELEVANCE = 0.83
+WHOLE = 0.999  # all words of the query
 SMALL_PRODUCT = 250_000  # multiplications that OpenBLAS leaves to the calling thread; its others spin and cost more
 WORD = re.compile(r"[^\W_]+")
 WORD_LEXEMES = """
@@ -50,15 +54,14 @@ def word_weights(query: str, idf: Mapping[str, float], configurations: Sequence[
 
 
 def rerank(
-    chunks: Sequence[RetrievedChunk], query: str, weights: Mapping[str, float], named: Mapping[UUID, float]
+    chunks: Sequence[RetrievedChunk], matches: Sequence[SentenceMatch], named: Mapping[UUID, float]
 ) -> list[RetrievedChunk]:
     """Return the candidates in their new order, each with its new score, from 0 to 1.
 
-    ``weights`` are the query's words with their idf, ``named`` the documents that it names.
+    ``matches`` are their sentences', ``named`` the documents that the query names.
     """
     if not chunks:
         return []
-    matches = match_sentences(chunks, query, weights)
     clearest = max(named.values(), default=0.0)
     scale = clearest and min(1.0, clearest / CLEAR_NAME) / clearest
     fused = np.array([chunk.ranked.score for chunk in chunks])
@@ -73,6 +76,17 @@ def rerank(
     return [replace(chunks[at], ranked=replace(chunks[at].ranked, score=float(scores[at]))) for at in order]
 
 
+def is_relevant(matches: Sequence[SentenceMatch], coverage: float, word_count: int) -> bool:
+    """Tell whether the candidates answer the query, not merely come nearest to it.
+
+    ``coverage`` is the greatest share, by idf, of the query's words in one passage, ``word_count`` their number. A
+    short query is easily similar to something.
+    """
+    similarity = max((match.similarity for match in matches), default=0.0)
+    relevance = similarity + COVERAGE_WEIGHT * coverage + WORD_WEIGHT * min(word_count, MANY_WORDS)
+    return coverage >= WHOLE or relevance >= LEAST_RELEVANCE
+
+
 def _spread(values: Sequence[float]) -> NDArray[Any]:
     """Return the values between 0, the least, and 1, the greatest."""
     least, greatest = min(values), max(values)
@@ -80,7 +94,12 @@ def _spread(values: Sequence[float]) -> NDArray[Any]:
 
 
 def match_sentences(chunks: Sequence[RetrievedChunk], query: str, weights: Mapping[str, float]) -> list[SentenceMatch]:
-    """Match the query with every sentence and table row of the chunks, by the local model's static token vectors."""
+    """Match the query with every sentence and table row of the chunks, by the local model's static token vectors.
+
+    ``weights`` are the query's words with their idf.
+    """
+    if not chunks:
+        return []
     model = cast(WordLlama, get_embedder("local"))
     texts = [[each.text.lower() for each in passage_sentences(chunk.text)] or [chunk.text] for chunk in chunks]
     sentences = _Tokens.read(model, [text for own in texts for text in own])

@@ -48,6 +48,7 @@ class Passage:
     start: int
     end: int
     meta: Mapping[str, Any]  # of the best chunk, as the chunker wrote it
+    is_relevant: bool = True  # False in all passages of a query that none of them answers
 
 
 @dataclass(frozen=True, slots=True)

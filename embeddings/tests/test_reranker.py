@@ -27,8 +27,8 @@ def candidate(number: int, text: str, *, score: float = 0.1, headings: tuple[str
 
 
 def order(chunks: list[RetrievedChunk], query: str, named: dict[UUID, float] | None = None) -> list[int]:
-    weights = dict.fromkeys(query.split(), 1.0)
-    return [chunk.ranked.chunk_id.int for chunk in reranker.rerank(chunks, query, weights, named or {})]
+    matches = reranker.match_sentences(chunks, query, dict.fromkeys(query.split(), 1.0))
+    return [chunk.ranked.chunk_id.int for chunk in reranker.rerank(chunks, matches, named or {})]
 
 
 # Sentences
@@ -72,8 +72,9 @@ def test_texts_without_tokens_and_queries_without_words_are_ranked() -> None:
     chunks = [candidate(1, "", score=0.1), candidate(2, "—", score=0.2), candidate(3, "\x02", score=0.3)]
 
     assert sorted(order(chunks, "")) == [1, 2, 3]
-    assert all(0 < each.ranked.score <= 1 for each in reranker.rerank(chunks, "?!", {}, {}))
-    assert reranker.rerank([], "wig", {}, {}) == []
+    ranked = reranker.rerank(chunks, reranker.match_sentences(chunks, "?!", {}), {})
+    assert all(0 < each.ranked.score <= 1 for each in ranked)
+    assert order([], "wig") == []
 
 
 # Names of documents
@@ -155,3 +156,38 @@ def test_deleting_a_documents_terms_deletes_its_name(ana: Person, plans: list[UU
     bm25.index_document(plans[0])
 
     assert not DocumentTerm.objects.filter(document=plans[0]).exists()
+
+
+# Relevance
+
+
+@pytest.mark.django_db
+def test_a_question_that_no_passage_answers_gets_the_nearest_apart(ana: Person) -> None:
+    create_searchable_document(ana.id, ["The deductible is paid once in a plan year.", "Wigs are covered."])
+
+    def ask(query: str, **more: str) -> tuple[int, int]:
+        body = ana.post("/search", {"query": query, **more}).json()
+        return len(body["passages"]), len(body["nearest"])
+
+    assert ask("asdkjh qwe") == ask("Who painted the Night Watch?") == (0, 2)
+    assert ask("wigs") == ask("When is the deductible paid?") == (2, 0)
+    assert ask("asdkjh qwe", mode="vector") == (2, 0)
+
+
+@pytest.mark.django_db
+def test_the_search_page_says_that_an_answer_was_not_found(ana: Person) -> None:
+    create_searchable_document(ana.id, ["Wigs are covered."])
+    ana.client.force_login(ana.user)
+
+    page = ana.client.post("/find", {"query": "Who painted the Night Watch?"}).content.decode()
+
+    assert "Not found in your documents" in page
+    assert "Wigs are covered." in page
+
+
+def test_a_passage_with_all_words_is_relevant_however_unlike() -> None:
+    unlike = [reranker.SentenceMatch(0.0, 0.0)]
+
+    assert reranker.is_relevant(unlike, 1.0, 1)
+    assert not reranker.is_relevant(unlike, 0.5, 6)
+    assert not reranker.is_relevant([], 0.0, 0)

@@ -264,7 +264,7 @@ def test_passages_and_records_share_one_query_vector(ana: Person, watched: type[
     create_record(create_source(ana.id), "company:1", "apples")
     watched.sizes.clear()
 
-    both = answer(ana, "fruit", ["documents", "hubspot"])
+    both = answer(ana, "apples", ["documents", "hubspot"])
 
     assert watched.sizes == [1]
     assert both["passages"]

@@ -85,6 +85,7 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
     return {
         "given": given,
         "passages": results.passages,
+        "nearest": results.nearest,
         "records": [_record(record) for record in results.records],
         "laws": [(passage, strip_heading_marks(passage.text)) for passage in statutes],
     }

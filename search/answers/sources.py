@@ -56,10 +56,14 @@ class Source:
 
 
 def collect_sources(user_id: UUID, results: SearchResults) -> list[Source]:
-    """Return the passages by rank, documents before statutes, without those of documents deleted meanwhile."""
+    """Return the passages by rank, documents before statutes, without those of documents deleted meanwhile.
+
+    Those that only come nearest are among them: the answer has a floor of its own, by sentence.
+    """
+    passages = [*results.passages, *results.nearest]
     with as_tenant(user_id):
         documents = Document.objects.filter(
-            user_id=user_id, pk__in={passage.document_id for passage in results.passages}
+            user_id=user_id, pk__in={passage.document_id for passage in passages}
         ).values_list("document_id", "created_at", "page_starts")
         known = {document_id: (created_at, starts or ()) for document_id, created_at, starts in documents}
     sources = [
@@ -77,7 +81,7 @@ def collect_sources(user_id: UUID, results: SearchResults) -> list[Source]:
             end=passage.end,
             language=str(passage.meta.get("language", "")),
         )
-        for passage in results.passages
+        for passage in passages
         if passage.document_id in known  # not deleted meanwhile
     ]
     return sources + [

@@ -236,7 +236,7 @@ def test_statutes_are_searched_only_on_request(ana: Person) -> None:
 
     response = ana.post("/search", {"query": "facturas"}).json()
 
-    assert response == {"passages": [], "records": [], "laws": []}
+    assert response == {"passages": [], "records": [], "laws": [], "nearest": []}
     for ids in ([str(document)], []):
         assert search_api(ana, "facturas", ["documents"], document_ids=ids)["passages"] == []
         assert search_api(ana, "facturas", ["documents", "statutes"], document_ids=ids)["passages"] == []

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         for number, statute in enumerate(results.laws, 1):
             self._write(number, statute.citation, statute.score, statute.snippet_text)
         if not results.passages and not results.records and not results.laws:
-            self.stdout.write("Nothing found.")
+            self.stdout.write("Not found in your documents." if results.nearest else "Nothing found.")
 
     def _write(self, number: int, place: str, score: float, snippet: str) -> None:
         self.stdout.write(f"{number}. {place} ({score:.3f})")
