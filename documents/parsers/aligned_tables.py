@@ -8,19 +8,24 @@ from statistics import median
 
 from documents.parsers.table_grids import (
     MAX_COLUMNS,
+    SNAP,
     Box,
     Line,
     Range,
     Segment,
     Table,
     Word,
+    column_gap,
     group_lines,
     join_wrapped,
+    to_segments,
 )
 
 MAX_LINES = 400
 ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
 BLOCK_GAP = 2.4
+CENTERED = 4.0  # points by which a head may be off the middle of its columns
+LINES_BELOW, CELLS_BELOW = 6, 3  # below a head, and of them with a cell at one place
 FULL_ROWS_SHARE = 0.7
 TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is more likely than a table
 WRAPPED_LINES = 1.5
@@ -43,7 +48,17 @@ def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = ()) -> 
             parts.append([])
         else:
             parts[-1].append(line)
-    return [table for part in parts for table in _find_in(part)]
+    return [table for part in parts for table in _find_in([_part_heads(part, n) for n in range(len(part))])]
+
+
+def _part_heads(lines: Sequence[Line], index: int) -> Line:
+    """Return the line with its segments parted where the cells of the lines below begin: heads may nearly touch."""
+    line, below = lines[index], lines[index + 1 : index + 1 + LINES_BELOW]
+    if len(line.segments) < 2:
+        return line
+    places = [segment.x0 for other in below for segment in other.segments[1:]]
+    starts = [place for place in places if sum(abs(place - other) < SNAP for other in places) >= CELLS_BELOW]
+    return line._replace(segments=to_segments(line.words, column_gap(line.words), starts)) if starts else line
 
 
 def _is_heading(line: Line, headings: Sequence[Box]) -> bool:
@@ -109,11 +124,16 @@ def _covered(columns: list[Range], segment: Segment) -> list[int]:
 
 def _build_aligned(block: list[Line]) -> Table | None:
     columns = _columns(block)
+    below = _columns(block[1:])
+    if 2 < len(below) < len(columns) and _fill_head(block[:2], below):
+        columns = below  # a head in the middle of its columns stands over none of them
     if not 2 <= len(columns) <= MAX_COLUMNS:
         return None
     apart = _split_at_gaps(block)
     has_gaps = _are_rows(apart, columns)
-    rows = [_fill_row(lines, columns) for lines in (apart if has_gaps else _split_at_first_cells(block, columns))]
+    groups = apart if has_gaps else _split_at_first_cells(block, columns)
+    rows = [_fill_row(lines, columns) for lines in groups]
+    rows[0] = _fill_head(groups[0], columns) or rows[0]
     # Loosely set text stands apart line by line; rows of so much text would wrap.
     is_prose = _is_prose(block, columns)
     has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
@@ -175,6 +195,34 @@ def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
         for segment in line.segments:
             cells[_covered(columns, segment)[0]].append(segment.text)
     return [" ".join(cell) for cell in cells]
+
+
+def _fill_head(lines: list[Line], columns: list[Range]) -> list[str] | None:
+    """Return the head, below each head that spans columns that text and its own; None if no head does."""
+    if len(lines) != 2:
+        return None
+    (first, *upper), lower = lines[0].segments, lines[1].segments
+    is_whole = [_covered(columns, segment) for segment in lower] == [[n] for n in range(1, len(columns))]
+    if not is_whole or not 0 < len(upper) < len(lower) or _covered(columns, first) != [0]:
+        return None
+    lefts = [next((n for n, own in enumerate(lower) if abs(own.x0 - head.x0) < SNAP), -1) for head in upper]
+    if lefts[0] != 0 or -1 in lefts:
+        lefts = _centered_heads(upper, lower)
+    if not lefts:
+        return None
+    heads = [sum(left <= n for left in lefts) - 1 for n in range(len(lower))]
+    return [first.text, *(f"{upper[n].text} {own.text}" for n, own in zip(heads, lower, strict=True))]
+
+
+def _centered_heads(upper: list[Segment], lower: list[Segment]) -> list[int]:
+    """Return where the columns of each head begin, if each stands in the middle of equally many; else nothing."""
+    share = len(lower) // len(upper)
+    lefts = list(range(0, len(lower), share))
+    spans = [(lower[left].x0, lower[min(left + share, len(lower)) - 1].x1) for left in lefts]
+    is_centered = len(lefts) == len(upper) and all(
+        abs(x0 + x1 - head.x0 - head.x1) < 2 * CENTERED for (x0, x1), head in zip(spans, upper, strict=True)
+    )
+    return lefts if is_centered else []
 
 
 def _is_table(rows: list[list[str]]) -> bool:

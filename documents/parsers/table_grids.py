@@ -19,6 +19,7 @@ MAX_COLUMNS = 30
 MAX_CELL_WORDS = 150  # a larger one is a text in a frame
 MAX_LISTED_WORDS = 30  # in a grid of one column; more are framed texts
 COLUMN_GAP = 0.85  # of a line's height; a space is a quarter to a third
+NARROW_GAP = 0.5  # of that gap, before a word with cells below it
 
 Range = tuple[float, float]
 
@@ -76,6 +77,7 @@ class Line(NamedTuple):
     y0: float
     y1: float
     segments: list[Segment]
+    words: list[Word]
 
 
 def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> list[Table]:
@@ -250,11 +252,23 @@ def _double_middle(word: Word) -> float:
 
 def _to_line(words: list[Word]) -> Line:
     boxes = [box for _, box in words]
-    gap = max(COLUMN_GAP * median([y1 - y0 for _, y0, _, y1 in boxes]), 5.0)
+    gap = column_gap(words)
+    ordered = sorted(words, key=_left)
+    top, bottom = min([y0 for _, y0, _, _ in boxes]), max([y1 for _, _, _, y1 in boxes])
+    return Line(top, bottom, to_segments(ordered, gap), ordered)
+
+
+def column_gap(words: Sequence[Word]) -> float:
+    """Return the narrowest gap between two columns of a line."""
+    return max(COLUMN_GAP * median([y1 - y0 for _, (_, y0, _, y1) in words]), 5.0)
+
+
+def to_segments(words: Sequence[Word], gap: float, starts: Sequence[float] = ()) -> list[Segment]:
+    """Return the words, from left to right, in segments parted by gaps, and by narrower ones before ``starts``."""
     segments: list[Segment] = []
-    start, end, texts = boxes[0].x0, -inf, list[str]()
-    for text, (x0, _, x1, _) in sorted(words, key=_left):
-        if x0 - end < gap:
+    start, end, texts = words[0].box.x0, -inf, list[str]()
+    for text, (x0, _, x1, _) in words:
+        if x0 - end < gap and not (starts and x0 - end > NARROW_GAP * gap and _is_near(x0, starts)):
             texts.append(text)
             end = max(end, x1)
             continue
@@ -262,7 +276,11 @@ def _to_line(words: list[Word]) -> Line:
             segments.append(Segment(start, end, " ".join(texts)))
         start, end, texts = x0, x1, [text]
     segments.append(Segment(start, end, " ".join(texts)))
-    return Line(min([y0 for _, y0, _, _ in boxes]), max([y1 for _, _, _, y1 in boxes]), segments)
+    return segments
+
+
+def _is_near(value: float, others: Sequence[float]) -> bool:
+    return any(abs(value - other) < SNAP for other in others)
 
 
 def _left(word: Word) -> float:

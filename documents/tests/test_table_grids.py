@@ -163,3 +163,51 @@ def test_a_page_without_words_and_a_heading_beside_a_table_break_nothing() -> No
 
     assert find_tables([], [], [Box(0, 0, 10, 10)]) == []
     assert rows_of(find_tables(lines(rows, xs=[50, 150], leading=12), [], [Box(50, 100, 65, 110)])) == rows
+
+
+XS = [50.0, 150.0, 220.0, 290.0, 360.0]
+RATES = [["Under 30", "$51", "$74", "$56", "$83"], ["30 to 34", "$63", "$91", "$67", "$99"], ["35 to 39", *["$78"] * 4]]
+
+
+@pytest.mark.parametrize("heads", [(150.0, 290.0), (185.0, 325.0)], ids=["left", "centered"])
+def test_a_head_over_several_columns_stands_in_each(heads: tuple[float, float]) -> None:
+    top = [*words(50, 100, "Age"), *words(heads[0], 100, "Member"), *words(heads[1], 100, "Spouse")]
+    below = lines([["", "Others", "Smoker", "Others", "Smoker"], *RATES], xs=XS, leading=12, top=112)
+
+    rows = rows_of(find_tables([*top, *below], []))
+
+    assert rows == [["Age", "Member Others", "Member Smoker", "Spouse Others", "Spouse Smoker"], *RATES]
+
+
+@pytest.mark.parametrize(
+    ("top", "second"),
+    [
+        ([(50, "Age"), (165, "Member"), (290, "Spouse")], ["", "Others", "Smoker", "Others", "Smoker"]),  # neither
+        ([(50, "Age"), (150, "Member"), (290, "Spouse")], ["", "Others", "Smoker", "Others", ""]),
+        ([(50, "Age"), (150, "A"), (220, "B"), (290, "C"), (360, "D")], ["", "first", "second", "third", "fourth"]),
+    ],
+)
+def test_heads_of_other_shapes_stand_once(top: list[tuple[float, str]], second: list[str]) -> None:
+    first = [word for x, text in top for word in words(x, 100, text)]
+
+    rows = rows_of(find_tables([*first, *lines([second, *RATES], xs=XS, leading=12, top=112)], []))
+
+    assert rows[1:] == RATES
+    assert sum(cell.count("Member") for cell in rows[0]) <= 1
+
+
+def test_heads_that_nearly_touch_are_parted_where_cells_begin_below() -> None:
+    head = [*words(50, 100, "Section"), *words(150, 100, "Comprehensive"), *words(221, 100, "Third party")]
+    rows = [["Property", "$20", "$5"], ["Glass", "$3", "$1"], ["Medical", "$4", "No cover"]]
+
+    found = rows_of(find_tables([*head, *lines(rows, xs=[50, 150, 221], leading=12, top=112)], []))
+
+    assert found == [["Section", "Comprehensive", "Third party"], *rows]
+    assert find_tables(head, []) == []
+
+
+@pytest.mark.parametrize("below", [[], [["One", ""]], [["", "Two"]], [["One", ""], ["", "Two"], ["One", ""]]])
+def test_a_head_above_rows_of_one_cell_breaks_nothing(below: list[list[str]]) -> None:
+    head = [*words(50, 100, "Age"), *words(185, 100, "Member"), *words(325, 100, "Spouse")]
+
+    assert find_tables([*head, *lines(below, xs=[50, 150], leading=12, top=112)], []) == []
