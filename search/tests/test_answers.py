@@ -1,8 +1,10 @@
 """Answers: their first line, citations, follow-ups, contradictions, what is not in the documents, and bad input."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -11,6 +13,7 @@ from documents.models import Document
 from search.answers.extractive import MAX_SENTENCES, MAX_SIDES
 from search.answers.follow_ups import complete_question
 from search.answers.services import MAX_TURNS
+from search.answers.sources import Source
 from testing.factories.searchable_documents import create_searchable_markdown
 from testing.factories.searchable_statutes import create_searchable_statute
 from testing.personas import Person
@@ -270,3 +273,16 @@ def test_the_command_prints_the_fact_first(ana: Person) -> None:
     assert command_output("answer", "asdkjh qwe") == "Not found in your documents.\n"
     with pytest.raises(CommandError, match="NO_WORDS"):
         command_output("answer", "how many?")
+
+
+def test_a_repeated_header_moves_no_span_and_the_page_is_that_of_the_beginning() -> None:
+    header = "| a | b |\n|---|---|\n"
+    source = Source(
+        chunk_id=uuid4(), document_id=uuid4(), law_id=None, title="plan.pdf", dated_at=None, text=f"{header}| x | 5 |",
+        headings=[], pages=[1, 3], page_starts=(0, 400, 600), start=500, end=509, language="",
+    )  # fmt: skip
+
+    assert source.repeated == len(header)
+    assert source.span(len(header), len(source.text)) == (500, 509)
+    assert source.page(500) == 2
+    assert replace(source, page_starts=()).page(500) == 1
