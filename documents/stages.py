@@ -34,7 +34,6 @@ from documents.staged_parses import REPARSE
 from documents.vendor_parses import CollectedParse
 from documents.verified_original import ContentMismatch
 from jobs import failpoints
-from jobs.choices import Stage
 from jobs.claims import Claim, ClaimLost
 from jobs.lifecycle import log_event
 from jobs.models import Event, UploadJob
@@ -70,8 +69,8 @@ def receive(claim: Claim) -> Outcome:
     def write() -> None:
         Document.objects.filter(pk=document.pk).update(pages=inspection.pages, stored_at=Now(), updated_at=Now())
 
-    claim.lead_seconds = parse_seconds
-    return claim.end_stage(write, result=parsed, event={"pages": inspection.pages}, payload=payload)
+    claim.done_ahead, claim.lead_seconds = parsed, parse_seconds
+    return claim.end_stage(write, event={"pages": inspection.pages}, payload=payload)
 
 
 def _inspect(claim: Claim, path: Path) -> tuple[Inspection, ParsedPdf | None, float]:
@@ -155,8 +154,8 @@ def parse(claim: Claim) -> Outcome:
 def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ...], tuple[int, ...], Parser]:
     """Return the pages, the numbers of those that could not be read, of those in doubtful order, and who read them."""
     document, failed = claim.job.document, set[int]()
-    parsed: ParsedPdf | None = claim.unsaved_result(Stage.QUEUED)
-    claim.lead_seconds = 0.0
+    parsed: ParsedPdf | None = claim.done_ahead
+    claim.done_ahead, claim.lead_seconds = None, 0.0
     if parsed is None or document.ocr:
         with verified_original.verified_original(document) as path:
             parsed = parsed or parsers.parse_pdf(path, pages=document.pages or 1)

@@ -38,7 +38,8 @@ class Claim:
         self.renewed_at = self.stage_began = time.monotonic()
         # Whether consecutive stages may share a commit. Not after a crash: then the stage that crashes is to be known.
         self.shares_commits = False
-        # Seconds of a later stage's work that is done already: the stages before it end earlier by them.
+        # A later stage's work that is done already, and its seconds: the stages before it end earlier by them.
+        self.done_ahead: Any = None
         self.lead_seconds = 0.0
         self._unsaved: list[UnsavedStage] = []
         # Those whose writes are in the current transaction, and not their moves; with the seconds of all writes so far.
