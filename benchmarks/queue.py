@@ -5,7 +5,7 @@ from importlib.metadata import version
 from statistics import median
 from typing import Any
 
-from benchmarks import fairness, jobs, pickup_latency, subprocesses, throughput
+from benchmarks import fairness, idle_cluster, jobs, pickup_latency, subprocesses, throughput
 from benchmarks.report import Result, percentile, print_progress
 from benchmarks.throughput import Contestant
 
@@ -23,13 +23,14 @@ CONTESTANTS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each contestant, by turns")
-    parser.add_argument("--only", choices=["throughput", "pickup", "crowd"], help="one part of it, for profiling")
+    parser.add_argument("--only", choices=["throughput", "pickup", "crowd", "idle"], help="one part, for profiling")
 
 
 def measure(options: Namespace) -> Result:
     rates = _rates(options) if options.only in (None, "throughput") else {}
     idle = _idle(5 if options.quick else 200) if options.only in (None, "pickup") else []
     crowds = _fairness(options.quick) if options.only in (None, "crowd") else {}
+    waiting = _waiting(options.quick) if options.only in (None, "idle") else {}
     rate = {name: median(seconds) for name, seconds in rates.items()}
     ratio, hold_ratio = _ratio(rates, "noop"), _ratio(rates, "hold")
     p95 = percentile(idle, 0.95) if idle else 0.0
@@ -42,6 +43,7 @@ def measure(options: Namespace) -> Result:
         ratio=ratio,
         goal=RATIO_GOAL,
         ok=bool(rate and idle and crowds)
+        and all(row["meets_goal"] for row in waiting.values())
         and ratio >= RATIO_GOAL
         and hold_ratio >= HELD_GOAL
         and p95 <= PICKUP_GOAL
@@ -58,6 +60,7 @@ def measure(options: Namespace) -> Result:
             "pickups": len(idle),
             "goal_claim_p99_ms": fairness.CLAIM_GOAL,
             "queued": crowds,
+            "idle": waiting,
         },
     )
 
@@ -87,6 +90,11 @@ def _idle(samples: int) -> list[float]:
         latencies = pickup_latency.measure_latencies(samples)
     print_progress(f"pickup p95 {percentile(latencies, 0.95):.1f} ms")
     return latencies
+
+
+def _waiting(quick: bool) -> dict[str, Any]:
+    """Measure clusters of two and four workers that have nothing to do."""
+    return {f"{n}_workers": idle_cluster.measure(n, seconds=1.0 if quick else 30.0) for n in (2, 4)}
 
 
 def _fairness(quick: bool) -> dict[str, Any]:

@@ -145,5 +145,10 @@ def claim_next(worker: str, last: UUID) -> list[Row]:
 
 def count_claimable(cursor: Any, *, most: int) -> int:
     """Count the users who have a job that a worker could claim now, up to ``most``. ``cursor`` may be psycopg's."""
-    cursor.execute(COUNT_CLAIMABLE, {"last": NIL_UUID, "most": most, **concurrency_params()})
+    cursor.execute(COUNT_CLAIMABLE, count_params(most))
     return int(cursor.fetchone()[0])
+
+
+def count_params(most: int) -> dict[str, Any]:
+    """Return the parameters of ``COUNT_CLAIMABLE``."""
+    return {"last": NIL_UUID, "most": most, **concurrency_params()}

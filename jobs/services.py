@@ -45,6 +45,10 @@ WAKE_WORKING = f"""
     UPDATE upload_jobs SET wait_reason = '{lifecycle.WOKEN}'
     WHERE document_id = %(document_id)s AND state = 'working' RETURNING job_id"""
 
+# Seconds until the first row that is parked or leased times out; NULL without any.
+SECONDS_TO_TIMEOUT = """extract(epoch FROM least(
+    (SELECT min(run_after) FROM upload_jobs WHERE run_after IS NOT NULL),
+    (SELECT min(lease_until) FROM upload_jobs WHERE state = 'working')) - clock_timestamp())::float8"""
 # Limited, so that the first run after a long outage does not lock thousands of rows at once.
 PARKED = """
     SELECT job_id FROM upload_jobs WHERE run_after <= clock_timestamp()

@@ -3,14 +3,14 @@
 import time
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import structlog
 from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import fair_queue, safe_errors, telemetry
+from jobs import fair_queue, safe_errors, services, telemetry
 from jobs.cluster import shared_state
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
@@ -56,9 +56,19 @@ def drain_side_queues() -> bool:
     return is_interrupted
 
 
-def count_claimable(cursor: Any, *, most: int) -> int:
-    """Count the workers that would find a due job or a side queue's message, up to ``most``."""
-    count = fair_queue.count_claimable(cursor, most=most)
-    for queue in side_queues():
-        count += queue.count_claimable(cursor, most=most - count) if count < most else 0
-    return count
+class Work(NamedTuple):
+    """What a cluster finds when it looks for work."""
+
+    claimable: int  # workers that would find a due job or a side queue's message
+    seconds_to_timeout: float | None  # of the first parked or leased job, if there is one
+
+
+def find_work(cursor: Any, *, most: int) -> Work:
+    """Look for work, counting workers up to ``most``, in one statement while there is none. ``cursor`` is psycopg's."""
+    queues = list(side_queues())
+    are_due = "".join(f", EXISTS ({queue.DUE})" for queue in queues)
+    sql = f"SELECT ({fair_queue.COUNT_CLAIMABLE}), {services.SECONDS_TO_TIMEOUT}{are_due}"
+    count, seconds_to_timeout, *dues = cursor.execute(sql, fair_queue.count_params(most)).fetchone()
+    for queue, is_due in zip(queues, dues, strict=True):
+        count += queue.count_claimable(cursor, most=most - count) if is_due and count < most else 0
+    return Work(count, seconds_to_timeout)

@@ -34,14 +34,15 @@ def drain() -> int:
     """
     time_slice = DrainSlice()
     try:
-        configure_connection()
-        has_side_work_left = side_queues.drain_side_queues()
-        time_slice.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
-        claim = time_slice.claim_next()
-        while claim is not None:
-            claim = run_job(claim, time_slice)
-        if (has_side_work_left or time_slice.is_over) and not shared_state.is_stopping():
-            services.notify_workers()  # work is left: brokers that do not poll must be told
+        with HEARTBEAT.draining():
+            configure_connection()
+            has_side_work_left = side_queues.drain_side_queues()
+            time_slice.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
+            claim = time_slice.claim_next()
+            while claim is not None:
+                claim = run_job(claim, time_slice)
+            if (has_side_work_left or time_slice.is_over) and not shared_state.is_stopping():
+                services.notify_workers()  # work is left: brokers that do not poll must be told
     except (OperationalError, InterfaceError) as error:
         # The lease expires; then this worker or another one claims the job again.
         log.warning("The database is unavailable.", error=safe_errors.safe_error_name(error))

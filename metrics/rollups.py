@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TypeVar
 
 from django.db import connection
@@ -29,12 +30,14 @@ BOUNDS = (
 )  # fmt: skip
 BUCKETS = len(BOUNDS) + 1
 
+ROWS_OF_A_STATEMENT = 500
 ADD = """
 INSERT INTO metric_rollups AS r (metric, resolution, starts_at, labels, count, total, peak, histogram)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+VALUES {rows}
 ON CONFLICT (metric, resolution, starts_at, labels) DO UPDATE SET
     count = r.count + excluded.count, total = r.total + excluded.total, peak = greatest(r.peak, excluded.peak),
-    histogram = CASE WHEN r.histogram = '{}' THEN excluded.histogram WHEN excluded.histogram = '{}' THEN r.histogram
+    histogram = CASE WHEN cardinality(r.histogram) = 0 THEN excluded.histogram
+        WHEN cardinality(excluded.histogram) = 0 THEN r.histogram
         ELSE ARRAY(SELECT a + b FROM unnest(r.histogram, excluded.histogram) WITH ORDINALITY AS u (a, b, n) ORDER BY n)
         END
 """
@@ -75,7 +78,10 @@ def add_samples(samples: Iterable[MetricSample], *, now: datetime) -> None:
     ]
     if rows:
         with connection.cursor() as cursor:
-            cursor.executemany(ADD, rows)
+            for at in range(0, len(rows), ROWS_OF_A_STATEMENT):
+                batch = rows[at : at + ROWS_OF_A_STATEMENT]
+                sql = ADD.format(rows=", ".join(["(%s, %s, %s, %s, %s, %s, %s, %s)"] * len(batch)))
+                cursor.execute(sql, list(chain.from_iterable(batch)))
 
 
 def delete_expired(now: datetime) -> None:

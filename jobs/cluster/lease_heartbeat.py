@@ -5,13 +5,15 @@ import os
 import signal
 import threading
 import time
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import close_old_connections, connection
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import DatabaseError, InterfaceError
 
 from jobs import telemetry
@@ -25,6 +27,7 @@ from jobs.safe_errors import safe_error_name
 from jobs.unsaved_stages import MAX_UNSAVED_SECONDS, WriteFailed
 
 log = logging.getLogger("accessa.jobs")
+IDLE_SECONDS = 10.0  # then a worker closes its connections: the next job pays for new ones
 CPU = CpuMeter()  # of this process, since the last renewal of a job's lease
 # With the lease goes whether the machine is too busy for the job: nobody could ask a worker that is killed or stalled.
 RENEW_LEASE = """
@@ -86,24 +89,55 @@ class WatchedWork(NamedTuple):
 
 
 class Heartbeat:
-    """One thread per process, with a connection of its own, started with the first claim after the fork."""
+    """One thread per process, with a connection of its own, started with the first drain after the fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watched: WatchedWork | None = None
         self._pid = 0
+        self._draining = threading.Lock()  # held while the worker's main thread uses its connection
+        self._drained_at = 0.0
+        self._main_connection: BaseDatabaseWrapper | None = None
         self.may_kill_process = False  # only of worker processes: not of a test or a command
+
+    @contextmanager
+    def draining(self) -> Iterator[None]:
+        """Keep the connection of the calling thread for the block; some idle seconds later the heartbeat closes it."""
+        with self._draining:
+            yield
+            self._main_connection, self._drained_at = connections[DEFAULT_DB_ALIAS], time.monotonic()
+        if self.may_kill_process:
+            with self._lock:
+                self._start()
+
+    def close_idle_connections(self) -> None:
+        """Close the worker's connection and this thread's own, unless a drain has begun or just ended."""
+        if self._main_connection is None or time.monotonic() - self._drained_at < IDLE_SECONDS:
+            return
+        if not self.may_kill_process or not self._draining.acquire(blocking=False):
+            return
+        try:
+            self._main_connection.inc_thread_sharing()
+            self._main_connection.close()
+            self._main_connection.dec_thread_sharing()
+            self._main_connection = None
+            connection.close()
+        finally:
+            self._draining.release()
 
     def watch(self, work: Renewable) -> None:
         """Renew ``work`` until ``clear``, and kill the process when it exceeds its time limit."""
         with self._lock:
             self._watched = WatchedWork(work, time.monotonic() + work.time_limit)
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+            self._start()
         if self.may_kill_process:
             # The kernel's alarm also ends a process whose GIL is held, which no thread of it could.
             signal.alarm(int(work.time_limit + settings.JOBS_LEASE_SECONDS) + 1)
+
+    def _start(self) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def clear(self) -> None:
         """Stop renewing: the process holds nothing."""
@@ -121,6 +155,7 @@ class Heartbeat:
             if watched is None:
                 renewed, stopping_since = time.monotonic(), None
                 CPU.restart()
+                self.close_idle_connections()
                 continue
             CPU.sample()
             now = time.monotonic()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
+import psycopg
 from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.utils import DatabaseError, InterfaceError
@@ -22,7 +23,8 @@ from jobs.models import UploadJob
 from jobs.safe_errors import safe_error_name
 
 log = logging.getLogger("accessa.jobs")
-TICK_SECONDS = 0.5  # how late a timer may be
+TICK_SECONDS = 1.0  # between two looks for work; a timeout within that time ends the pause
+SHORTEST_TICK_SECONDS = 0.1
 OVERLOAD_FACTOR = 10  # how much longer a cluster may hang while its processes wait for a core
 
 
@@ -32,23 +34,28 @@ class MaintenanceLoop:
         self._due_since: float | None = None
         self._cpu = CpuMeter()  # of the whole cluster, while it seems to hang
 
-    def tick(self) -> None:
-        """Run one round; while the database is unavailable, only log it."""
+    def tick(self) -> float:
+        """Run one round and return the seconds until the next; while the database is unavailable, only log it."""
+        pause = TICK_SECONDS
         try:
             close_old_connections()
-            if services.requeue_due_and_expired():
-                services.notify_workers()
+            work = _find_work()
+            if work.seconds_to_timeout is not None:
+                pause = min(max(work.seconds_to_timeout, SHORTEST_TICK_SECONDS), pause)
+                if work.seconds_to_timeout <= 0 and services.requeue_due_and_expired():
+                    services.notify_workers()
             if time.monotonic() - self._last_periodic >= settings.JOBS_PERIODIC_SECONDS:
                 self._last_periodic = time.monotonic()
                 for path in settings.JOBS_PERIODIC_TASKS:
                     task: Callable[[], object] = import_string(path)
                     task()
-            self._kill_hanging_cluster()
+            self._kill_hanging_cluster(is_due=bool(work.claimable))
             self._record_heartbeat()
         except (DatabaseError, InterfaceError) as error:
             log.warning("The maintenance loop cannot reach the database: %s", safe_error_name(error))
             self._due_since = None
             connection.close()
+        return pause
 
     def _record_heartbeat(self) -> None:
         if time.monotonic() - self._last_heartbeat < live_clusters.HEARTBEAT_SECONDS:
@@ -60,19 +67,17 @@ class MaintenanceLoop:
             log.warning("This cluster cannot record its heartbeat: %s", safe_error_name(error))
             connection.close()
 
-    def _kill_hanging_cluster(self) -> None:
+    def _kill_hanging_cluster(self, *, is_due: bool) -> None:
         """Kill the cluster when work has been due for long and none of its workers has tried to claim any.
 
         A SIGKILL of an idle worker can leave django-q2's queue locked for ever (VENDORS §4.3). Workers that are all
         busy do not claim either, and hold leases: that is no hang. Busy at a side queue, they record claim attempts.
         Nor is it one while they wait for a core: a hang wants none.
         """
-        with connection.cursor() as cursor:
-            due = side_queues.count_claimable(cursor, most=1)
         idle_seconds = shared_state.seconds_since_claim_attempt()
-        if due and idle_seconds > TICK_SECONDS:
+        if is_due and idle_seconds > TICK_SECONDS:
             services.notify_workers()  # a notification was lost, or the broker is one that does not poll
-        if not due or idle_seconds < settings.JOBS_HANG_SECONDS:
+        if not is_due or idle_seconds < settings.JOBS_HANG_SECONDS:
             self._due_since = None
             return
         if self._due_since is None:
@@ -87,6 +92,14 @@ class MaintenanceLoop:
             return
         log.critical("Work is due and no worker claims it: this cluster hangs and ends itself.")
         kill_cluster()
+
+
+def _find_work() -> side_queues.Work:
+    """Look for work once a second, by a prepared statement: planning it takes longer than running it."""
+    connection.ensure_connection()
+    connection.connection.prepare_threshold = 0
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        return side_queues.find_work(cursor, most=1)
 
 
 def count_held_jobs() -> int:

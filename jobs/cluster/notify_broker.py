@@ -55,12 +55,14 @@ class NotifyBroker(Broker):  # type: ignore[misc]
 
     def _count_claimable(self) -> int:
         with psycopg.Cursor(self._listen()) as cursor:
-            return side_queues.count_claimable(cursor, most=Conf.WORKERS)
+            return side_queues.find_work(cursor, most=Conf.WORKERS).claimable
 
     def _listen(self) -> Any:
         if self._connection is None or self._connection.closed or self._pid != os.getpid():
-            own = connections.create_connection(DEFAULT_DB_ALIAS)
+            own, is_alone = connections.create_connection(DEFAULT_DB_ALIAS), connection.connection is None
             own.ensure_connection()
+            if is_alone:  # Django has opened it too, to look up the numbers of types
+                connection.close()
             self._connection, self._pid = own.connection, os.getpid()
             self._connection.prepare_threshold = 0
             self._connection.execute(f"LISTEN {CHANNEL}")

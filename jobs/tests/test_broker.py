@@ -131,3 +131,20 @@ def test_an_idle_cluster_reacts_to_notifications_lost_ones_and_timers() -> None:
         due = datetime.now(UTC) + timedelta(seconds=1)
         late = pickup_seconds(JobFactory.create(run_after=due, created_at=due))
         assert 0 <= late < 3
+
+
+def test_an_idle_cluster_keeps_two_connections_and_works_again() -> None:
+    own = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+    def count_connections() -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(f"{own} AND backend_type = 'client backend'")
+            return int(cursor.fetchone()[0])
+
+    before = count_connections()
+    with running_cluster():
+        assert pickup_seconds(enqueue_job()) >= 0
+        wait_until(lambda: count_connections() <= before + 2, seconds=10)  # the maintenance loop's and the pusher's
+
+        assert pickup_seconds(enqueue_job()) >= 0
+        assert count_connections() > before + 2

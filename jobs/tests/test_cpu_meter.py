@@ -136,10 +136,10 @@ def test_a_cluster_that_waits_for_a_core_does_not_hang_yet(
     monkeypatch.setattr(shared_state, "seconds_since_claim_attempt", lambda: idle)
     JobFactory.create(pipeline="noop")
     loop = maintenance.MaintenanceLoop()
-    loop._kill_hanging_cluster()
+    loop._kill_hanging_cluster(is_due=True)
     proc.set_times(0, waited)
     loop._due_since = -10.0  # long ago
 
-    loop._kill_hanging_cluster()
+    loop._kill_hanging_cluster(is_due=True)
 
     assert len(kills) == killed

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from django.db import connection
 from django_q.conf import Conf
@@ -159,7 +160,9 @@ def test_a_stopping_cluster_starts_no_work(side_queue: fake_side_queue.FakeSideQ
 def test_counting_claimable_work_stops_at_the_limit(side_queue: fake_side_queue.FakeSideQueue) -> None:
     side_queue.due = 50
 
-    with connection.cursor() as cursor:
-        assert side_queues.count_claimable(cursor, most=0) == 0
-        assert side_queues.count_claimable(cursor, most=2) == 2
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    with psycopg.Cursor(raw) as cursor:
+        assert side_queues.find_work(cursor, most=0) == (0, None)
+        assert side_queues.find_work(cursor, most=2) == (2, None)
     assert side_queue.count_calls == 1

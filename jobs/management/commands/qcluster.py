@@ -53,10 +53,10 @@ def watch_pool(pool: Cluster, *, until_idle: bool = False) -> None:
     """Run the maintenance loop until a stop is requested or django-q2's sentinel is gone."""
     loop = maintenance.MaintenanceLoop()
     while not shared_state.is_stopping() and pool.sentinel.is_alive():
-        loop.tick()
+        pause = loop.tick()
         if until_idle and maintenance.is_idle():
             return
-        until = time.monotonic() + maintenance.TICK_SECONDS  # a signal that requests a stop ends the pause
+        until = time.monotonic() + pause  # a signal that requests a stop ends the pause
         while not shared_state.is_stopping() and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
 
