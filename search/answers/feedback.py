@@ -30,8 +30,8 @@ def record_feedback(*, user_id: UUID, question: str, chunk_id: UUID, span: tuple
         user_id=user_id,
         document_id=chunk.document_id,
         chunk_id=chunk_id,
-        start=span[0],
-        end=span[1],
+        span_start=span[0],
+        span_end=span[1],
         question=question,
         is_right=is_right,
     )
@@ -55,8 +55,8 @@ def export_feedback(user_id: UUID) -> Iterator[dict[str, Any]]:
         yield {
             "question": row.question,
             "document": row.document.filename,
-            "pages": sorted({page_at(starts, row.start), page_at(starts, row.end - 1)}),
-            "answer": _text(texts.get(row.chunk_id), row.start, row.end),
+            "pages": sorted({page_at(starts, row.span_start), page_at(starts, row.span_end - 1)}),
+            "answer": _text(texts.get(row.chunk_id), row.span_start, row.span_end),
             "right": row.is_right,
         }
 
