@@ -112,12 +112,18 @@ def make_parked_jobs_due() -> None:
 
 
 def age_first_use(interval: str) -> None:
-    """Make one use of each rate limit older by ``interval``: a span of its own, as if it had been the first."""
+    """Make the first use of each rate limit older by ``interval``, in a span of its own."""
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE rate_windows SET uses = uses - 1")
         cursor.execute(
-            "INSERT INTO rate_windows SELECT key, expires_at - %(by)s::interval, used_at - %(by)s::interval, 1"
-            " FROM rate_windows",
+            """
+            WITH first AS (
+                SELECT DISTINCT ON (key) key, expires_at, used_at FROM rate_windows ORDER BY key, expires_at
+            ), fewer AS (
+                UPDATE rate_windows w SET uses = uses - 1 FROM first f
+                WHERE (w.key, w.expires_at) = (f.key, f.expires_at)
+            )
+            INSERT INTO rate_windows
+            SELECT key, expires_at - %(by)s::interval, used_at - %(by)s::interval, 1 FROM first""",
             {"by": interval},
         )
 

@@ -51,7 +51,7 @@ while True:
     assert seen.results[0].state != "deadletter" and time.monotonic() < until, seen
     time.sleep(0.3)
 
-found = search.sync(client=client, body=SearchRequest("What is paid for therapy?", k=3))
+found = search.sync(client=client, body=SearchRequest("What does the plan pay of therapy?", k=3))
 assert isinstance(found, SearchResponse) and found.passages[0].document_id == declared.document_id, found
 
 refused = upload.sync(client=client, body=UploadRequest("plan.pdf", 5, "application/pdf", "no"))
