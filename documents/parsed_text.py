@@ -61,6 +61,12 @@ def read_bytes(document: Document) -> bytes:
     if not document.parsed_path:
         return b""
     bucket, name = storage.locate(document.parsed_path)
+    if bucket.exists(name):
+        return bucket.read(name)
+    # A twin that owned the text may have been deleted since the row was read, and the text was transferred.
+    row = Document.objects.filter(pk=document.pk).exclude(parsed_path=document.parsed_path)
+    document.parsed_path = row.values_list("parsed_path", flat=True).first() or document.parsed_path
+    bucket, name = storage.locate(document.parsed_path)
     return bucket.read(name) if bucket.exists(name) else b""
 
 

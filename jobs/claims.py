@@ -16,7 +16,7 @@ from django.db import transaction
 from jobs import failpoints, fair_queue, lifecycle, unsaved_stages
 from jobs.error_codes import BUG
 from jobs.fair_queue import NIL_UUID
-from jobs.lifecycle import CHECK_CLAIM, LOCK_CLAIM, LOCK_CLAIM_NO_FSYNC
+from jobs.lifecycle import CHECK_CLAIM, LOCK_CLAIM, LOCK_CLAIM_AT_STAGE, LOCK_CLAIM_NO_FSYNC
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
 from jobs.pipeline import Step, get_pipeline
@@ -137,9 +137,11 @@ class Claim:
         return any(time.monotonic() - first.began > MAX_UNSAVED_SECONDS for first in self._unsaved[:1])
 
     def return_to(self, stage: UnsavedStage) -> None:
-        """Undo, in memory, a stage whose write failed, and those after it."""
-        self._unsaved = self._unsaved[: self._unsaved.index(stage)]
-        self.job = stage.job
+        """Undo, in memory, a stage whose write failed, and those after it, unless the heartbeat has just saved them."""
+        with self._lock:
+            if stage in self._unsaved:
+                self._unsaved = self._unsaved[: self._unsaved.index(stage)]
+                self.job = stage.job
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:
@@ -184,6 +186,8 @@ class Claim:
             try:
                 if stage.write:
                     stage.write()
+            except ClaimLost:
+                raise
             except Exception as error:
                 raise WriteFailed(stage, error) from error
             self._unmoved.append((stage, time.monotonic() - began))
@@ -191,9 +195,9 @@ class Claim:
     def save_moves(self, *, durable: bool = True) -> None:
         """Move the job's row over the stages whose writes have been made, for a write that reads the row."""
         if self._unmoved:
-            params = unsaved_stages.move_params(self._unmoved)
+            params = {"job_id": self.job.pk, "held": self.token, **unsaved_stages.move_params(self._unmoved)}
             self._unmoved = []
-            rows = lifecycle.advance_stages(LOCK_CLAIM, job_id=self.job.pk, held=self.token, durable=durable, **params)
+            rows = lifecycle.advance_stages(LOCK_CLAIM_AT_STAGE, durable=durable, **params)
             self._saved_job = self._load(rows)
 
     def ensure_held(self, sql: str = CHECK_CLAIM) -> None:

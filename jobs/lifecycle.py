@@ -27,7 +27,9 @@ WOKEN = "WOKEN"  # the wait reason of a working job that must not wait: what it 
 # The fence: locks the row if the claim still has it.
 _OURS = "FROM upload_jobs WHERE job_id = %(job_id)s AND claim_token = %(held)s"
 LOCK_CLAIM = f"SELECT job_id {_OURS} FOR UPDATE"
-# The same for a transaction that commits asynchronously.
+# The same if the job is at the stage still: stages are not saved again whose commit was made and its answer lost.
+LOCK_CLAIM_AT_STAGE = f"SELECT job_id {_OURS} AND stage = %(first)s FOR UPDATE"
+# The same as the first for a transaction that commits asynchronously.
 LOCK_CLAIM_NO_FSYNC = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
 # The same without the lock.
 CHECK_CLAIM = f"SELECT job_id {_OURS}"
@@ -189,7 +191,7 @@ def advance_stages(
 ) -> list[Row]:
     """Make the moves "advance" of consecutive stages at once; ``events`` have ``code``, ``age`` in seconds, ``payload``.
 
-    ``params`` are those of the last stage; ``fields`` are the merged ones of all.
+    ``params`` are the claim, the ``first`` stage, and those of the last; ``fields`` are the merged ones of all.
     """
     async_commit = "" if durable else ", set_config('synchronous_commit', 'off', true)"
     ctes = move_ctes("advance", pick, fields=list(fields), events=_EVENTS_OF_STAGES)

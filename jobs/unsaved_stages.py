@@ -56,14 +56,15 @@ def move_params(written: Sequence[tuple[UnsavedStage, float]]) -> dict[str, Any]
 
     An event's time counts each write to its own stage, as if the stages had been saved one by one.
     """
-    (last, _), now, events = written[-1], time.monotonic(), []
+    (first, _), (last, _), now, events = written[0], written[-1], time.monotonic(), []
     for number, (stage, seconds) in enumerate(written):
         # A microsecond apart at least: the order of events is that of their times.
         age = min(now - stage.at - seconds, MAX_EVENT_AGE_SECONDS) - number / 1e6
         payload = {"stage": stage.step.stage.value, "attempt": 1, "from": stage.job.stage, **stage.event}
         events.append({"code": stage.code, "age": age, "payload": payload})
     fields = merge_fields([stage.fields for stage, _ in written])
-    return {"events": events, "fields": fields, "stage": last.step.stage.value, "total_pct": last.step.total_pct}
+    stages = {"first": first.job.stage, "stage": last.step.stage.value, "total_pct": last.step.total_pct}
+    return {"events": events, "fields": fields, **stages}
 
 
 def merge_fields(many: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

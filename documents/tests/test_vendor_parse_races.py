@@ -140,6 +140,27 @@ def test_twins_deleted_at_the_same_moment_leave_the_others_whole(ana: Person) ->
     assert_whole(fourth)
 
 
+def test_a_text_whose_owner_is_deleted_between_unsaved_stages_is_still_read(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (owner,), content = twins(ana, 1), text_pdf("the same text")
+    uploaded = ana.upload(content + b"\n% borrowed\n")
+    stages: list[str] = []
+
+    def delete_owner(point: str) -> None:
+        if point == "parsed:end":
+            stages.append(uploaded.job.stage)
+            ana.delete(f"/documents/{owner.document_id}")
+
+    monkeypatch.setattr(failpoints, "failpoint", delete_owner)
+
+    run_all_jobs(1)
+
+    assert stages == ["parsed"], "its end is not saved"
+    assert uploaded.job.state == "done", uploaded.failure
+    assert_whole(uploaded)
+
+
 def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ocr, "recognize_pages", lambda path, pages: dict.fromkeys(pages, "Scanned words."))
     content = text_pdf("the same text", "")

@@ -170,7 +170,7 @@ class Heartbeat:
                 try:
                     close_old_connections()
                     watched.work.renew()
-                except (DatabaseError, InterfaceError, ClaimLost) as error:
+                except Exception as error:  # of the store too, when a lost claim's objects are deleted
                     # The lease expires unless a later renewal succeeds; the fence rejects what is written after that.
                     with watched.work.log_context():
                         log.warning("Could not renew the lease: %s", safe_error_name(error))

@@ -7,7 +7,8 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
+from django.db.utils import OperationalError
 
 from jobs import claims, failpoints, services, worker
 from jobs.choices import Stage
@@ -15,6 +16,7 @@ from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Permanent, Retryable, Wait
+from jobs.unsaved_stages import UnsavedStage
 from testing import stub_pipelines
 from testing.cluster import wait_until
 from testing.error_codes import error_code
@@ -296,6 +298,83 @@ def test_a_stage_that_is_slow_shows_its_progress_while_it_runs(
     assert shown[-1] == ("parsing", ALL[:2])
     assert written(job) == ALL[:5]
     assert [code for code, *_ in moves(job)].count("STAGE_DONE") == 5
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_the_heartbeat_outlives_a_cleanup_that_fails(ana: UUID, during: dict[str, Callable[[Claim], object]]) -> None:
+    failures: list[str] = []
+    job = enqueue(ana)
+
+    def fail(claim: Claim) -> None:
+        failures.append("the store is away")
+        raise OSError(failures[-1])
+
+    def lose(claim: Claim) -> None:
+        services.cancel(claim.job, by="ana")
+        wait_until(lambda: len(failures) > 1, seconds=20)
+
+    during |= {"parsing": lose, "lost": fail}
+
+    worker.drain()
+
+    assert UploadJob.objects.get(pk=job.pk).state == "deadletter"
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_of_the_heartbeat_whose_answer_is_lost_is_not_made_again(
+    ana: UUID, during: dict[str, Callable[[Claim], object]]
+) -> None:
+    job = enqueue(ana)
+
+    def lose_answer() -> None:
+        raise OperationalError("the connection is lost after the commit")
+
+    def work(claim: Claim) -> None:
+        wait_until(lambda: UploadJob.objects.get(pk=job.pk).stage == "parsing", seconds=20)
+
+    during |= {
+        "job_validated:write": lambda claim: (
+            transaction.on_commit(lose_answer) if threading.current_thread().name == "heartbeat" else None
+        ),
+        "parsing": work,
+    }
+    worker.drain()
+    during.clear()
+    UploadJob.objects.filter(state="working").update(lease_until=job.created_at)
+    services.requeue_due_and_expired()
+
+    worker.drain()
+
+    assert written(job) == ALL[:5]
+    assert [code for code, *_ in moves(job)].count("STAGE_DONE") == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_write_that_failed_may_be_made_by_the_heartbeat_before_it_is_undone(
+    ana: UUID, during: dict[str, Callable[[Claim], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [RuntimeError("a deadlock, say")]
+    return_to = Claim.return_to
+
+    def fail_once(claim: Claim) -> None:
+        while failures:
+            raise failures.pop()
+
+    def save_first(claim: Claim, stage: UnsavedStage) -> None:
+        monkeypatch.setattr(claim, "_is_overdue", lambda: True)
+        claim.save_overdue()
+        return_to(claim, stage)
+
+    monkeypatch.setattr(Claim, "return_to", save_first)
+    during["job_validated:write"] = fail_once
+    job = enqueue(ana)
+
+    worker.drain()
+
+    assert written(job) == ALL[:3]
+    assert (UploadJob.objects.get(pk=job.pk).stage, UploadJob.objects.get(pk=job.pk).state) == ("parsed", "retryable")
 
 
 @pytest.mark.slow
