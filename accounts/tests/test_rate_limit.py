@@ -45,7 +45,8 @@ def test_uses_beyond_the_limit_are_refused_for_the_length_of_the_window() -> Non
 
 
 def test_no_window_has_more_uses_than_the_limit_and_a_use_is_free_again_soon_after_it() -> None:
-    limit, uses = int(SHORT.uses), []
+    limit = int(SHORT.uses)
+    uses: list[tuple[float, float]] = []
     deadline = time.monotonic() + 30
     while len(uses) < 3 * limit and time.monotonic() < deadline:
         asked_at = time.monotonic()
