@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 GRAM = 5  # words
 NEAR = 12  # words that a hyphen, a footnote mark or a cell may shift the text by
-FEW_WORDS = 40  # of a page: too few to tell whether they are in order
+FEW_WORDS = 40  # of a page outside of its tables: too few to tell whether they are in order
 TEARS = 2  # one may be a running head that the stream has elsewhere
 AGREEMENT = 0.8  # of a page's word 5-grams; below it one of the two orders is wrong
 COVERAGE = 0.93  # of a page's words; below it the engine has lost text
@@ -121,7 +121,8 @@ def check_order(markdown: str, plain: str, layout: Layout, stream_runs: Callable
     if comparison.is_in_order and comparison.is_complete and not false_tables:
         return markdown, False
     tables = [table for table in tables if table not in false_tables]
-    is_doubtful = comparison.agreement < AGREEMENT and not false_tables and len(split_words(plain)) > FEW_WORDS
+    prose = " ".join(_TABLE.split(markdown)[::2])
+    is_doubtful = comparison.agreement < AGREEMENT and not false_tables and len(split_words(prose)) > FEW_WORDS
     if is_plausible([run for run in runs if not any(run.lies_in(table) for table in tables)]):
         rebuilt = rebuild(runs, layout.headings(), tables)
         if compare(rebuilt, plain).coverage >= min(comparison.coverage, COVERAGE):

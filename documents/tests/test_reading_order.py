@@ -10,7 +10,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 from documents.parsers import ParsedPdf, parse_pdf
 from documents.parsers.reading_order import Region, Run, compare, is_plausible, rebuild, split_title
+from documents.parsers.sandbox.client import ROOT
 
+SAMPLES = ROOT / "samples"
 LEFT = [
     "The plan pays for a visit to a",
     "specialist after the deductible of",
@@ -71,6 +73,10 @@ def test_columns_drawn_line_by_line_are_read_down_and_doubtful(tmp_path: Path) -
 
     assert words(" ".join(LEFT)) in words(parsed.markdown[0])
     assert parsed.doubtful == [1]
+
+
+def test_a_page_of_one_table_under_a_heading_is_not_doubtful() -> None:
+    assert parse_pdf(SAMPLES / "summary_of_benefits.pdf", pages=11).doubtful == []
 
 
 def test_a_page_that_both_engines_read_alike_is_not_doubtful(tmp_path: Path) -> None:
