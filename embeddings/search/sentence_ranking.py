@@ -31,14 +31,15 @@ LEXEMES = """
         WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
 
 # Question words by the type of answer that they ask for, and what such an answer looks like.
-NUMBER, DATE = "number", "date"
+NUMBER, DATE, MONEY = "number", "date", "money"
 _QUESTIONS = (
     (DATE, re.compile(r"\b(?:when|(?:which|what) (?:date|day|year|month))\b")),
+    (MONEY, re.compile(r"\b(?:copay|costs?|price|fee)\b")),
     (
         NUMBER,
         re.compile(
             r"\bhow (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)\b"
-            r"|\b(?:percentage|percent|copay|cost|costs|price|fee|rate|limit|maximum|minimum|deductible|amount|number|share"
+            r"|\b(?:percentage|percent|rate|limit|maximum|minimum|deductible|amount|number|share"
             r"|average|age|deadline|total|distance|diameter)\b"
         ),
     ),
@@ -54,6 +55,7 @@ _ANSWERS = {
     DATE: re.compile(
         rf"\b(?:1[5-9]|20)\d\d\b|\b(?:{_MONTH})\b|\b\d{{1,2}}[./]\d{{1,2}}[./]\d|\bdays?\b", re.IGNORECASE
     ),
+    MONEY: re.compile(r"[$€£¥]|\d ?%|\b(?:percent|dollars|free|no charge)\b", re.IGNORECASE),
     NUMBER: re.compile(rf"\d|\b(?:{_WORDS})\b", re.IGNORECASE),
 }
 

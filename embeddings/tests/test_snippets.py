@@ -7,7 +7,15 @@ import pytest
 from embeddings.models import DocumentChunk
 from embeddings.search.passage_sentences import passage_sentences
 from embeddings.search.query_parser import query_lexemes
-from embeddings.search.sentence_ranking import DATE, NUMBER, RankedText, answer_type, best_sentence, rank_sentences
+from embeddings.search.sentence_ranking import (
+    DATE,
+    MONEY,
+    NUMBER,
+    RankedText,
+    answer_type,
+    best_sentence,
+    rank_sentences,
+)
 from embeddings.search.snippets import MAX_CHARS, Snippet, render_snippet
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
 from testing.personas import Person
@@ -66,13 +74,21 @@ def test_a_word_that_is_rare_among_the_sentences_counts_more() -> None:
     )
 
 
+@pytest.mark.django_db
+def test_a_question_for_a_cost_prefers_money_to_other_numbers() -> None:
+    rows = "| Benefit | From April |\n|---|---|\n| Acupuncture | 20 visits |\n| Emergency | $300 copay |"
+
+    assert "$300" in best(rows, "what will an emergency visit cost from April")
+
+
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
         ("How many visits are covered?", NUMBER),
         ("When does coverage end?", DATE),
         ("In which year did it start?", DATE),
-        ("What is the copay for a specialist?", NUMBER),
+        ("What is the copay for a specialist?", MONEY),
+        ("What is the limit of visits?", NUMBER),
         ("Is a referral needed?", None),
         ("", None),
     ],
