@@ -15,6 +15,7 @@ from django.test import Client, RequestFactory, TransactionTestCase, client
 from structlog.contextvars import clear_contextvars
 
 from accessa.embedded_postgres.server import EmbeddedServer
+from accounts.api_tokens import ALL_SCOPES
 from accounts.audit import roles
 from integrations.sync import pgmq
 from testing import planner_statistics
@@ -130,4 +131,4 @@ def sam(db: None, store: None) -> Person:
 
 @pytest.fixture
 def platform(db: None, store: None) -> Person:
-    return Person("platform", scope="service")
+    return Person("platform", scopes=ALL_SCOPES)

@@ -19,6 +19,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Vector buffer", "move_to_inbox", "embeddings.vectorbuffer"),
         ("Parse requests", "document_scanner", "documents.parserequest"),
         ("Webhooks received", "webhook", "webhooks.delivery"),
+        ("Webhook endpoints", "send", "outbox.webhookendpoint"),
+        ("Outbox", "outbox", "outbox.message"),
         ("Object deletions", "auto_delete", "documents.objectdeletion"),
     ),
     "Connectors": (

@@ -1,12 +1,12 @@
 from django.apps import AppConfig
 from django.core import checks
 
-from accessa import observability
 from accessa.checks.active_models import check_embedding_models
 from accessa.checks.bucket_probe import check_buckets
 from accessa.checks.database import check_database
 from accessa.checks.deployment import check_deployment
 from accessa.checks.settings import check_settings
+from accessa.observability import receivers
 
 
 class AccessaConfig(AppConfig):
@@ -16,7 +16,7 @@ class AccessaConfig(AppConfig):
         checks.register(check_database, checks.Tags.database)
         checks.register(check_embedding_models, checks.Tags.database)
         checks.register(check_settings, "accessa")
-        checks.register(observability.check_packages, "accessa")
+        checks.register(receivers.check_packages, "accessa")
         checks.register(check_deployment, checks.Tags.security, deploy=True)
         checks.register(check_buckets, "storage", deploy=True)
-        observability.register_receivers()
+        receivers.register_receivers()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from documents.storage import make_private_folder
+from documents.storage.buckets import make_private_folder
 
 # Settings that the API and all workers must share; doctor names those that differ.
 SHARED = (

@@ -1,14 +1,10 @@
-"""Environment variables: strict parsing, a search for misspelt names, keys of a development machine."""
+"""Environment variables: strict parsing, and a search for misspelt names."""
 
 from __future__ import annotations
 
 import math
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, ClassVar
 
 import environ
@@ -20,12 +16,11 @@ POSTGRES = "postgres://user:password@host:port/database"
 POSITIVE = "a whole number of 1 or more"
 # Variables that are read without Env.
 READ_ELSEWHERE = frozenset({
-    "PORT", "GUNICORN_CMD_ARGS", "DJANGO_SETTINGS_MODULE", "ACCESSA_FAILPOINTS", "TOKENIZERS_PARALLELISM",
+    "PORT", "MCP_PORT", "GUNICORN_CMD_ARGS", "DJANGO_SETTINGS_MODULE", "ACCESSA_FAILPOINTS", "TOKENIZERS_PARALLELISM",
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",  # boto3: SQS, Bedrock and the statutes bucket
 })  # fmt: skip
 SIMILARITY = 0.88
 SHORTEST_NAME = 6
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def parse_bool(text: str) -> bool:
@@ -87,24 +82,6 @@ class Env(environ.Env):  # type: ignore[misc]
             return parser(text)
         except ValueError:
             raise ImproperlyConfigured(f"{name} must be {expected}.") from None
-
-
-def var_folder(env: Env) -> Path:
-    """Return ACCESSA_VAR: the folder of the embedded database, local files and local keys."""
-    return Path(env.str("ACCESSA_VAR", default=str(ROOT / "var"))).resolve()
-
-
-def local_secret(path: Path) -> str:
-    """Return the key in ``path``, generated at the first call; concurrent processes agree on one."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_text(secrets.token_urlsafe(48))
-        with suppress(FileExistsError):
-            os.link(draft, path)
-        draft.unlink()
-    return path.read_text()
 
 
 def find_unread_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:

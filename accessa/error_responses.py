@@ -11,9 +11,9 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from accounts import error_codes
+from accounts import common_error_codes
 from accounts.errors import ApiError
-from documents.storage import storage_error
+from documents.storage.buckets import storage_error
 from jobs import telemetry
 from jobs.safe_errors import safe_traceback
 from portal import error_pages
@@ -21,50 +21,51 @@ from portal import error_pages
 log = logging.getLogger("accessa.api")
 
 CODES = {
-    exceptions.NotAuthenticated: error_codes.NOT_AUTHENTICATED,
-    exceptions.AuthenticationFailed: error_codes.INVALID_TOKEN,
-    exceptions.PermissionDenied: error_codes.FORBIDDEN,
-    exceptions.MethodNotAllowed: error_codes.METHOD_NOT_ALLOWED,
-    exceptions.ParseError: error_codes.MALFORMED_JSON,
-    exceptions.UnsupportedMediaType: error_codes.UNSUPPORTED_MEDIA_TYPE,
-    exceptions.NotAcceptable: error_codes.NOT_ACCEPTABLE,
-    exceptions.NotFound: error_codes.NOT_FOUND,
+    exceptions.NotAuthenticated: common_error_codes.NOT_AUTHENTICATED,
+    exceptions.AuthenticationFailed: common_error_codes.INVALID_TOKEN,
+    exceptions.PermissionDenied: common_error_codes.FORBIDDEN,
+    exceptions.MethodNotAllowed: common_error_codes.METHOD_NOT_ALLOWED,
+    exceptions.ParseError: common_error_codes.MALFORMED_JSON,
+    exceptions.UnsupportedMediaType: common_error_codes.UNSUPPORTED_MEDIA_TYPE,
+    exceptions.NotAcceptable: common_error_codes.NOT_ACCEPTABLE,
+    exceptions.NotFound: common_error_codes.NOT_FOUND,
 }
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """Return the response to an exception of a view. An unexpected one is logged without its values and answers 500."""
     set_rollback()
-    api_error = _api_error(error)
-    headers = api_error.headers
-    if isinstance(error, exceptions.APIException) and api_error.status == HTTPStatus.UNAUTHORIZED:
+    answered = api_error(error)
+    headers = answered.headers
+    if isinstance(error, exceptions.APIException) and answered.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = getattr(error, "auth_header", "Bearer")
-    return Response(api_error.body, status=api_error.status, headers=headers)
+    return Response(answered.body, status=answered.status, headers=headers)
 
 
-def _api_error(error: Exception) -> ApiError:
+def api_error(error: Exception) -> ApiError:
+    """Return an exception as the error that is answered. An unexpected one is logged without its values."""
     match error:
         case ApiError():
             return error
         case Http404():
-            return error_codes.not_found()
+            return common_error_codes.not_found()
         case PermissionDenied():
-            return ApiError(error_codes.FORBIDDEN)
+            return ApiError(common_error_codes.FORBIDDEN)
         case RequestDataTooBig():
-            return ApiError(error_codes.BODY_TOO_LARGE)
+            return ApiError(common_error_codes.BODY_TOO_LARGE)
         case exceptions.ValidationError():
             return _invalid_request(error)
         case exceptions.APIException():
-            api_error = ApiError(CODES.get(type(error), error_codes.REFUSED))
-            api_error.status = error.status_code
-            return api_error
+            answered = ApiError(CODES.get(type(error), common_error_codes.REFUSED))
+            answered.status = error.status_code
+            return answered
         case OperationalError() | InterfaceError():
-            return error_codes.unavailable()
+            return common_error_codes.unavailable()
         case OSError():
             return storage_error(error)
     log.error("Unforeseen: %s", safe_traceback(error), extra={"reported": True})
     telemetry.report_error(error)
-    return ApiError(error_codes.INTERNAL)
+    return ApiError(common_error_codes.INTERNAL)
 
 
 def _invalid_request(error: exceptions.ValidationError) -> ApiError:
@@ -77,32 +78,32 @@ def _invalid_request(error: exceptions.ValidationError) -> ApiError:
             field = field or (key if key != "non_field_errors" else None)
         else:
             detail = detail[0]
-    return ApiError(error_codes.INVALID_REQUEST, str(detail), field=field)
+    return ApiError(common_error_codes.INVALID_REQUEST, str(detail), field=field)
 
 
 def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, error_codes.not_found())
+    return error_response(request, common_error_codes.not_found())
 
 
 def bad_request_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, ApiError(error_codes.INVALID_REQUEST))
+    return error_response(request, ApiError(common_error_codes.INVALID_REQUEST))
 
 
 def forbidden_page(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return error_response(request, ApiError(error_codes.FORBIDDEN))
+    return error_response(request, ApiError(common_error_codes.FORBIDDEN))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Answer a form without a valid CSRF token: the page was open for too long, or another site sent it."""
-    return error_response(request, ApiError(error_codes.FORM_EXPIRED))
+    return error_response(request, ApiError(common_error_codes.FORM_EXPIRED))
 
 
 def server_error_page(request: HttpRequest) -> HttpResponse:
-    return error_response(request, ApiError(error_codes.INTERNAL))
+    return error_response(request, ApiError(common_error_codes.INTERNAL))
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
-    return error_response(request, error_codes.unavailable())
+    return error_response(request, common_error_codes.unavailable())
 
 
 def error_response(request: HttpRequest, error: ApiError) -> HttpResponse:

@@ -16,11 +16,11 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from accessa.server import shutdown_state
-from accounts.error_codes import UNAVAILABLE
+from accessa.server import gunicorn_worker
+from accounts.common_error_codes import UNAVAILABLE
 from accounts.errors import ApiError, ErrorCode
 from documents.error_codes import INSUFFICIENT_STORAGE
-from documents.storage import BUCKETS
+from documents.storage.buckets import BUCKETS
 from jobs.error_codes import STOPPING
 
 OK = "ok"
@@ -53,7 +53,7 @@ def ready(request: HttpRequest) -> JsonResponse:
 
 
 def find_process_error() -> ApiError | None:
-    return ApiError(STOPPING, "This process is about to end; ask another.") if shutdown_state.is_stopping() else None
+    return ApiError(STOPPING, "This process is about to end; ask another.") if gunicorn_worker.is_stopping() else None
 
 
 def find_database_error() -> ApiError | None:

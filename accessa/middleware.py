@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ from accessa import settings_web
 from accessa.error_responses import database_unavailable
 from accounts.authentication import Caller
 from accounts.models import User
-from documents.storage import Bucket
+from documents.storage.buckets import Bucket
 from jobs import telemetry
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.requests")
@@ -46,7 +46,7 @@ class CorrelationMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        request_id, began = str(correlation_id(request)), time.monotonic()
+        request_id, began = str(parse_correlation_id(request.headers)), time.monotonic()
         method = request.method if request.method in METHODS else "OTHER"  # a client may send any word
         span: AbstractContextManager[telemetry.SetAttributes] = nullcontext(lambda **_: None)
         if request.path not in POLLED:
@@ -81,12 +81,12 @@ class CorrelationMiddleware:
         structlog.contextvars.bind_contextvars(route=route, **fields)
 
 
-def correlation_id(request: HttpRequest) -> UUID:
+def parse_correlation_id(headers: Mapping[str, str]) -> UUID:
     """Return the id in ``X-Correlation-ID`` or ``traceparent``, or a new one."""
-    header = request.headers.get("X-Correlation-ID", "")
+    header = headers.get("X-Correlation-ID", "")
     if UUID_TEXT.fullmatch(header):
         return UUID(header)
-    trace = TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    trace = TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     if trace and int(trace[1], 16):
         return UUID(trace[1])
     return uuid4()

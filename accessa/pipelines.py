@@ -1,6 +1,6 @@
 """Job pipelines: for each stage its handler, the invariant that holds there, its time limit and its progress."""
 
-import documents.parsers
+import documents.parsers.pdf_parser
 import documents.stage_invariants
 import documents.staged_parses
 import documents.stages
@@ -15,10 +15,11 @@ from jobs.pipeline import Pipeline, Step
 from statutes import intake
 
 # A parse, and then one turn of OCR with its last batch (documents.ocr_batches).
-PARSING_LIMIT = documents.parsers.PARSE_SECONDS_MOST + 360
+PARSING_LIMIT = documents.parsers.pdf_parser.PARSE_SECONDS_MOST + 360
 
 # joins_commit: the stage may share the commit of the one before it, while less than a second of work is unsaved. None
 # does that buys, or whose handler begins with the rows of the stage before; the last one ends the job with the next claim.
+# joins_batch: jobs that are queued at the stage may be claimed many at a time while they take no time.
 
 # fmt: off
 INSURANCE = Pipeline("insurance", (
@@ -33,7 +34,7 @@ INSURANCE = Pipeline("insurance", (
     Step(Stage.CHUNKED,             embeddings.stages.plan_vectors,                  embeddings.stage_invariants.chunks_committed,         time_limit=60,   total_pct=65, joins_commit=True),
     Step(Stage.EMBEDDING,           embeddings.stages.embed_chunks,                  embeddings.stage_invariants.vectors_planned,          time_limit=1800, total_pct=70, skippable=True),
     Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True, joins_commit=True),
-    Step(Stage.EMBEDDED,            embeddings.stages.finish_document,               embeddings.stage_invariants.vectors_committed,        time_limit=60,   total_pct=99),
+    Step(Stage.EMBEDDED,            embeddings.stages.finish_document,               embeddings.stage_invariants.vectors_committed,        time_limit=60,   total_pct=99, joins_batch=True),
 ))
 
 # Statutes (spec 004): a version is searchable from its last stage on, when it replaces the version before.

@@ -9,7 +9,7 @@ from django.core.handlers.wsgi import LimitedStream, WSGIRequest
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 
 from accessa.error_responses import error_response
-from accounts.error_codes import BODY_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE
+from accounts.common_error_codes import BODY_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE
 from accounts.errors import ApiError
 from documents.error_codes import LENGTH_REQUIRED
 from webhooks.error_codes import BODY_INTERRUPTED

@@ -8,7 +8,8 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from accessa import settings_logs, settings_web
-from accessa.env import Env, local_secret, var_folder
+from accessa.env import Env
+from accessa.local_files import local_secret, var_folder
 from accessa.settings_connectors import *  # noqa: F403
 from accessa.settings_statutes import *  # noqa: F403
 
@@ -16,7 +17,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime sends telemet
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = Env().require_positive(
-    "WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS", "PARSE_SECONDS_MOST"
+    "WEB_WORKERS", "WEB_THREADS", "PDF_CHILD_MEMORY_MB", "PDF_CPU_SECONDS", "PARSE_SECONDS_MOST", "MCP_THREADS"
 )
 
 DEBUG = env.bool("DEBUG", default=False)
@@ -32,6 +33,7 @@ INSTALLED_APPS = [
     "accounts.audit",
     "jobs",
     "vendors",
+    "outbox",
     "documents",
     "embeddings",
     "embeddings.reindexing",
@@ -151,7 +153,7 @@ if STORAGE == "s3" and SUPABASE_URL and SUPABASE_SERVICE_ROLE and not S3_ACCESS_
     S3_SESSION_TOKEN, S3_PRESIGN = SUPABASE_SERVICE_ROLE, False
 if STORAGE not in ("local", "s3"):
     raise ImproperlyConfigured("STORAGE must be local or s3.")
-_BUCKET = {"local": "documents.storage.LocalSignedStorage", "s3": "documents.storage.s3.S3Bucket"}[STORAGE]
+_BUCKET = {"local": "documents.storage.local.LocalSignedStorage", "s3": "documents.storage.s3.S3Bucket"}[STORAGE]
 STORAGES = {
     "raw": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "raw"}},
     "parsed": {"BACKEND": _BUCKET, "OPTIONS": {"bucket": "parsed"}},
@@ -182,12 +184,15 @@ JOBS_PERIODIC_TASKS = [
     "documents.periodic.delete_stale_uploads",
     "embeddings.buffer_cleanup.empty_buffers",
     "embeddings.hnsw_indexes.start_maintenance",
+    "embeddings.search.posting_segments.start_merging",
     "embeddings.reindexing.periodic.start_advancing",
     "integrations.records.embedding_backfill.start_backfill",
     "integrations.records.orphaned_imports.withdraw_due_orphans",
     "accounts.periodic.delete_expired_rate_windows",
     "accounts.periodic.delete_expired_idempotency_keys",
     "accounts.periodic.delete_expired_sessions",
+    "search.saved_questions.delete_expired_questions",
+    "outbox.periodic.delete_finished_messages",
     "webhooks.services.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.nightly_schedule.start_due_nightly",
@@ -195,7 +200,11 @@ JOBS_PERIODIC_TASKS = [
     "statutes.failed_versions.delete_expired_failures",
     "metrics.periodic.start_collection",
 ]
-JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer"]  # which the workers serve beside the jobs (jobs.side_queues)
+JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer", "outbox.queue"]  # which the workers serve beside the jobs
+# The module that sends a kind of the outbox's messages (outbox.attempts.Sender).
+OUTBOX_SENDERS = {"webhook": "outbox.webhooks.delivery"}
+OUTBOX_KEEP_DAYS = env.int("OUTBOX_KEEP_DAYS", default=30)  # of what was sent, or failed for good
+WEBHOOKS_ALLOW_LOOPBACK = env.bool("WEBHOOKS_ALLOW_LOOPBACK", default=False)  # and by http: for trials on one machine
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9
 JOBS_MAX_RETRIES = env.int("JOBS_MAX_RETRIES", default=3)
 JOBS_RETRY_BASE_SECONDS = env.float("JOBS_RETRY_BASE_SECONDS", default=3.0)  # waits of 3, 6 and 12 s
@@ -248,10 +257,22 @@ OPENAI_BASE_URL = env.str("OPENAI_BASE_URL", default="https://api.openai.com/v1"
 OPENAI_CENTS_PER_MILLION_TOKENS = env.float("OPENAI_CENTS_PER_MILLION_TOKENS", default=2.0)
 OPENAI_REQUESTS_PER_MINUTE = env.int("OPENAI_REQUESTS_PER_MINUTE", default=3_000)
 OPENAI_TOKENS_PER_MINUTE = env.int("OPENAI_TOKENS_PER_MINUTE", default=1_000_000)
+# Of answers; the snapshot is pinned: "gpt-4.1-mini" is another model tomorrow. Prices are of a million tokens.
+OPENAI_ANSWER_MODEL = env.str("OPENAI_ANSWER_MODEL", default="gpt-4.1-mini-2025-04-14")
+OPENAI_ANSWER_INPUT_CENTS = env.float("OPENAI_ANSWER_INPUT_CENTS", default=40.0)
+OPENAI_ANSWER_OUTPUT_CENTS = env.float("OPENAI_ANSWER_OUTPUT_CENTS", default=160.0)
+OPENAI_ANSWER_REQUESTS_PER_MINUTE = env.int("OPENAI_ANSWER_REQUESTS_PER_MINUTE", default=500)
+OPENAI_ANSWER_TOKENS_PER_MINUTE = env.int("OPENAI_ANSWER_TOKENS_PER_MINUTE", default=200_000)
 # Another deployment's /internal/embed and the secret of both: embeds connectors' records (spec 002 §1), and uploads
 # where EMBEDDER=remote.
 BOOTS_BRAIN_URL = env.str("BOOTS_BRAIN_URL", default="")
 BRAIN_API_SECRET = env.str("BRAIN_API_SECRET", default="")
+# A service that ranks the passages of a search again: the whole address of its /rerank. None by default.
+RERANKER = env.str("RERANKER", default="")
+RERANKER_API_KEY = env.str("RERANKER_API_KEY", default="")
+RERANKER_MODEL = env.str("RERANKER_MODEL", default="")  # Cohere, Jina; without one the protocol is TEI's
+RERANKER_CENTS_PER_CALL = env.float("RERANKER_CENTS_PER_CALL", default=0.0)  # 0: nothing is entered in the ledger
+RERANKER_TIMEOUT_SECONDS = env.float("RERANKER_TIMEOUT_SECONDS", default=3.0)  # then the local order stands
 VENDOR_TIMEOUT_SECONDS = env.float("VENDOR_TIMEOUT_SECONDS", default=60.0)
 VENDOR_BREAKER_FAULTS = env.int("VENDOR_BREAKER_FAULTS", default=3)  # below a job's attempts: an outage discards none
 VENDOR_BREAKER_SECONDS = env.float("VENDOR_BREAKER_SECONDS", default=15.0)  # then one probe
@@ -273,6 +294,13 @@ CHUNKERS = ("statutes.article_chunker.CHUNKER",)  # those of apps that `embeddin
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
+# Who writes answers: extractive quotes the documents, openai sends passages and question to OPENAI_ANSWER_MODEL.
+ANSWERER = env.str("ANSWERER", default="extractive")
+ANSWER_SECONDS = env.float("ANSWER_SECONDS", default=20.0)  # of a model's whole answer: somebody waits for it
+WEB_THREADS = env.int("WEB_THREADS", default=16)  # as server.gunicorn_conf reads it
+# Each holds a thread of its process while it is written: half of them stay free for all other calls.
+ANSWERS_AT_ONCE = env.int("ANSWERS_AT_ONCE", default=max(1, WEB_THREADS // 2))
+ANSWERS_AT_ONCE_PER_TENANT = env.int("ANSWERS_AT_ONCE_PER_TENANT", default=max(1, ANSWERS_AT_ONCE // 2))
 CAMPAIGN_JOBS = env.int("CAMPAIGN_JOBS", default=20)  # in the queue at once: these still run after a pause
 INDEX_PROBE_SECONDS = env.float("INDEX_PROBE_SECONDS", default=2.0)
 
@@ -281,6 +309,11 @@ LEGACY_DATABASE_URL = env.str("LEGACY_DATABASE_URL", default="")
 LEGACY_SCHEMA = env.str("LEGACY_SCHEMA", default="documents")
 LEGACY_BUCKET = env.str("LEGACY_BUCKET", default="")  # a folder, or s3://name with the keys of S3
 LEGACY_DECRYPT = env.str("LEGACY_DECRYPT", default="")  # dotted path of a function from bytes to bytes
+
+# --- assistants (docs/assistants.md) ----------------------------------------------------------------------------------
+MCP_URL = env.str("MCP_URL", default=f"{PUBLIC_URL}/mcp").rstrip("/")  # as assistants reach it: the resource of OAuth
+MCP_AUTHORIZATION_SERVER = env.str("MCP_AUTHORIZATION_SERVER", default="")  # the issuer of JWTs; enables OAuth
+MCP_THREADS = env.int("MCP_THREADS", default=8)  # each with a database connection
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")  # without one /metrics answers direct calls of this host only
 

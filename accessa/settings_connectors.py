@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from accessa.env import Env, local_secret, var_folder
+from accessa.env import Env
+from accessa.local_files import local_secret, var_folder
 
 __all__ = [
     "CONNECTORS", "DRIVE_INITIAL_SYNC_MAX_FILES", "GMAIL_INITIAL_SYNC_MAX_THREADS", "IMPORTS_PER_DAY",
@@ -92,7 +93,7 @@ env = Env()
 VAR = var_folder(env)
 
 CONNECTORS = provider_settings(env)
-# Each provider's module. A variable as "hubspot=testing.fakes.instant_provider" replaces one.
+# Each provider's package. A variable as "hubspot=testing.fakes.instant_provider" replaces one.
 INTEGRATIONS_PROVIDERS = {provider: f"integrations.providers.{provider}" for provider in PROVIDERS} | {
     name: module for name, _, module in (pair.partition("=") for pair in env.list("INTEGRATIONS_PROVIDERS", default=[]))
 }

@@ -12,7 +12,7 @@ REST_FRAMEWORK: dict[str, Any] = {
         "accounts.authentication.BearerAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated", "accounts.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["accounts.strict_fields.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "accounts.pagination.NewestFirstPagination",
@@ -46,6 +46,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "StatusEnum": "jobs.choices.STATUSES",
         "StandingEnum": "jobs.display_status.DISPLAY_STATUSES",
         "PurchaseStateEnum": "vendors.models.Purchase.State",
+        "WebhookEventEnum": "outbox.models.EVENTS",
+        "DeliveryStateEnum": "outbox.models.Message.State",
     },
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayOperationId": False, "validatorUrl": None},
 }

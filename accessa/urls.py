@@ -12,8 +12,10 @@ handler404 = "accessa.error_responses.not_found_page"
 handler500 = "accessa.error_responses.server_error_page"
 
 urlpatterns = [
+    path("", include("accounts.urls")),
     path("", include("jobs.urls")),
     path("", include("vendors.urls")),
+    path("", include("outbox.urls")),
     path("", include("documents.urls")),
     path("", include("embeddings.urls")),
     path("", include("webhooks.urls")),

@@ -19,8 +19,8 @@ from django.utils import timezone
 from unfold.decorators import action
 from unfold.enums import ActionVariant
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget as CheckboxesWidget
 from unfold.widgets import UnfoldAdminIntegerFieldWidget as IntegerWidget
-from unfold.widgets import UnfoldAdminSelectWidget as SelectWidget
 from unfold.widgets import UnfoldAdminTextInputWidget as TextWidget
 
 from accounts import admin_base, api_tokens
@@ -35,32 +35,35 @@ TOKENS_PAGE = "admin:accounts_apitoken_changelist"
 class TokenForm(forms.Form):
     user = forms.CharField(label="For", help_text="The user's id or e-mail address.", widget=TextWidget)
     name = forms.CharField(
-        max_length=100,
+        max_length=api_tokens.NAME_CHARS,
         help_text="What it is for, such as the system that holds it.",
         widget=TextWidget,
     )
-    scope = forms.ChoiceField(
-        choices=[
-            ("tenant", "tenant: the user's own documents"),
-            ("service", "service: may advance jobs, and read for every tenant"),
-        ],
-        widget=SelectWidget,
+    scopes = forms.MultipleChoiceField(
+        label="It may",
+        choices=ApiToken.Scope.choices,
+        initial=sorted(api_tokens.TENANT_SCOPES),
+        widget=CheckboxesWidget,
     )
     days = forms.IntegerField(
-        label="Valid for days", required=False, min_value=1, max_value=3650, help_text="Empty: until it is revoked.",
+        label="Valid for days",
+        required=False,
+        min_value=1,
+        max_value=api_tokens.MAX_TOKEN_DAYS,
+        help_text="Empty: until it is revoked.",
         widget=IntegerWidget,
-    )  # fmt: skip
+    )
     reason = reason_field()
 
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ReadOnlyAdmin):
-    list_display = ("token_id", "user_id", "name", "scope", "created_at", "expires_at", "revoked_at")
+    list_display = ("token_id", "user_id", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     list_filter = (admin_base.exact_filter("user_id", "user's id"),)
     id_fields = ("token_id", "user_id")
     ordering = ("-created_at", "token_id")
     # Without the digest: it would identify the token.
-    fields = (("token_id", "user_id"), ("name", "scope"), ("created_at", "expires_at", "revoked_at"))
+    fields = (("token_id", "user_id"), ("name", "scopes"), ("created_at", "last_used_at", "expires_at", "revoked_at"))
     readonly_fields = ("user_id",)
     actions_detail = ("revoke",)
 
@@ -82,7 +85,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
             try:
                 fields, now = form.cleaned_data, timezone.now()
                 expires_at = now + timedelta(days=fields["days"]) if fields["days"] else None
-                options = {name: fields[name] for name in ("name", "scope", "reason")}
+                options = {name: fields[name] for name in ("name", "scopes", "reason")}
                 user = api_tokens.find_user(fields["user"])
                 token = api_tokens.issue_token(user, expires_at=expires_at, by=request.user, **options)  # type: ignore[arg-type]
             except ApiError as refused:

@@ -30,6 +30,7 @@ class Context(StrEnum):
     SYNC_FAILURE = "sync_failure"
     PAGE_WAIT = "page_wait"  # a page of a sync
     RECORD_FAILURE = "record_failure"
+    OUTBOX_FAILURE = "outbox_failure"  # an attempt of a message of the outbox
     LOG = "log"  # a log line, an event, a row in the admin
     CALLBACK = "callback"  # a parse vendor's webhook
 

@@ -12,7 +12,7 @@ from django.db import connection
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST
+from accounts.common_error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST
 from accounts.errors import ApiError
 
 HEADER = "Idempotency-Key"

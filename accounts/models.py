@@ -5,9 +5,11 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
+from django.contrib.postgres.fields import ArrayField
 from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from accounts.audit import log
 from accounts.system_tenant import SYSTEM_TENANT_ID
@@ -49,15 +51,18 @@ class User(AbstractUser):
 
 class ApiToken(models.Model):
     class Scope(models.TextChoices):
-        TENANT = "tenant"
-        SERVICE = "service"
+        READ = "read", _("read documents, jobs and costs")
+        WRITE = "write", _("upload, retry and delete, and make tokens")
+        SEARCH = "search", _("search and ask questions")
+        SERVICE = "service", _("advance jobs, and read for every tenant")  # only staff issue it
 
     token_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.TextField()
-    scope = models.TextField(choices=Scope.choices, db_default=Scope.TENANT)
+    scopes = ArrayField(models.TextField(choices=Scope.choices))
     digest = models.TextField(unique=True)
     created_at = models.DateTimeField(db_default=Now())
+    last_used_at = models.DateTimeField(null=True)  # to the hour
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
 
@@ -66,7 +71,12 @@ class ApiToken(models.Model):
         default_permissions = ("view", "add")
         permissions = [("revoke_apitoken", "Can revoke API tokens")]
         indexes = [models.Index(F("created_at").desc(), "token_id", name="ix_tokens_created")]
-        constraints = [models.CheckConstraint(condition=Q(scope__in=["tenant", "service"]), name="token_scope_known")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scopes__contained_by=["read", "write", "search", "service"]) & ~Q(scopes=[]),
+                name="token_scopes_known",
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name

@@ -1,20 +1,25 @@
-"""Permissions of a request: the service, staff, and the id of the tenant."""
+"""Permissions of a request: the scope of each operation, and staff."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
-from accounts.authentication import Caller
+from accounts.authentication import Caller, require_scope, required_scope
 from accounts.models import User
 
+if TYPE_CHECKING:  # which imports the permissions
+    from rest_framework.views import APIView
 
-class IsService(BasePermission):
-    """Grants access to the agent platform, by its own token or Supabase's service role; not to tenants."""
 
-    message = "Only the service may do this."
+class HasScope(BasePermission):
+    """Grants access to tokens with the operation's scope. Whoever has signed in has all scopes of tenants."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        return isinstance(request.user, Caller) and request.user.service
+        require_scope(request.user, required_scope(view, str(request.method)))
+        return True
 
 
 def has_staff_permission(request: Request, permission: str) -> bool:

@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils.translation import gettext_lazy as _
 
 from accounts import prepared_statements
-from accounts.error_codes import TRIED_TOO_OFTEN
+from accounts.common_error_codes import TRIED_TOO_OFTEN
 from accounts.errors import ApiError, Context, ErrorCode, staff_error
 
 

@@ -1,7 +1,7 @@
 """Row-level security, the second layer of tenancy: tenant reads run as the database's client role, under policies."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 from uuid import UUID
@@ -105,8 +105,12 @@ def revoke_function(signature: str) -> str:
     return _REVOKE.format(objects=f"SELECT 'FUNCTION {signature}'", role=settings.TENANT_ROLE)
 
 
-def enable_rls(table: str, policy: str) -> RunSQL:
-    """Return the migration operation that forces row-level security: users read only their own rows."""
+def enable_rls(table: str, policy: str, *, columns: Sequence[str] = ()) -> RunSQL:
+    """Return the migration operation that forces row-level security: users read only their own rows.
+
+    With ``columns`` they read these alone.
+    """
+    readable = f"({', '.join(columns)})" if columns else ""
     return RunSQL(
         f"""
         ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
@@ -114,7 +118,7 @@ def enable_rls(table: str, policy: str) -> RunSQL:
         CREATE POLICY {policy} ON {table} FOR SELECT TO {settings.TENANT_ROLE}
             USING (user_id = (SELECT auth.uid()));
         {revoke_table(table)}
-        GRANT SELECT ON {table} TO {settings.TENANT_ROLE};
+        GRANT SELECT {readable} ON {table} TO {settings.TENANT_ROLE};
         """,
         f"""
         REVOKE ALL ON {table} FROM {settings.TENANT_ROLE};

@@ -8,7 +8,7 @@ from typing import Any
 import jwt
 from django.conf import settings
 
-from accounts.error_codes import unavailable
+from accounts.common_error_codes import unavailable
 
 ASYMMETRIC_ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 SERVICE_ROLE = "service_role"

@@ -11,7 +11,8 @@ from django.contrib import admin
 from django.test import Client, RequestFactory
 
 from accounts.models import User
-from benchmarks import database, stock_admin
+from benchmarks import database
+from benchmarks.baselines import stock_admin
 from benchmarks.report import Result, percentile, print_progress
 from jobs.models import UploadJob
 from metrics import periodic

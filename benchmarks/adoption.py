@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import override_settings
 
 from benchmarks.report import Result, print_progress
-from embeddings import embedders
+from embeddings.embedders import registry
 from legacy import services
 from legacy.column_mapping import ROLES, OldMapping, TableMapping
 from legacy.models import ImportRun
@@ -47,7 +47,7 @@ def measure(options: Namespace) -> Result:
     params = database_params()
     with TemporaryDirectory() as folder, old_database({**params, "dbname": "postgres"}, "old_system") as conninfo:
         fill_old_system(
-            conninfo, Path(folder), embedders.get_embedder(EMBEDDER), documents=documents, users=20, chunks=chunks,
+            conninfo, Path(folder), registry.get_embedder(EMBEDDER), documents=documents, users=20, chunks=chunks,
             defects=False,
         )  # fmt: skip
         print_progress(documents, "documents of the old system are made")

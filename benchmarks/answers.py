@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from django.test import override_settings
+
 from accounts.errors import ApiError
 from benchmarks import question_sets, retrieval
 from benchmarks.questions import SPLITS
 from benchmarks.report import Result
-from embeddings.search.query_parser import query_lexemes
+from embeddings.search.lexemes import query_lexemes
 from embeddings.search.results import render_snippets, strip_marks
-from search.answers.services import Answer, answer
+from search.answers.services import Answer, AnswerSentence, answer
 from search.error_codes import NO_WORDS
+from testing.fakes.openai import OpenAIServer
 
 SUMMARY = __doc__
 SET = "answers"
@@ -52,6 +55,15 @@ class Judgement:
     characters: int
 
 
+@dataclass(frozen=True, slots=True)
+class Invention:
+    """Sentences of a model that invents: how many were kept, which share of these is grounded, how many dropped."""
+
+    groundedness: float
+    kept: int
+    dropped: int
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--embedder", type=retrieval.parse_embedder, default="local", help="as EMBEDDER; default: local"
@@ -70,7 +82,8 @@ def measure(options: Namespace) -> Result:
         judged = [judge(question) for question in chosen]
         off_topic = question_sets.off_topic_questions()[: QUICK_OFF_TOPIC if options.quick else None]
         refused = [is_refused(question) for question in off_topic]
-    return _result(options, len(documents), judged, refused)
+        invention = measure_invention([question.text for question in chosen])
+    return _result(options, len(documents), judged, refused, invention)
 
 
 def read_facts(path: Path) -> list[FactQuestion]:
@@ -109,13 +122,42 @@ def judge(question: FactQuestion) -> Judgement:
     )
 
 
+def measure_invention(questions: Sequence[str]) -> Invention:
+    """Let a fake model answer that invents figures, names and contacts beside true sentences."""
+    numbers: list[bool] = []
+    dropped = 0
+    with OpenAIServer(exact_tokens=False) as server:
+        server.responses.mode = "invents figures"
+        with override_settings(ANSWERER="openai", OPENAI_API_KEY=server.key, OPENAI_BASE_URL=server.url):
+            for question in questions:
+                given = ask(question)
+                dropped += given.dropped_sentences
+                numbers += [_is_grounded(each, given) for each in given.sentences if given.answerer == "openai"]
+    return Invention(fmean(numbers) if numbers else 0.0, len(numbers), dropped)
+
+
+def _is_grounded(sentence: AnswerSentence, given: Answer) -> bool:
+    """Tell whether the sentence's figures stand in what it cites: by digits alone, not by the product's rules."""
+    cited = {citation.chunk_id for citation in sentence.citations}
+    passages = (*given.results.passages, *given.results.nearest)
+    known = set(re.findall(r"\d+", " ".join(f"{each.filename} {each.headings} {each.text}" for each in passages
+                                            if each.chunk_id in cited)))  # fmt: skip
+    return set(re.findall(r"\d+", sentence.text)) <= known and "Zebulon" not in sentence.text
+
+
 def _normalize(text: str) -> str:
     """Return lower case with single spaces, without the commas of numbers and the marks of line breaks."""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower()).replace("-", " ")
     return " ".join(text.split())
 
 
-def _result(options: Namespace, documents: int, judged: Sequence[Judgement], off_topic: Sequence[bool]) -> Result:
+def _result(
+    options: Namespace,
+    documents: int,
+    judged: Sequence[Judgement],
+    off_topic: Sequence[bool],
+    invention: Invention,
+) -> Result:
     exact, baseline = _share(judged, "exact"), _share(judged, "excerpt")
     wrong = _share(judged, "wrong")
     return Result(
@@ -124,8 +166,8 @@ def _result(options: Namespace, documents: int, judged: Sequence[Judgement], off
         unit="share of questions whose fact is in the extractive answer",
         against=f"the excerpt of 40 words of the first passage: {baseline:.3f}",
         ratio=exact / baseline if baseline else 0.0,
-        goal=f"at least {LEAST_EXACT:.2f}; wrong document's answer at most {MOST_WRONG:.2f}",
-        ok=exact >= LEAST_EXACT and wrong <= MOST_WRONG,
+        goal=f"at least {LEAST_EXACT:.2f}; wrong document's answer at most {MOST_WRONG:.2f}; groundedness 1",
+        ok=exact >= LEAST_EXACT and wrong <= MOST_WRONG and invention.groundedness == 1.0,
         details={
             "split": options.split,
             "embedder": options.embedder,
@@ -138,6 +180,9 @@ def _result(options: Namespace, documents: int, judged: Sequence[Judgement], off
             "characters": fmean(each.characters for each in judged),
             "off_topic": len(off_topic),
             "off_topic_refused": fmean(off_topic),
+            "groundedness": invention.groundedness,
+            "model_sentences_kept": invention.kept,
+            "model_sentences_dropped": invention.dropped,
         },
     )
 

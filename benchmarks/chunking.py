@@ -10,9 +10,9 @@ from django.conf import settings
 
 from benchmarks import stored_pdfs
 from benchmarks.report import Result, print_progress
-from documents import parsers
 from documents.markdown.normalization import NormalizedPages, normalize_pages
-from embeddings import chunking
+from documents.parsers import pdf_parser
+from embeddings.chunking import chunkers
 from jobs.outcomes import StageFailure
 
 SUMMARY = __doc__
@@ -30,7 +30,7 @@ def measure(options: Namespace) -> Result:
     texts = _texts(2 if options.quick else None)
     size = sum(len(text.text.encode()) for text in texts) / 1e6
     times = max(1, round((0.1 if options.quick else MEGABYTES) / size))
-    split = chunking.get_chunker(settings.CHUNKER).split
+    split = chunkers.get_chunker(settings.CHUNKER).split
     ours, packer = [], []
     for _ in range(options.rounds):
         ours.append(size * times / _cpu(lambda: [split(text.text, text.page_starts) for text in texts], times))
@@ -62,7 +62,7 @@ def _texts(most: int | None) -> list[NormalizedPages]:
     pages: list[NormalizedPages] = []
     for path in stored_pdfs.readable_pdfs()[:most]:
         try:
-            text = normalize_pages(parsers.parse_pdf(path, pages=200).markdown)
+            text = normalize_pages(pdf_parser.parse_pdf(path, pages=200).markdown)
         except StageFailure as failure:
             print_progress(path.name, failure.code)
             continue

@@ -8,13 +8,13 @@ import django
 
 django.setup()
 
-from jobs import claims, fair_queue, worker  # noqa: E402
+from jobs import claim_queries, claims, worker  # noqa: E402
 
 
 def claim_and_finish(count: int) -> list[float]:
     """Claim and finish ``count`` jobs. Raises ``RuntimeError`` when nothing is left to claim."""
     worker.configure_connection()
-    last = fair_queue.NIL_UUID
+    last = claim_queries.NIL_UUID
     took: list[float] = []
     while len(took) < count:
         began = time.perf_counter()

@@ -8,10 +8,11 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 
-from benchmarks import database, shared_index
+from benchmarks import database
+from benchmarks.baselines import shared_index
 from benchmarks.report import Result, print_progress
 from embeddings import active_model, vector_store
-from embeddings.embedders import Vectors
+from embeddings.embedders.registry import Vectors
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25
 from testing.factories import vectors as stored

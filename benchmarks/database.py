@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -34,10 +35,24 @@ class ScratchServer:
         self.server = EmbeddedServer(root / "var" / "postgres")
 
     def start(self) -> None:
-        from django.core.management import call_command  # noqa: PLC0415  needs the settings
+        """Start the server with migrated tables, or with a copy of the data directory BENCHMARKS_TEMPLATE."""
+        if template := os.environ.get("BENCHMARKS_TEMPLATE"):
+            self.server.data.parent.mkdir(exist_ok=True)
+            self._copy(template, self.server.data)
+            self.server.ensure_running()
+        else:
+            from django.core.management import call_command  # noqa: PLC0415  needs the settings
 
-        call_command("migrate", verbosity=0)
+            call_command("migrate", verbosity=0)
         print_progress("PostgreSQL is up in", self.root)
+
+    def write_template(self, path: Path) -> None:
+        """Stop the server and copy its data directory, with its owner."""
+        self.server.stop()
+        self._copy(self.server.data, path)
+
+    def _copy(self, source: Path | str, target: Path) -> None:
+        subprocess.run(["cp", "-a", source, target], check=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import psutil
 from django.conf import settings
 from django.db import connection
 
-from benchmarks import database, jobs, subprocesses
+from benchmarks import database, noop_jobs, subprocesses
 from benchmarks.report import Result, print_progress
 from jobs.models import UploadJob
 from testing.factories.pending_documents import create_chunked_job, passage_texts
@@ -110,7 +110,7 @@ def running_fake_openai(delay: float) -> Iterator[str]:
 
 def _run(chunks: int, workers: int, url: str, *, tokens_per_minute: int) -> Run:
     with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {jobs.TABLES}, {PURCHASE_TABLES} CASCADE")
+        cursor.execute(f"TRUNCATE {noop_jobs.TABLES}, {PURCHASE_TABLES} CASCADE")
     each = -(-chunks // workers)
     for number in range(workers):
         passages = passage_texts(each, words=WORDS, about=number)

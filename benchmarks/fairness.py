@@ -5,9 +5,9 @@ import subprocess
 import sys
 from typing import Any
 
-from benchmarks import database, jobs, pickup_latency, subprocesses
+from benchmarks import database, noop_jobs, pickup_latency, subprocesses
 from benchmarks.report import percentile, print_progress
-from jobs import fair_queue
+from jobs import claim_queries
 from jobs.models import UploadJob
 
 CLAIMERS, CLAIMS = 2, 600
@@ -24,9 +24,9 @@ AT_THE_CAP = """
 def measure(rows: int, *, samples: int) -> dict[str, Any]:
     """Claim latencies of two workers at once, and the pickup of a newcomer, while the crowd is blocked."""
     print_progress(f"seeding {rows} rows")
-    jobs.truncate_tables()
-    jobs.create_jobs_of_one_user(rows * 99 // 100)
-    jobs.create_jobs(rows // 100, users=100, pipeline="noop")
+    noop_jobs.truncate_tables()
+    noop_jobs.create_jobs_of_one_user(rows * 99 // 100)
+    noop_jobs.create_jobs(rows // 100, users=100, pipeline="noop")
     with database.connect() as connection:
         connection.execute(AT_THE_CAP)
     database.analyze_tables("upload_jobs", "documents")
@@ -48,7 +48,7 @@ def measure(rows: int, *, samples: int) -> dict[str, Any]:
 
 def _other_jobs_claimable() -> bool:
     with database.connect() as connection:
-        return bool(fair_queue.count_claimable(connection.cursor(), most=1))
+        return bool(claim_queries.count_claimable(connection.cursor(), most=1))
 
 
 def _begun() -> bool:

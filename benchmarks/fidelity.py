@@ -10,7 +10,8 @@ from typing import Any
 from benchmarks import fidelity_scores
 from benchmarks.report import Result, print_progress
 from documents.markdown.normalization import normalize_pages
-from documents.parsers import parse_pdf, pdf_engines
+from documents.parsers import pdf_engines
+from documents.parsers.pdf_parser import parse_pdf
 from documents.parsers.sandbox.client import SandboxClient
 
 SUMMARY = __doc__

@@ -6,7 +6,7 @@ from typing import Any
 import pdf_oxide
 from liteparse import LiteParse
 
-from documents.parsers import pdf_child, pdf_engines
+from documents.parsers import pdf_engines, pdf_fork_server
 from documents.parsers.sandbox import fork_server
 
 
@@ -18,7 +18,7 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_with_ours(request: dict[str, Any]) -> list[str]:
-    response = pdf_child.respond(request)
+    response = pdf_fork_server.respond(request)
     if "refused" in response:
         raise ValueError(response["refused"])
     pages: list[str] = response["markdown"]

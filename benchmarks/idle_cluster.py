@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 from django.db import connection
 
-from benchmarks import database, jobs, pickup_latency, server_costs, subprocesses
+from benchmarks import database, noop_jobs, pickup_latency, server_costs, subprocesses
 from benchmarks.report import print_progress
 
 STATEMENTS_GOAL, CONNECTIONS_GOAL = 3.0, 0.75  # a second, of a cluster; of a worker
@@ -18,7 +18,7 @@ COUNT_CONNECTIONS = """
 
 def measure(workers: int, *, seconds: float) -> dict[str, Any]:
     """Run a cluster, let it work a little, and measure it while it waits. This process's own connection is closed."""
-    jobs.truncate_tables()
+    noop_jobs.truncate_tables()
     server_costs.count_all_statements()
     with subprocesses.running_cluster(WORKERS=str(workers)) as process:
         pickup_latency.measure_latencies(5 * workers)  # until every worker has worked

@@ -18,7 +18,7 @@ from jobs.models import UploadJob
 SUMMARY = __doc__
 GOAL = 600.0
 CHUNKS_GOAL = 10_000
-PARSER = "documents.parsers.pdf_child"
+PARSER = "documents.parsers.pdf_fork_server"
 # The second document is longer than the product accepts: only its passages matter here.
 RAISED_LIMITS = {"MAX_PAGES": "100000", "PDF_CPU_SECONDS": "500"}
 

@@ -1,9 +1,11 @@
-"""Resident memory of a cluster's workers over time: peak and growth."""
+"""Resident memory of worker processes: peak and growth over time, or over a count of what they have done."""
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from statistics import median
 
 import psutil
 
@@ -48,3 +50,28 @@ def recorded_memory(process: psutil.Process) -> Iterator[ResidentMemory]:
     finally:
         over.set()
         watcher.join()
+
+
+def medians_by_count(
+    process: psutil.Process, count: Callable[[], int], *, since: int, until: int
+) -> tuple[float, float]:
+    """Return the MB of a process and its children at the first counts from ``since``, and at the last to ``until``."""
+    megabytes: dict[int, list[float]] = {}
+    done = since
+    while done < until:
+        megabytes.setdefault(done, []).append(sum(map(_resident, (process, *process.children()))))
+        time.sleep(0.1)
+        done = count()
+    some = max(1, min(5, len(megabytes) // 2))
+    early, late = (
+        [each for number in counts for each in megabytes[number]]
+        for counts in (sorted(megabytes)[:some], sorted(megabytes)[-some:])
+    )
+    return median(early), median(late)
+
+
+def _resident(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_info().rss) / 2**20
+    except psutil.NoSuchProcess:
+        return 0.0

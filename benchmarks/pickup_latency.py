@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 
-from benchmarks import jobs
+from benchmarks import noop_jobs
 from jobs import services
 from jobs.models import UploadJob
 
@@ -26,7 +26,7 @@ def measure_latencies(samples: int) -> list[float]:
 def _enqueued(user_id: UUID) -> tuple[UUID, float]:
     """Enqueue a job; return it with the moment between its commit and its notification."""
     at: list[float] = []
-    document = jobs.create_document(user_id)
+    document = noop_jobs.create_document(user_id)
     with transaction.atomic():
         transaction.on_commit(lambda: at.append(time.time()))
         job = services.enqueue(

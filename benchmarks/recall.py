@@ -11,10 +11,11 @@ import numpy as np
 from django.conf import settings
 
 from accounts.rls import as_tenant
-from benchmarks import database, shared_index
+from benchmarks import database
+from benchmarks.baselines import shared_index
 from benchmarks.report import Result, percentile, print_progress
 from embeddings import hnsw_indexes
-from embeddings.embedders import Vectors
+from embeddings.embedders.registry import Vectors
 from embeddings.models import VectorIndex
 from embeddings.search.vector_search import Scope, nearest_chunks
 from testing.factories import vectors

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from django.conf import settings
 
-from accessa.embedded_postgres.os_user import binaries
+from accessa.embedded_postgres.installation import binaries
 from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks import stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress

@@ -19,10 +19,11 @@ from benchmarks import job_timings, question_sets, questions, ranking_metrics, s
 from benchmarks.baselines import bm25
 from benchmarks.questions import Question
 from benchmarks.report import Result, print_progress
-from embeddings import embedders
+from embeddings.embedders import registry
 from embeddings.models import DocumentChunk
-from embeddings.search import HYBRID, TEXT, VECTOR, search
-from embeddings.search.query_parser import query_lexemes
+from embeddings.search.hybrid_search import search
+from embeddings.search.lexemes import query_lexemes
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR
 from jobs.models import UploadJob
 from samples import make_retrieval
 
@@ -51,10 +52,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def parse_embedder(name: str) -> str:
     try:
-        embedders.get_embedder(name)
+        registry.get_embedder(name)
     except ImproperlyConfigured as error:
         raise ArgumentTypeError(str(error)) from error
-    if missing := embedders.missing_packages(name):
+    if missing := registry.missing_packages(name):
         raise ArgumentTypeError(f"needs {', '.join(missing)}: pip install -r requirements/optional.txt")
     return name
 
@@ -80,8 +81,12 @@ def measure(options: Namespace) -> Result:
         passages = ingest(sorted({path for question in all_questions for path in question.gold}), options.embedder)
         ranked = {name: _score(ranking, chosen, passages) for name, ranking in _rankings().items()}
         loss = text_loss.measure_loss(chosen, _by_source(passages))
-        off_topic = question_sets.off_topic_questions()[:: 20 if options.quick else 1]
-        refused = {"answerable": _refused([each.text for each in chosen]), "off_topic": _refused(off_topic)}
+        step = 20 if options.quick else 1
+        refused = {
+            "answerable": _refused([each.text for each in chosen]),
+            "off_topic": _refused(question_sets.off_topic_questions()[::step]),
+            "held_out": _refused(question_sets.off_topic_questions(held_out=True)[::step]),
+        }
     return _result(options, chosen, passages, ranked, {"pipeline_loss": loss, "refused": refused})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import job_timings, moto_server, subprocesses, vector_import
+from benchmarks import job_timings, memory_watch, moto_server, subprocesses, vector_import
 from benchmarks.moto_server import BUCKET, Aws
 from benchmarks.report import Result, print_progress
 from benchmarks.statute_generator import FORMATS
@@ -80,7 +80,7 @@ def _run_worker(orders: StatuteQueue, rounds: int, laws: int) -> tuple[Seconds, 
         stages = {name: total / (len(timed) + 1) for name, total in job_timings.stage_seconds().items()}
         orders.send(rest)
         return seconds, {
-            **_measure_memory(worker, since=len(timed) + 1, laws=len(timed) + 1 + len(rest)),
+            **_run_rest(worker, since=len(timed) + 1, laws=len(timed) + 1 + len(rest)),
             "stage_seconds": stages,
         }
 
@@ -112,33 +112,17 @@ def _count_published(worker: psutil.Process) -> int:
     return UploadJob.objects.filter(state="done").count()
 
 
-def _measure_memory(worker: psutil.Process, *, since: int, laws: int) -> dict[str, Any]:
-    """Return what the worker and its zygote hold in MB, after ``since`` laws and after all: medians over some laws."""
-    megabytes: dict[int, list[float]] = {}
-    began, done = time.monotonic(), since
-    while done < laws:
-        megabytes.setdefault(done, []).append(sum(map(_resident, (worker, *worker.children()))))
-        time.sleep(0.1)
-        done = _count_published(worker)
-    some = max(1, min(5, len(megabytes) // 2))
-    early, late = (
-        [each for number in counts for each in megabytes[number]]
-        for counts in (sorted(megabytes)[:some], sorted(megabytes)[-some:])
-    )
+def _run_rest(worker: psutil.Process, *, since: int, laws: int) -> dict[str, Any]:
+    """Wait for all laws; return their rate, and what the worker and its zygote hold in MB after ``since`` and all."""
+    began = time.monotonic()
+    early, late = memory_watch.medians_by_count(worker, lambda: _count_published(worker), since=since, until=laws)
     return {
         "laws": laws,
         "laws_per_minute": 60 * (laws - since) / (time.monotonic() - began),
-        f"mb_after_{since}": median(early),
-        f"mb_after_{laws}": median(late),
-        "grown_mb": median(late) - median(early),
+        f"mb_after_{since}": early,
+        f"mb_after_{laws}": late,
+        "grown_mb": late - early,
     }
-
-
-def _resident(process: psutil.Process) -> float:
-    try:
-        return float(process.memory_info().rss) / 2**20
-    except psutil.NoSuchProcess:
-        return 0.0
 
 
 def _run_bare_script(orders: StatuteQueue, rounds: int) -> Seconds:

@@ -10,10 +10,11 @@ from uuid import UUID, uuid5
 
 from django.conf import settings
 
-from benchmarks import jobs, subprocesses
-from documents import deterministic_ids, storage
+from benchmarks import noop_jobs, subprocesses
+from documents import deterministic_ids
 from documents.models import Document
 from documents.services import PIPELINE
+from documents.storage import buckets
 from jobs.models import UploadJob
 
 SAMPLES = subprocesses.ROOT / "samples"
@@ -55,7 +56,7 @@ def pdf_paths(folder: Path) -> list[Path]:
 
 def store_pdfs(paths: Iterable[Path], user_id: UUID | None = None) -> list[StoredPdf]:
     """Empty the tables, then put every file under the user's name, or each under that of a new one."""
-    jobs.truncate_tables()
+    noop_jobs.truncate_tables()
     shutil.rmtree(settings.STORAGE_ROOT, ignore_errors=True)
     return [_store(path, user_id or uuid5(USERS, f"{number}")) for number, path in enumerate(paths)]
 
@@ -64,8 +65,8 @@ def _store(path: Path, user_id: UUID) -> StoredPdf:
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     document_id = deterministic_ids.document_id(user_id, sha256)
-    uri = storage.object_uri("raw", user_id, document_id, "pdf")
-    bucket, name = storage.locate(uri)
+    uri = buckets.object_uri("raw", user_id, document_id, "pdf")
+    bucket, name = buckets.locate(uri)
     bucket.put(name, content)
     Document.objects.create(
         document_id=document_id, user_id=user_id, filename=path.name, mime="application/pdf", bytes_len=len(content),

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.test import Client
 
 from accounts import api_tokens
-from accounts.models import ApiToken, User
+from accounts.models import User
 from benchmarks import job_timings, stored_pdfs, subprocesses
 from benchmarks.report import Result, print_progress
 from documents.markdown.normalization import normalize
@@ -114,7 +114,7 @@ def _ingest_markdown(source: Path, text: str) -> None:
 
 def _client() -> Client:
     user = User.objects.create_user("tables@example.org", "tables@example.org", pk=TENANT)
-    token = api_tokens.create_token(user, name="benchmark", scope=ApiToken.Scope.TENANT)
+    token = api_tokens.create_token(user, name="benchmark")
     return Client(headers={"authorization": f"Bearer {token}"})
 
 

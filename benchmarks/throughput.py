@@ -12,8 +12,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from accessa.embedded_postgres.server import EmbeddedServer
-from benchmarks import database, jobs, subprocesses
-from benchmarks.baselines import procrastinate, skip_locked
+from benchmarks import database, noop_jobs, subprocesses
+from benchmarks.baselines import dbos_workflows, procrastinate, skip_locked
 
 WORKERS = 2
 TIMEOUT_SECONDS = 60.0  # seconds to the first job that is finished
@@ -38,8 +38,8 @@ def run_accessa(pipeline: str, *, users: int) -> Callable[[int], float]:
     """Return a round of our machine: jobs per second of a pipeline that ``users`` share."""
 
     def round_(count: int) -> float:
-        jobs.truncate_tables()
-        jobs.create_jobs(count, users=users, pipeline=pipeline)
+        noop_jobs.truncate_tables()
+        noop_jobs.create_jobs(count, users=users, pipeline=pipeline)
         database.analyze_tables("upload_jobs", "documents", "events")
         with database.connect() as connection, subprocesses.running_cluster():
             return _rate(connection, "upload_jobs WHERE state IN ('queued', 'working')",
@@ -56,29 +56,38 @@ def run_skip_locked(count: int) -> float:
             "INSERT INTO bare_jobs (user_id) SELECT gen_random_uuid() FROM generate_series(1, %s)", [count]
         )
         database.analyze_tables("bare_jobs")
-        with _workers("benchmarks.baselines.skip_locked", "accessa"):
+        with _workers("benchmarks.baselines.skip_locked", conninfo("accessa")):
             return _rate(
                 connection, "bare_jobs WHERE state <> 'done'", "SELECT finished_at FROM bare_jobs WHERE state = 'done'"
             )
 
 
 def run_procrastinate(count: int) -> float:
-    _create_procrastinate_database()
+    _create_database("procrastinate")
     asyncio.run(_defer(count))
     database.analyze_tables("procrastinate_jobs", "procrastinate_events", database="procrastinate")
     with (
         database.connect("procrastinate") as connection,
-        _workers("benchmarks.baselines.procrastinate", "procrastinate"),
+        _workers("benchmarks.baselines.procrastinate", conninfo("procrastinate")),
     ):
         return _rate(connection, "procrastinate_jobs WHERE status IN ('todo', 'doing')",
                      "SELECT at FROM procrastinate_events WHERE type = 'succeeded'")  # fmt: skip
 
 
-def _create_procrastinate_database() -> None:
+def run_dbos(count: int) -> float:
+    _create_database("dbos")
+    params = EmbeddedServer().params("dbos")
+    url = f"postgresql+psycopg://{params['user']}@/dbos?host={params['host']}&port={params['port']}"
+    dbos_workflows.enqueue(url, count)
+    with database.connect("dbos") as connection, _workers("benchmarks.baselines.dbos_workflows", url):
+        return _rate(connection, dbos_workflows.UNFINISHED, dbos_workflows.FINISHED)
+
+
+def _create_database(name: str) -> None:
     """Create an empty database for each round, as our own tables are truncated each round."""
     with database.connect() as connection:
-        connection.execute("DROP DATABASE IF EXISTS procrastinate")
-        connection.execute("CREATE DATABASE procrastinate")
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.execute(f"CREATE DATABASE {name}")
 
 
 async def _defer(count: int) -> None:
@@ -88,10 +97,10 @@ async def _defer(count: int) -> None:
         await app.tasks["noop"].batch_defer_async(*[{} for _ in range(count)])
 
 
-def _workers(module: str, database_name: str) -> ExitStack:
+def _workers(module: str, address: str) -> ExitStack:
     with ExitStack() as stack:
         for _ in range(WORKERS):
-            stack.enter_context(subprocesses.running_program([sys.executable, "-m", module, conninfo(database_name)]))
+            stack.enter_context(subprocesses.running_program([sys.executable, "-m", module, address]))
         return stack.pop_all()
 
 

@@ -13,7 +13,7 @@ from console.charts import Chart, ChartPeriod, Series
 from console.number_formats import format_duration, format_money
 from jobs.choices import STATUSES, Stage
 from jobs.cluster import live_clusters
-from metrics import gauges, rollup_queries, rollups, spend_and_storage
+from metrics import gauges, rollup_queries, spend_and_storage
 from metrics.models import MeasurementRun
 from metrics.rollup_queries import PERIODS
 
@@ -43,7 +43,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
     if not request.user.has_perm(PERMISSION):
         return context
     shown = PERIODS.get(request.GET.get("period", ""), PERIODS["24h"])
-    period, runs = ChartPeriod(shown, rollups.database_time()), MeasurementRun.objects.in_bulk()
+    period, runs = ChartPeriod(shown, rollup_queries.database_time()), MeasurementRun.objects.in_bulk()
     measured = runs["standing"].snapshot if "standing" in runs else {}
     dashboard = {
         "period": shown,

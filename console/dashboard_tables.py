@@ -11,9 +11,9 @@ from console.charts import ChartPeriod
 from console.number_formats import format_duration, format_money, format_size
 from jobs.choices import Stage
 from jobs.cluster import live_clusters
-from metrics import event_rollups, gauges, rollup_queries, spend_and_storage
+from metrics import event_counts, gauges, rollup_queries, spend_and_storage
+from metrics.distributions import EMPTY_DISTRIBUTION, Distribution
 from metrics.rollup_queries import Point
-from metrics.rollups import EMPTY_DISTRIBUTION, Distribution
 from metrics.spend_and_storage import SpendTotal
 
 MOST_ROWS = 10
@@ -151,8 +151,8 @@ def vendors(period: ChartPeriod) -> Table:
 
 
 def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> Table:
-    ended = rollup_queries.totals(event_rollups.SYNC, period.period, period.now)
-    records = rollup_queries.totals(event_rollups.RECORDS, period.period, period.now)
+    ended = rollup_queries.totals(event_counts.SYNC, period.period, period.now)
+    records = rollup_queries.totals(event_counts.RECORDS, period.period, period.now)
     sources = {(provider, status): count for provider, status, count in counted}
     rows = []
     for provider in sorted({key[0] for key in (*sources, *ended)}):

@@ -90,7 +90,7 @@ class StagedParse(models.Model):
     parser_version = models.TextField()
     text = models.TextField()
     sha256 = models.TextField()
-    # The other fields of documents.parsed_text.ParseResult.
+    # The other fields of documents.parse_store.ParseResult.
     details = models.JSONField()
     # The text that is to be replaced: a worker may be killed when it has stored the new one and not committed.
     former_text = models.TextField()

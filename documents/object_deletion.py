@@ -4,9 +4,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from documents import storage
 from documents.locks import lock_document
 from documents.models import Document, ObjectDeletion
+from documents.storage import buckets
 
 SCHEDULE = """
     INSERT INTO object_deletions (deletion_id, document_id, path, drop_after)
@@ -24,10 +24,10 @@ def delete_pending_objects(document_id: UUID) -> None:
     """Delete the objects of a deleted document; a document that was declared again meanwhile keeps its objects."""
     with transaction.atomic():
         lock_document(document_id)
-        deletions = ObjectDeletion.objects.filter(document_id=document_id, path__startswith=storage.URI_PREFIX)
+        deletions = ObjectDeletion.objects.filter(document_id=document_id, path__startswith=buckets.URI_PREFIX)
         if Document.objects.filter(pk=document_id).exists():
             deletions.delete()
             return
         for deletion in deletions:
-            bucket, name = storage.locate(deletion.path)
+            bucket, name = buckets.locate(deletion.path)
             bucket.delete(name)

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from documents.error_codes import OCR_CONTINUES
 from documents.models import OcrPage
-from documents.parsed_text import pages_progress
+from documents.parse_store import pages_progress
 from documents.parsers import ocr
 from jobs import failpoints
 from jobs.claims import Claim

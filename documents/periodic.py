@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from django.db.models.functions import Now
 
-from documents import object_deletion, storage, vendor_parses
+from documents import object_deletion, vendor_parses
 from documents.models import ObjectDeletion
-from documents.storage import file_cache
+from documents.storage import buckets, file_cache
 from jobs.cluster import maintenance
 from jobs.outcomes import StageFailure, Wait
 from jobs.safe_errors import safe_error_name
@@ -23,7 +23,7 @@ THREAD = "forget-at-vendor"
 
 def delete_removed_objects() -> None:
     """Delete objects of deleted documents once no worker can write them again, then drop their rows."""
-    due = ObjectDeletion.objects.filter(drop_after__lt=Now(), path__startswith=storage.URI_PREFIX)
+    due = ObjectDeletion.objects.filter(drop_after__lt=Now(), path__startswith=buckets.URI_PREFIX)
     for document_id in set(due.values_list("document_id", flat=True)[:BATCH]):
         try:
             object_deletion.delete_pending_objects(document_id)
@@ -65,7 +65,7 @@ def delete_vendor_copies() -> None:
 
 def delete_stale_uploads() -> None:
     """Delete uploads whose process was killed before they were complete, and expired files of the cache."""
-    for name in storage.BUCKETS:
-        for path in storage.locate(name)[0].stale_incoming(STALE_UPLOAD_SECONDS):
+    for name in buckets.BUCKETS:
+        for path in buckets.locate(name)[0].stale_incoming(STALE_UPLOAD_SECONDS):
             path.unlink(missing_ok=True)
     file_cache.evict_expired()

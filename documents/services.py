@@ -11,14 +11,14 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accounts import prepared_statements, rate_limit
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.idempotency_keys import IdempotentRequest
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import deterministic_ids, error_codes, object_deletion, parsed_text, storage, vendor_parses
+from documents import deterministic_ids, error_codes, object_deletion, parse_store, vendor_parses
 from documents.locks import lock_document
 from documents.models import Document, ParseRequest
-from documents.storage import file_cache
+from documents.storage import buckets, file_cache
 from documents.upload_request_validation import validate_upload
 from jobs import pipeline, services, telemetry
 from jobs.choices import State
@@ -115,7 +115,7 @@ def _insert(document_id: UUID, user_id: UUID, **fields: Any) -> Document | None:
     """Insert a document and start its upload's time; return None if it exists."""
     fields |= {
         "document_id": document_id, "user_id": user_id, "seconds": settings.SIGNED_URL_SECONDS,
-        "raw_path": storage.object_uri("raw", user_id, document_id, "pdf"),
+        "raw_path": buckets.object_uri("raw", user_id, document_id, "pdf"),
     }  # fmt: skip
     rows = prepared_statements.execute(INSERT_DOCUMENT, fields)
     return prepared_statements.load(Document, rows[0]) if rows else None
@@ -165,7 +165,7 @@ def _redeclare(document: Document, ocr: bool, take_use: Callable[[], None]) -> U
 
 def _sign_upload(document: Document, job: UploadJob, *, by_connector: bool) -> DeclaredUpload:
     """Retry a failed job and sign the upload URL; in no transaction and under no lock, for both read the store."""
-    raw, name = storage.locate(document.raw_path)
+    raw, name = buckets.locate(document.raw_path)
     if job.state == State.DEADLETTER and not (by_connector and raw.exists(name)):
         try:
             job = services.retry(job, by="upload")
@@ -195,7 +195,7 @@ def store_upload(document: Document, pieces: Iterable[bytes]) -> None:
 
     Holds the document's lock: bytes that come while the document is being deleted are refused, not orphaned.
     """
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     incoming = bucket.write_incoming(pieces, length=document.bytes_len, sha256=document.file_sha256)
     try:
         with transaction.atomic():
@@ -237,9 +237,9 @@ def delete_rows(document: Document) -> None:
         # Waits for the one write that a worker may be making, and fences every later one.
         cursor.execute("SELECT job_id FROM upload_jobs WHERE document_id = %s FOR UPDATE", [document.pk])
         lock_document(document.pk, "vectors")  # a reindexing campaign may be settling them
-        parsed_text.transfer_shared_parse(document)
+        parse_store.transfer_shared_parse(document)
         copies = map(vendor_parses.vendor_path, ParseRequest.objects.filter(document=document))
-        for path in [document.raw_path, parsed_text.own_path(document), *copies]:
+        for path in [document.raw_path, parse_store.own_path(document), *copies]:
             object_deletion.schedule_deletion(document.pk, path, seconds=seconds)
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
@@ -265,5 +265,5 @@ def sign_parsed_url(document: Document) -> str:
 def _sign_download(path: str | None, filename: str) -> str:
     if path is None:
         raise ApiError(error_codes.NOT_READY)
-    bucket, name = storage.locate(path)
+    bucket, name = buckets.locate(path)
     return bucket.sign_download(name, filename=filename)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
-from documents import storage
 from documents.models import Document
+from documents.storage import buckets
 from jobs.models import UploadJob
 from jobs.pipeline import Invariant, all_invariants, cached_check, sql_invariant
 
@@ -38,14 +38,14 @@ _request_recorded = sql_invariant("""
 
 
 def _original_violation(document: Document) -> str | None:
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     if not bucket.exists(name):
         return "The original file is missing."
     return None if bucket.size(name) == document.bytes_len else "The original file has another length."
 
 
 def _parse_violation(document: Document) -> str | None:
-    bucket, name = storage.locate(document.parsed_path or "")
+    bucket, name = buckets.locate(document.parsed_path or "")
     if not bucket.exists(name):
         return "The parsed file is missing."
     same = hashlib.sha256(bucket.read(name)).hexdigest() == document.parsed_sha256

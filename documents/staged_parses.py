@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from documents import parsed_text
+from documents import parse_store
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.models import Document, StagedParse
-from documents.parsed_text import ParseResult
+from documents.parse_store import ParseResult
 from documents.parsers.registry import Parser
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
@@ -48,7 +48,7 @@ def load_parse(job: UploadJob) -> ParseResult:
 def job_text(job: UploadJob) -> tuple[str, Sequence[int]]:
     """Return the text that the job's chunks are cut from, and the offsets of its pages."""
     if job.pipeline != REPARSE:
-        return parsed_text.read_bytes(job.document).decode(errors="replace"), job.document.page_starts or ()
+        return parse_store.read_bytes(job.document).decode(errors="replace"), job.document.page_starts or ()
     parse = load_parse(job)
     return parse.text, parse.page_starts
 
@@ -59,12 +59,12 @@ def replace_parse(document: Document, parse: ParseResult) -> dict[str, Any]:
     Returns the fields for its job. The text is stored last, under the document's own path: twins that shared the old
     one have inherited it, and a kill before the commit lets the next attempt store the same again.
     """
-    path = document.parsed_path or parsed_text.own_path(document)
+    path = document.parsed_path or parse_store.own_path(document)
     if parse.sha256 != document.parsed_sha256:
-        path = parsed_text.own_path(document)
-        parsed_text.transfer_shared_parse(document)
-        parsed_text.put_text(path, parse.content)
-    job_fields = parsed_text.record_parse(document, parse, path)
+        path = parse_store.own_path(document)
+        parse_store.transfer_shared_parse(document)
+        parse_store.put_text(path, parse.content)
+    job_fields = parse_store.record_parse(document, parse, path)
     StagedParse.objects.filter(pk=document.pk).delete()
     return {name: value for name, value in job_fields.items() if name != "progress"}
 
@@ -79,6 +79,6 @@ def discard_parse(document: Document) -> None:
         return
     former = row.former_text.encode()
     is_former = hashlib.sha256(former).hexdigest() == document.parsed_sha256
-    if document.parsed_path and is_former and not parsed_text.is_intact(document):
-        parsed_text.put_text(document.parsed_path, former)
+    if document.parsed_path and is_former and not parse_store.is_intact(document):
+        parse_store.put_text(document.parsed_path, former)
     row.delete()

@@ -14,10 +14,8 @@ from documents import (
     error_codes,
     object_deletion,
     ocr_batches,
-    parsed_text,
-    parsers,
+    parse_store,
     staged_parses,
-    storage,
     vendor_parses,
     verified_original,
 )
@@ -25,12 +23,14 @@ from documents.deterministic_ids import parse_id
 from documents.markdown import structure
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
-from documents.parsed_text import ParseResult
-from documents.parsers import Inspection, ParsedPdf, registry
+from documents.parse_store import ParseResult
+from documents.parsers import pdf_parser, registry
 from documents.parsers.failures import parse_failure
+from documents.parsers.pdf_parser import Inspection, ParsedPdf
 from documents.parsers.registry import Parser
 from documents.services import UPLOAD_GRACE_SECONDS
 from documents.staged_parses import REPARSE
+from documents.storage import buckets
 from documents.vendor_parses import CollectedParse
 from documents.verified_original import ContentMismatch
 from jobs import failpoints
@@ -44,7 +44,7 @@ from vendors import ledger
 def receive(claim: Claim) -> Outcome:
     """Stage queued: wait for the bytes, then check that they are the declared ones and a PDF that can be opened."""
     document = claim.job.document
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     if not bucket.exists(name):
         raise _wait_for_bytes(document, bucket.poll_seconds)
     try:
@@ -75,10 +75,10 @@ def receive(claim: Claim) -> Outcome:
 
 def _inspect(claim: Claim, path: Path) -> tuple[Inspection, ParsedPdf | None, float]:
     """Inspect the PDF; parse it too if the stage that does so is next, and it takes no second (and no second child)."""
-    is_local = registry.configured_parser(ocr=claim.job.document.ocr).name == parsers.NAME
+    is_local = registry.configured_parser(ocr=claim.job.document.ocr).name == pdf_parser.NAME
     if is_local and claim.shares_commits and claim.job.document.parsed_path is None:
-        return parsers.inspect_and_parse(path)
-    return parsers.inspect_pdf(path), None, 0.0
+        return pdf_parser.inspect_and_parse(path)
+    return pdf_parser.inspect_pdf(path), None, 0.0
 
 
 def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
@@ -98,7 +98,7 @@ def request_parse(claim: Claim) -> Outcome:
     document, is_fallback = claim.job.document, False
     pages, parser = document.pages or 1, registry.configured_parser(ocr=document.ocr)
     parse = parse_id(document.pk, parser.name, parser.version)
-    is_local = parser.name == parsers.NAME
+    is_local = parser.name == pdf_parser.NAME
     is_reparse = claim.job.pipeline == REPARSE  # to this parser, and no other one; a campaign pays
     is_paid = not is_local and vendor_parses.is_paid(parse)
     if (
@@ -119,9 +119,9 @@ def request_parse(claim: Claim) -> Outcome:
         "predicted_tokens": tokens,
         "predicted_cents": float(cents),
     }
-    is_stored = not is_reparse and parsed_text.is_stored(document, parser)
+    is_stored = not is_reparse and parse_store.is_stored(document, parser)
     if is_local or is_stored:
-        progress = parsed_text.pages_progress(pages, pages if is_stored else 0)
+        progress = parse_store.pages_progress(pages, pages if is_stored else 0)
         return Advance(
             "PARSE_REQUESTED", fields={"payload": plan, "progress": progress}, payload={"parser": parser.name}
         )
@@ -134,11 +134,11 @@ def parse(claim: Claim) -> Outcome:
     """Stage parsing: convert the PDF to normalized markdown, locally or at a vendor; a stored parse is reused."""
     document, plan = claim.job.document, claim.job.payload
     parser = Parser(plan["parser_name"], plan["parser_version"])
-    if claim.job.pipeline != REPARSE and parsed_text.is_stored(document, parser):
-        return Advance("PARSE_REUSED", fields=parsed_text.job_fields(document.parsed_path, document.parsed_sha256))
+    if claim.job.pipeline != REPARSE and parse_store.is_stored(document, parser):
+        return Advance("PARSE_REUSED", fields=parse_store.job_fields(document.parsed_path, document.parsed_sha256))
     collected: CollectedParse | None = None
     doubtful: tuple[int, ...] = ()
-    if parser.name != parsers.NAME:
+    if parser.name != pdf_parser.NAME:
         collected = vendor_parses.collect_parse(claim, UUID(plan["parse_id"]))
         pages, failed = _vendor_pages(claim, collected), collected.parse.failed
     else:
@@ -158,7 +158,7 @@ def _local_pages(claim: Claim, parser: Parser) -> tuple[list[str], tuple[int, ..
     claim.done_ahead, claim.lead_seconds = None, 0.0
     if parsed is None or document.ocr:
         with verified_original.verified_original(document) as path:
-            parsed = parsed or parsers.parse_pdf(path, pages=document.pages or 1)
+            parsed = parsed or pdf_parser.parse_pdf(path, pages=document.pages or 1)
             pages = parsed.markdown
             if document.ocr:
                 pages, unrecognized = ocr_batches.recognize_blank_pages(claim, path, pages, parser.version)
@@ -186,38 +186,38 @@ def _store(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
         return _stage(claim, parse, collected)
     document = claim.job.document
     claim.ensure_held()  # a document that was deleted while it was parsed gets no new object
-    path = parsed_text.write_parse(document, parse)
+    path = parse_store.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
-    if collected is None and path == parsed_text.own_path(document):
+    if collected is None and path == parse_store.own_path(document):
         return _end_parsing(claim, parse, path)
     try:
         with transaction.atomic():
-            if not parsed_text.lock_shared_parse(document, path):
+            if not parse_store.lock_shared_parse(document, path):
                 raise Retryable(error_codes.PARSE_TWIN_GONE)
             with claim.transaction():
-                fields = parsed_text.record_parse(document, parse, path)
+                fields = parse_store.record_parse(document, parse, path)
                 if collected is not None:
                     fields["cost_cents"] = collected.settle()
                 _log_failed_pages(claim.job, parse)
-                if path != parsed_text.own_path(document):
+                if path != parse_store.own_path(document):
                     log_event(claim.job, "PARSE_DEDUP_HIT", Event.Type.STAGE_DONE)
                 moved = claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
     except ClaimLost:
         object_deletion.delete_pending_objects(document.pk)  # nothing, unless the document was deleted meanwhile
         raise
-    parsed_text.delete_own_parse(document, path)
+    parse_store.delete_own_parse(document, path)
     return moved
 
 
 def _end_parsing(claim: Claim, parse: ParseResult, path: str) -> Outcome:
     """End the stage with a parse that cost nothing and is shared with no twin."""
     document, job, ended = claim.job.document, claim.job, time.monotonic()
-    fields, columns = parsed_text.parse_fields(document, parse, path), parsed_text.parse_columns(parse, path)
+    fields, columns = parse_store.parse_fields(document, parse, path), parse_store.parse_columns(parse, path)
     for name, value in columns.items():
         setattr(document, name, value)
 
     def write() -> None:
-        parsed_text.write_parse_columns(document.pk, columns)
+        parse_store.write_parse_columns(document.pk, columns)
         _log_failed_pages(job, parse, age=time.monotonic() - ended)
 
     # A document that was deleted meanwhile has no row, and is to have no object.
@@ -236,10 +236,10 @@ def _stage(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
     """Keep the parse apart: the document is read and searched by its old one until the new one's vectors are in."""
     document = claim.job.document
     pages = document.pages or 1
-    progress = {**parsed_text.NO_CHUNKS, **parsed_text.pages_progress(pages, pages - len(parse.failed))}
-    fields = parsed_text.job_fields(document.parsed_path, document.parsed_sha256)
+    progress = {**parse_store.NO_CHUNKS, **parse_store.pages_progress(pages, pages - len(parse.failed))}
+    fields = parse_store.job_fields(document.parsed_path, document.parsed_sha256)
     fields |= {"payload": {"staged_sha256": parse.sha256}, "progress": progress}
-    former_text = parsed_text.read_bytes(document).decode(errors="replace")
+    former_text = parse_store.read_bytes(document).decode(errors="replace")
     with claim.transaction():
         staged_parses.store_parse(document, parse, former_text)
         if collected is not None:
@@ -259,12 +259,12 @@ def check_staged_parse(claim: Claim) -> Outcome:
 def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check hash and pages of the stored markdown; count what is irregular in its structure."""
     document = claim.job.document
-    content = parsed_text.read_bytes(document)
+    content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         with claim.transaction():
             log_event(claim.job, "PARSE_HASH_MISMATCH", Event.Type.ERROR, Event.Severity.ERROR)
         raise Permanent(error_codes.PARSE_HASH_MISMATCH)
     text = content.decode()
-    parsed_text.require_pages(document, text)
+    parse_store.require_pages(document, text)
     warnings = structure.count_irregularities(text)
     return Advance(payload=warnings, fields={"payload": {"parse_warnings": warnings}})

@@ -6,14 +6,15 @@ import unicodedata
 from django.conf import settings
 
 from accounts.errors import ApiError
-from documents import error_codes, storage
+from documents import error_codes
+from documents.storage import buckets
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) -> str:
     """Return the cleaned file name; raise ``ApiError`` with the code of the limit (MVP context §9) that is exceeded."""
-    if mime.lower() != storage.MIME:
+    if mime.lower() != buckets.MIME:
         detail = "Only PDF files (application/pdf) can be uploaded."
         raise ApiError(error_codes.UNSUPPORTED_TYPE, detail, field="mime")
     if bytes_len <= 0:

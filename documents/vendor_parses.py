@@ -24,12 +24,12 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
-from documents import error_codes, locks, object_deletion, parsed_text, parsers, verified_original
+from documents import error_codes, locks, object_deletion, parse_store, verified_original
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document, ParseRequest
-from documents.parsers import registry
+from documents.parsers import pdf_parser, registry
 from documents.parsers.registry import Parser, VendorParse
 from jobs import failpoints, services
 from jobs.choices import ACTIVE, Stage
@@ -58,7 +58,7 @@ def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Mo
     request, is_new = _plan(claim, parser, plan)
     if request.vendor_job_id is None:
         _submit(claim, request, is_new=is_new)
-    limit = timedelta(seconds=parsers.parse_timeout(claim.job.document.pages or 1))
+    limit = timedelta(seconds=pdf_parser.parse_timeout(claim.job.document.pages or 1))
     with claim.transaction():
         # One that was collected before and is needed again (its text was changed in the store) is fetched again, free.
         ParseRequest.objects.filter(pk=request.pk).update(
@@ -70,7 +70,7 @@ def submit_parse(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> Mo
 def _plan(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[ParseRequest, bool]:
     """Record the request and its predicted price before it is sent; a failed request starts its next round."""
     with claim.transaction():
-        progress = parsed_text.pages_progress(claim.job.document.pages or 1, 0)
+        progress = parse_store.pages_progress(claim.job.document.pages or 1, 0)
         claim.save_progress(total_pct=0, payload=dict(plan), progress=progress)
         request, is_new = ParseRequest.objects.get_or_create(
             parse_id=UUID(str(plan["parse_id"])),
@@ -310,7 +310,7 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
     has_pages = len(pages) == document.pages
     normalized = normalize_pages(pages if has_pages else [content])
     parser = Parser(request.parser_name, request.parser_version)
-    parse = parsed_text.ParseResult(parser, normalized.text, normalized.page_starts if has_pages else ())
+    parse = parse_store.ParseResult(parser, normalized.text, normalized.page_starts if has_pages else ())
     if request.state == State.COLLECTED:
         if parse.sha256 != document.parsed_sha256:
             raise ApiError(error_codes.CALLBACK_CONTRADICTS, "Another text of this document has been delivered before.")
@@ -319,10 +319,10 @@ def store_callback(*, job: UploadJob, content: str, parser_name: str, parser_ver
         raise ApiError(error_codes.JOB_NOT_PARSING)
     if not parse.text.strip():
         raise ApiError(error_codes.ARTIFACT_EMPTY)
-    path = parsed_text.write_parse(document, parse)
-    if not parsed_text.lock_shared_parse(document, path):
+    path = parse_store.write_parse(document, parse)
+    if not parse_store.lock_shared_parse(document, path):
         raise ApiError(error_codes.JOB_NOT_PARSING)
-    fields = parsed_text.record_parse(document, parse, path)
+    fields = parse_store.record_parse(document, parse, path)
     fields["cost_cents"] = CollectedParse(request, VendorParse("completed", {}), document.pages or 1).settle()
     services.complete_wait(locked, code="PARSE_STORED", event={"bytes": len(parse.content), "by": "callback"}, **fields)
     return "PARSE_STORED"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from documents import storage
 from documents.error_codes import HASH_MISMATCH, LENGTH_MISMATCH
 from documents.models import Document
+from documents.storage import buckets
 from jobs.outcomes import Permanent
 
 
@@ -23,7 +23,7 @@ def verified_original(document: Document) -> Iterator[Path]:
 
     Verified at every use: an upload URL works for some minutes, and a store that checks no hash accepts other bytes.
     """
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     with bucket.local_file(name) as path:
         if path.stat().st_size != document.bytes_len:
             if bucket.size(name) == document.bytes_len:  # complete in the store, truncated on its way here

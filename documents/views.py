@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 
 from accounts import idempotency_keys, rate_limit
 from accounts.authentication import caller_id
-from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST, UNAVAILABLE, not_found
+from accounts.common_error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST, UNAVAILABLE, not_found
 from accounts.errors import raises
 from accounts.pagination import NewestFirstPagination
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED

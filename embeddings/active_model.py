@@ -7,8 +7,8 @@ from django.conf import settings
 from django.db import connection
 
 from accounts.errors import ApiError
-from embeddings import embedders
-from embeddings.embedders import Embedder, EmbeddingModel
+from embeddings.embedders import registry
+from embeddings.embedders.registry import Embedder, EmbeddingModel
 from embeddings.error_codes import MODEL_UNAVAILABLE
 from embeddings.models import ActiveModel
 
@@ -41,7 +41,7 @@ def active_model(user_id: UUID) -> EmbeddingModel:
     with connection.cursor() as cursor:  # twice in each search, where the ORM's statement costs as much as a scan
         cursor.execute(SELECT, {"user": user_id})
         row = cursor.fetchone()
-    default = embedders.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
+    default = registry.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
     if row and (row[:2] == (default.model, default.version) or _is_bound(user_id)):
         return EmbeddingModel(*row)
     return EmbeddingModel(default.model, default.version)
@@ -49,7 +49,7 @@ def active_model(user_id: UUID) -> EmbeddingModel:
 
 def require_embedder(model: EmbeddingModel) -> Embedder:
     """Return the embedder of this model; raise ``ApiError("MODEL_UNAVAILABLE")`` when none is configured."""
-    embedder = embedders.find_embedder(model)
+    embedder = registry.find_embedder(model)
     if embedder is None:
         detail = "The model that these documents were made searchable with is not configured here."
         raise ApiError(MODEL_UNAVAILABLE, detail, retry_after=600)

@@ -5,7 +5,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from embeddings import active_model, pending_chunks, shadow_vectors, vector_store
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import REEMBED, VectorBuffer
 from jobs.models import UploadJob
 

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from documents.deterministic_ids import chunk_id
 from documents.models import Document
-from embeddings.chunking import NAME, VERSION, Chunk
+from embeddings.chunking.chunkers import NAME, VERSION, Chunk
 from embeddings.models import ChunkBuffer, DocumentChunk
 from jobs import services
 from jobs.models import UploadJob

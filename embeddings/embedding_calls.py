@@ -19,8 +19,8 @@ from uuid import UUID
 
 from accounts.errors import ApiError, ErrorCode
 from embeddings import tokenizer
-from embeddings.embedders import Embedder, Vectors
 from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
+from embeddings.embedders.registry import Embedder, Vectors
 from embeddings.error_codes import TEXT_REFUSED
 from jobs.claims import ClaimLost
 from jobs.outcomes import Permanent, Retryable, Wait

@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import VectorIndex
 from embeddings.search.vector_search import BEGINNING, LIVE, SHADOW
 from jobs.advisory_locks import try_lock_session, unlock_session
@@ -276,6 +276,24 @@ SELECT_OUTGROWN = OUTGROWN.format(
         [OUTGROWN_TABLE.format(table=LIVE, only=""), OUTGROWN_TABLE.format(table=SHADOW, only="l.shadowed AND")]
     )
 )
+
+# Of tenants whose merged words say that they are large: counting the vectors of all others would take too long.
+LONGEST_TAIL = """
+    SELECT coalesce(max((
+        SELECT count(*) FROM document_chunks v WHERE v.user_id = l.user_id AND v.embed_model = l.embed_model
+            AND v.embed_version = l.embed_version AND v.embed_updated_at >= coalesce((
+                SELECT max(x.upto) FROM vector_indexes x
+                WHERE x.user_id = l.user_id AND x.table_name = 'document_chunks' AND x.built_at IS NOT NULL
+                    AND x.embed_model = l.embed_model AND x.embed_version = l.embed_version), '-infinity'))), 0)
+    FROM active_models l
+    WHERE l.user_id IN (SELECT user_id FROM posting_segments GROUP BY user_id HAVING sum(slots) > %s)"""
+
+
+def longest_tail() -> int:
+    """Return how many passages of a tenant no vector index covers, of the large tenant with the most."""
+    with connection.cursor() as cursor:
+        cursor.execute(LONGEST_TAIL, [settings.SEARCH_EXACT_PASSAGES])
+        return int(cursor.fetchone()[0])
 
 
 class Round:

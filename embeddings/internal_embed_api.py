@@ -13,12 +13,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.api_tokens import ALL_SCOPES
 from accounts.authentication import NO_TENANT_ID, Caller
-from accounts.error_codes import INVALID_REQUEST, NOT_FOUND, not_found
+from accounts.common_error_codes import INVALID_REQUEST, NOT_FOUND, not_found
 from accounts.errors import ApiError, raises
-from accounts.permissions import IsService
-from embeddings import embedders, embedding_calls, error_codes
-from embeddings.embedders import DIMENSIONS
+from accounts.models import ApiToken
+from embeddings import embedding_calls, error_codes
+from embeddings.embedders import registry
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.embedders.remote_accessa import RemoteAccessa
 from embeddings.serializers import EmbeddingsResponse, EmbedRequest
 from vendors.error_codes import BUDGET_SPENT
@@ -42,7 +44,7 @@ class BrainAuthentication(BaseAuthentication):
             secret = secret.strip()
         if not hmac.compare_digest(secret, settings.BRAIN_API_SECRET.encode()):
             raise AuthenticationFailed
-        return Caller(NO_TENANT_ID, service=True), None
+        return Caller(NO_TENANT_ID, ALL_SCOPES), None
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="accessa"'
@@ -60,7 +62,7 @@ class EmbedView(APIView):
     """Spec 002 §1. Without BRAIN_API_SECRET the endpoint does not exist."""
 
     authentication_classes = (BrainAuthentication,)
-    permission_classes = (IsService,)
+    required_scope = ApiToken.Scope.SERVICE
 
     @extend_schema(
         operation_id="internal_embed",
@@ -85,7 +87,7 @@ def embed_for_deployment(texts: Sequence[str]) -> dict[str, Any]:
         raise ApiError(error_codes.EMPTY_TEXT, field="texts")
     if any(len(text) > MAX_CHARS for text in texts):
         raise ApiError(error_codes.TEXT_TOO_LONG, f"A text is longer than {MAX_CHARS} characters.", field="texts")
-    embedder = embedders.get_embedder(settings.EMBEDDER)
+    embedder = registry.get_embedder(settings.EMBEDDER)
     if isinstance(embedder, RemoteAccessa):
         detail = "This deployment asks another one for its vectors: the two would ask in circles."
         raise ApiError(error_codes.NO_MODEL_HERE, detail)

@@ -1,5 +1,6 @@
-"""Chunks and vectors: both write-ahead buffers, the tables that search reads, active models and vector indexes."""
+"""Chunks, vectors and words: the write-ahead buffers, the tables that search reads, active models, vector indexes."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
@@ -7,7 +8,7 @@ from django.db.models import Func, Q
 from django.db.models.functions import Now
 from pgvector.django import VectorField
 
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.registry import DIMENSIONS
 
 REEMBED, RECHUNK = "reembed", "rechunk"  # pipelines of a reindexing campaign's jobs; a third is staged_parses.REPARSE
 STAGED = "~reparse"  # ends the chunker's label of chunks of a parse that is not the document's yet
@@ -156,8 +157,9 @@ class ShadowVector(models.Model):
 class DocumentTerm(models.Model):
     """BM25 postings of a document's term: the searchable chunks with it, and its impact in each.
 
-    The empty term has every chunk: its rows count the collection. Written in the transaction that makes the chunks
-    searchable, and read whole, so ``postings`` are bytes as embeddings.search.bm25.POSTING lays them out.
+    Written in the transaction that makes the chunks searchable, and merged with those of other documents soon after
+    (embeddings.search.posting_segments). Then one row is left, whose term is MERGED instead of the empty one, and which
+    like that has every chunk. ``postings`` are bytes as embeddings.search.postings.POSTING lays them out.
     """
 
     pk = models.CompositePrimaryKey("user_id", "term", "document")
@@ -171,14 +173,66 @@ class DocumentTerm(models.Model):
     postings = models.BinaryField()
     # Of the rows of tables in the chunks, as ROW_POSTING: null without any.
     row_postings = models.BinaryField(null=True)
+    segment_id = models.BigIntegerField(null=True)  # of a merged document
 
     class Meta:
         db_table = "document_terms"
         default_permissions = ()
-        indexes = [models.Index("document", name="ix_terms_document")]
+        indexes = [
+            models.Index("document", name="ix_terms_document"),
+            # How many documents of each tenant are not merged yet?
+            models.Index("user_id", name="ix_terms_unmerged", condition=Q(term="")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.document_id} {self.term}"
+
+
+class PostingSegment(models.Model):
+    """Documents of a tenant whose postings are merged. Each has slots in it: a chunk's is the first plus its ordinal.
+
+    A trigger lists the documents whose terms are deleted; their postings count no more, and go when the segment is
+    merged again.
+    """
+
+    segment_id = models.BigAutoField(primary_key=True)
+    user_id = models.UUIDField()
+    documents = models.BinaryField()  # as embeddings.search.postings.SEGMENT_DOCUMENT
+    slots = models.IntegerField()
+    rows = models.IntegerField()  # of tables in the chunks
+    deleted_documents = ArrayField(models.UUIDField(), db_default=[])
+    deleted_at = models.DateTimeField(null=True)  # the first of them
+
+    class Meta:
+        db_table = "posting_segments"
+        default_permissions = ()
+        indexes = [
+            models.Index("user_id", name="ix_posting_segments_user"),
+            models.Index("deleted_at", name="ix_posting_segments_deleted", condition=Q(deleted_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.segment_id)
+
+
+class PostingBlock(models.Model):
+    """Postings of a term in a segment's documents, as SEGMENT_POSTING or DENSE_IMPACT of embeddings.search.postings."""
+
+    pk = models.CompositePrimaryKey("user_id", "term", "segment_id")
+    user_id = models.UUIDField()
+    term = models.TextField()
+    segment_id = models.BigIntegerField()
+    size = models.IntegerField()  # postings
+    postings = models.BinaryField()
+    row_postings = models.BinaryField(null=True)  # as SEGMENT_ROW_POSTING
+
+    class Meta:
+        db_table = "posting_blocks"
+        default_permissions = ()
+        indexes = [models.Index("segment_id", name="ix_posting_blocks_segment")]
+
+    def __str__(self) -> str:
+        return f"{self.segment_id} {self.term}"
 
 
 class ActiveModel(models.Model):

@@ -15,8 +15,8 @@ from django.db import connection
 
 from accounts.errors import ErrorCode
 from embeddings import active_model, embedding_calls, tokenizer, vector_store
-from embeddings.embedders import Embedder, EmbeddingModel, Vectors
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedders.registry import Embedder, EmbeddingModel, Vectors
 from embeddings.embedding_calls import EmbeddingTask, ModelChanged, Reservation, Settle
 from embeddings.error_codes import GAVE_WAY
 from embeddings.models import REEMBED

@@ -111,7 +111,7 @@ class PassageResponse(serializers.Serializer[object]):
     answer_span = serializers.ListField(
         child=serializers.IntegerField(),
         allow_null=True,
-        help_text="start and end of that sentence or row in the parsed markdown, in characters",
+        help_text="start and end of that sentence or row in the parsed markdown, in characters; null in nearest",
     )
     score = serializers.FloatField(help_text="of the fused ranks: compares the passages of one answer only")
     parts = PartsResponse(help_text="rank and score by each retriever; null where it did not return the passage")

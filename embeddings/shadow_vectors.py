@@ -7,7 +7,7 @@ from django.db import connection, transaction
 
 from documents.locks import lock_document
 from embeddings import active_model
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.vector_store import SET_VECTOR, empty_buffers, execute_for
 
 ROWS_PER_TRANSACTION = 200  # 1.5 MB

@@ -8,9 +8,9 @@ from uuid import UUID
 from django.db import connection
 
 from documents import stage_invariants, staged_parses
-from documents.markdown.contents import find_contents
+from documents.markdown.table_of_contents import find_contents
 from embeddings import chunk_store, tokenizer, vector_store
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.registry import DIMENSIONS
 from jobs.models import UploadJob
 from jobs.pipeline import Invariant, all_invariants, sql_invariant
 
@@ -144,13 +144,14 @@ buffer_covers = all_invariants(
 )
 vectors_buffered = all_invariants(buffer_covers, vectors_planned)
 
-# What makes passages findable. The words are written with the vectors, and the empty word names every passage.
+# What makes passages findable. The words are written with the vectors, and one term has every passage: EVERY_CHUNK, or
+# MERGED (embeddings.search.postings).
 _live = _covered("shadow_vectors", model_of="l", reason=_LIVE)
 _words = sql_invariant("""
     SELECT j.job_id, 'The BM25 postings are not those of the searchable chunks.'
     FROM upload_jobs j JOIN documents d USING (document_id)
     WHERE j.job_id = ANY(%(jobs)s) AND d.chunks_version IS NOT NULL
-      AND (SELECT t.postings FROM document_terms t WHERE t.document_id = j.document_id AND t.term = '')
+      AND (SELECT t.postings FROM document_terms t WHERE t.document_id = j.document_id AND t.term IN ('', E'\\x02'))
           IS DISTINCT FROM (
               SELECT string_agg(int4send(c.chunk_ord) || int2send(0::smallint), '' ORDER BY c.chunk_ord)
               FROM document_chunks c

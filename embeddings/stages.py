@@ -6,27 +6,28 @@ from functools import partial
 
 from django.conf import settings
 
-from documents import parsed_text, staged_parses
+from documents import parse_store, staged_parses
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.locks import lock_document
 from documents.staged_parses import REPARSE
 from embeddings import (
     active_model,
     chunk_store,
-    chunking,
-    embedders,
     error_codes,
     pending_chunks,
     shadow_vectors,
     stage_invariants,
     vector_store,
 )
-from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
+from embeddings.chunking import chunkers
+from embeddings.embedders import registry
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedders.registry import DIMENSIONS, Embedder, EmbeddingModel
 from embeddings.embedding_calls import MISCONFIGURED_SECONDS, ModelChanged, run_task
 from embeddings.models import REEMBED, STAGED
 from embeddings.pending_chunks import planned_model
-from embeddings.search import bm25, probe_index
+from embeddings.search import bm25
+from embeddings.search.hybrid_search import probe_index
 from jobs import failpoints
 from jobs.choices import Stage
 from jobs.claims import Claim
@@ -39,7 +40,7 @@ log = logging.getLogger("accessa.embeddings")
 
 def plan_chunks(claim: Claim) -> Outcome:
     """parse_validated: choose the chunker; for a rechunk or a reparse the campaign has chosen it."""
-    chunker = chunking.get_chunker(claim.job.payload.get("chunker", settings.CHUNKER))
+    chunker = chunkers.get_chunker(claim.job.payload.get("chunker", settings.CHUNKER))
     plan = {"chunker_name": chunker.name, "chunker_version": chunker.version}
     label = chunker.label + (STAGED if claim.job.pipeline == REPARSE else "")
     return Advance(fields={"chunks_version": label, "payload": plan})
@@ -47,7 +48,7 @@ def plan_chunks(claim: Claim) -> Outcome:
 
 def plan_rechunking(claim: Claim) -> Outcome:
     """parse_validated of a rechunk: the stored parse must be the recorded one; the document is not parsed again."""
-    if not parsed_text.is_intact(claim.job.document):
+    if not parse_store.is_intact(claim.job.document):
         raise Permanent(PARSE_HASH_MISMATCH, "The stored parse is not the one that was recorded.")
     return plan_chunks(claim)
 
@@ -57,7 +58,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     document = claim.job.document
     label = claim.job.chunks_version
     text, page_starts = staged_parses.job_text(claim.job)
-    chunks = chunking.get_chunker(label.removesuffix(STAGED)).split(text, page_starts, last_page=document.pages or 1)
+    chunks = chunkers.get_chunker(label.removesuffix(STAGED)).split(text, page_starts, last_page=document.pages or 1)
     if not chunks:
         raise Permanent(error_codes.NO_CHUNKS, "There is nothing in the document to cut into passages.")
     return claim.end_stage(
@@ -126,10 +127,10 @@ def plan_vectors(claim: Claim) -> Outcome:
 
 
 def _require_embedder(model: EmbeddingModel) -> Embedder:
-    if embedder := embedders.find_embedder(model):
+    if embedder := registry.find_embedder(model):
         return embedder
     # An operator's mistake: no document's fault.
-    lack = f" Missing packages: {', '.join(missing)}." if (missing := embedders.missing_packages()) else ""
+    lack = f" Missing packages: {', '.join(missing)}." if (missing := registry.missing_packages()) else ""
     log.error("No embedder is configured for %s: jobs wait.%s", model.label, lack)
     raise Wait(MISCONFIGURED_SECONDS, error_codes.MODEL_UNAVAILABLE)
 
@@ -143,7 +144,7 @@ def embed_chunks(claim: Claim) -> Outcome:
     try:
         if not pending_chunks.is_model_wanted(claim):
             raise ModelChanged
-        embedder = embedders.find_embedder(planned)
+        embedder = registry.find_embedder(planned)
         if embedder is None:
             # Before a tenant's first vectors, the plan may name a model that is gone while EMBEDDER names another.
             active = active_model.active_model(claim.job.user_id)

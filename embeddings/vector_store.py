@@ -8,7 +8,7 @@ import numpy as np
 import psycopg
 from django.db import connection
 
-from embeddings.embedders import DIMENSIONS, EmbeddingModel, Vectors, vector_sha
+from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, Vectors, vector_sha
 
 COPY = """COPY document_vector_buffer
     (user_id, document_id, chunk_id, embed_model, embed_version, vector_dim, vector_sha, embedding)

@@ -8,7 +8,7 @@ from functools import partial
 
 from django.utils.translation import gettext_lazy as _
 
-from accounts.error_codes import UNAVAILABLE
+from accounts.common_error_codes import UNAVAILABLE
 from accounts.errors import Context, ErrorCode, staff_error
 from documents.error_codes import FILE_TOO_LARGE
 from embeddings.error_codes import TEXT_REFUSED

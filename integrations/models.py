@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from pgvector.django import VectorField
 
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.registry import DIMENSIONS
 
 _EMBEDDED = ("embedding", "embedding_model", "embedding_text_sha256")
 

@@ -10,11 +10,13 @@ from django.db import connection, transaction
 from django.db.models.functions import Left
 
 from embeddings import active_model, embedding_calls
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
-from embeddings.search import MIN_CANDIDATES, query_parser, search_snapshot
+from embeddings.search import query_parser
 from embeddings.search.bm25 import TextHit
 from embeddings.search.fusion import RankedChunk, ScoreParts, fuse
+from embeddings.search.hybrid_search import MIN_CANDIDATES, search_snapshot
+from embeddings.search.lexemes import query_lexemes
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.results import render_snippets
 from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
@@ -107,7 +109,7 @@ def search_records(
     """Return at most ``k`` records of ``user_id`` that match ``query``, the best first.
 
     A record without a vector of the model of the tenant's records is found by its words. ``bought`` has the query's
-    vector for another search of the same request. Raises what ``embeddings.search.search`` raises.
+    vector for another search of the same request. Raises what ``embeddings.search.hybrid_search.search`` raises.
     """
     parsed = query_parser.parse_query(query)
     query_parser.validate_options(k, mode)
@@ -121,7 +123,7 @@ def search_records(
         return []
     vector = (bought or QueryEmbedding(user_id)).vector(model, parsed) if needs_vector else None
     with search_snapshot(user_id):
-        n, lexemes = max(MIN_CANDIDATES, 4 * k), query_parser.query_lexemes(parsed.text)
+        n, lexemes = max(MIN_CANDIDATES, 4 * k), query_lexemes(parsed.text)
         ranking = fuse(
             model.model,
             nearest_records(scope, vector, n) if vector else [],

@@ -13,9 +13,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from jobs import failpoints, fair_queue, lifecycle, unsaved_stages
+from jobs import claim_queries, failpoints, lifecycle, unsaved_stages
+from jobs.claim_queries import NIL_UUID
 from jobs.error_codes import BUG
-from jobs.fair_queue import NIL_UUID
 from jobs.lifecycle import CHECK_CLAIM, LOCK_CLAIM, LOCK_CLAIM_AT_STAGE, LOCK_CLAIM_NO_FSYNC
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Moved, Permanent, Retryable, RunOutcome, Wait
@@ -273,18 +273,6 @@ class Claim:
                     self.move("discard", **columns)
         return False
 
-    def finish_and_claim_next(self, worker: str, *, event: Mapping[str, Any] | None = None) -> Claim | None:
-        """Finish this job (working -> done) and claim the next due one, in one statement and one commit."""
-        finish_event = {"from": self.job.stage, **(event or {})}
-        params = {"job_id": self.job.pk, "held": self.token, "finish_code": None, "finish_event": finish_event}
-        rows = fair_queue.execute_claim(fair_queue.FINISH_AND_CLAIM, worker, self.job.user_id, params)
-        if not rows:  # too many collisions over the next job: end this one by itself
-            self.move("finish", event=event)
-            return None
-        if not rows[0].pop("finished"):
-            raise ClaimLost(str(self.job.pk))
-        return Claim(lifecycle.load_job(rows[0])) if rows[0]["job_id"] else None
-
     def should_yield(self) -> bool:
         """Tell whether a job of normal priority would run if this one released its worker.
 
@@ -294,11 +282,11 @@ class Claim:
         if not job.low_priority and (job.slot or 0) < settings.JOBS_ACTIVE_PER_USER:
             return False
         but = NIL_UUID if job.low_priority else job.user_id
-        params = {"job_id": job.pk, "last": NIL_UUID, "but": but, **fair_queue.concurrency_params()}
-        return bool(lifecycle.execute(fair_queue.SHOULD_YIELD, params)[0]["wanted"])
+        params = {"job_id": job.pk, "last": NIL_UUID, "but": but, **claim_queries.concurrency_params()}
+        return bool(lifecycle.execute(claim_queries.SHOULD_YIELD, params)[0]["wanted"])
 
 
 def claim_next(worker: str, last: UUID = NIL_UUID) -> Claim | None:
     """Claim the next due job (queued -> working), the users after ``last`` first, or None."""
-    rows = fair_queue.claim_next(worker, last)
+    rows = claim_queries.claim_next(worker, last)
     return Claim(lifecycle.load_job(rows[0])) if rows else None

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from jobs import fair_queue
+from jobs import claim_queries
 from jobs.choices import Stage, State
 from jobs.models import UploadJob
 
@@ -58,8 +58,8 @@ def count_running(user_id: UUID) -> int:
 
 # Users without a free slot: for a job of normal priority, and for a job of low priority, which yields to the former and
 # never takes the first slot where there are more. There are few: each slot is a busy worker. Parameters:
-# fair_queue.concurrency_params().
-_CAP = fair_queue.concurrency_limit_sql("user_id")
+# claim_queries.concurrency_params().
+_CAP = claim_queries.concurrency_limit_sql("user_id")
 USERS_AT_LIMIT = f"""
 SELECT user_id FROM upload_jobs WHERE state = 'working' AND NOT low_priority GROUP BY 1
 HAVING count(*) >= {_CAP}"""
@@ -77,6 +77,6 @@ def starved_filter() -> Q:
 
 def _raw(sql: str) -> RawSQL:
     # Django requires positional parameters.
-    caps = fair_queue.concurrency_params()
+    caps = claim_queries.concurrency_params()
     params = [caps[name] for name in re.findall(r"%\((\w+)\)s", sql)]
     return RawSQL(re.sub(r"%\(\w+\)s", "%s", sql), params)  # noqa: S611  (constants)

@@ -15,6 +15,7 @@ from accounts.prepared_statements import Row
 from jobs import telemetry
 from jobs.choices import ACTIVE, State
 from jobs.models import Event, UploadJob
+from jobs.webhook_events import insert_events
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.events")
 
@@ -31,10 +32,15 @@ LOCK_CLAIM = f"SELECT job_id {_OURS} FOR UPDATE"
 LOCK_CLAIM_AT_STAGE = f"SELECT job_id {_OURS} AND stage = %(first)s FOR UPDATE"
 # The same as the first for a transaction that commits asynchronously.
 LOCK_CLAIM_NO_FSYNC = f"SELECT job_id, set_config('synchronous_commit', 'off', true) {_OURS} FOR UPDATE"
-# The same without the lock.
+# The same for several claims at once.
+LOCK_CLAIMS = """
+    SELECT u.job_id FROM upload_jobs u JOIN unnest(%(jobs)s::uuid[], %(tokens)s::uuid[]) c (job_id, token)
+        ON u.job_id = c.job_id AND u.claim_token = c.token
+    ORDER BY u.job_id FOR UPDATE OF u"""
+# The first without the lock.
 CHECK_CLAIM = f"SELECT job_id {_OURS}"
 
-_FREE = "claim_token = NULL, lease_until = NULL, slot = NULL"
+_FREE = "claim_token = NULL, lease_until = NULL, slot = NULL, in_batch = false"
 _UNPARKED = "run_after = NULL, wait_reason = NULL"
 _FRESH = "attempts = 0, retry_count = 0, overloads = 0, finished_at = NULL, last_error = NULL, traceback = NULL"
 _STAGED = (
@@ -58,11 +64,11 @@ class Move:
 # fmt: off
 MOVES: Mapping[str, Move] = {
     #                 from          to          sets
-    "claim":   Move([QUEUED],       WORKING,    "claim_token = %(token)s, claimed_by = %(worker)s, claimed_at = clock_timestamp(),"
-                                                " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, wait_reason = NULL, overloaded = false,"
-                                                " started_at = coalesce(u.started_at, clock_timestamp()), attempts = u.attempts + 1",
+    "claim":   Move([QUEUED],       WORKING,    "claim_token = gen_random_uuid(), claimed_by = %(worker)s, claimed_at = clock_timestamp(),"
+                                                " lease_until = clock_timestamp() + %(lease)s, slot = p.slot, in_batch = p.in_batch, wait_reason = NULL,"
+                                                " overloaded = false, started_at = coalesce(u.started_at, clock_timestamp()), attempts = u.attempts + 1",
                                                 "stage_started", "info", "CLAIMED"),
-    "advance": Move([WORKING],      WORKING,    f"{_STAGED}, attempts = 1",
+    "advance": Move([WORKING],      WORKING,    f"{_STAGED}, attempts = 1, in_batch = false",
                                                 "stage_done", "info", "STAGE_DONE"),
     "finish":  Move([WORKING],      DONE,       f"{_FREE}, finished_at = clock_timestamp(), total_pct = 100, retry_count = 0,"
                                                 " last_error = NULL, traceback = NULL",
@@ -85,6 +91,9 @@ MOVES: Mapping[str, Move] = {
     # Instead of an expiry while the machine was too busy for the job: a release, counted for the whole job.
     "overload": Move([WORKING],     QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), overloads = u.overloads + 1",
                                                 "stage_started", "warn", "OVERLOADED"),
+    # Instead of an expiry when the claim was one of a batch: whose code ran is not known. The next claim is no batch.
+    "disband": Move([WORKING],      QUEUED,     f"{_FREE}, attempts = greatest(u.attempts - 1, 0), overloads = u.overloads + 1",
+                                                "stage_started", "warn", "BATCH_LOST"),
     "discard": Move([WORKING],      DEADLETTER, f"{_FREE}, finished_at = clock_timestamp(), last_error = %(error)s, traceback = %(traceback)s",
                                                 "error", "error", "DLQ_MOVED"),
     "due":     Move([QUEUED, RETRYABLE], QUEUED, _UNPARKED,
@@ -100,6 +109,11 @@ MOVES: Mapping[str, Move] = {
                                                 "retry", "info", "REQUEUED"),
 }
 # fmt: on
+
+# Moves that the webhooks of the job's tenant hear of. Tenants do not see the jobs of campaigns.
+WEBHOOK_EVENTS = {"finish": "document.completed", "discard": "document.failed", "cancel": "document.failed"}
+_EVENT_DATA = """jsonb_build_object('document_id', s.document_id, 'job_id', s.job_id, 'stage', s.stage,
+                   'state', s.state, 'status', s.status, 'code', s.last_error ->> 'code')"""
 
 # The columns that a handler may set along with its move; a closed set, because the names go into the statement.
 PLAN_FIELDS = frozenset({"parsed_path", "parsed_sha256", "chunks_version", "embed_model", "embed_version"})
@@ -123,6 +137,8 @@ _EVENT_OF_MOVE = """
                coalesce(%({name}_code)s::text, '{code}'),
                jsonb_build_object('stage', m.stage, 'attempt', m.attempts) || %({name}_event)s::jsonb, m.correlation_id
         FROM {name}_moved m"""
+# The same with an event for each job, by its id.
+EVENTS_OF_JOBS = _EVENT_OF_MOVE.replace("%({name}_event)s::jsonb", "(%({name}_events)s::jsonb -> m.job_id::text)")
 # Stages that are committed together: each event has the time at which its stage ended.
 _EVENTS_OF_STAGES = """
         SELECT m.job_id, m.document_id, m.user_id, clock_timestamp() - make_interval(secs => (e ->> 'age')::float8),
@@ -131,7 +147,7 @@ _EVENTS_OF_STAGES = """
 
 
 def move_ctes(name: str, pick: str, *, fields: Sequence[str] = (), events: str = _EVENT_OF_MOVE) -> str:
-    """Return the CTEs of a move: lock the rows that ``pick`` selects, update them, write an event for each.
+    """Return the CTEs of a move: lock the rows that ``pick`` selects, update them, write an event and webhooks for each.
 
     ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks its rows. Rows that are no longer in a source state
     of the move stay as they are. ``{name}_moved`` has the updated rows.
@@ -149,6 +165,15 @@ def move_ctes(name: str, pick: str, *, fields: Sequence[str] = (), events: str =
     {name}_logged AS (
         INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload, correlation_id)
         {events.format(name=name, type=move.type, severity=move.severity, code=move.code)}
+    ){_published_cte(name)}"""
+
+
+def _published_cte(name: str) -> str:
+    if name not in WEBHOOK_EVENTS:
+        return ""
+    subjects = f"(SELECT * FROM {name}_moved WHERE campaign_id IS NULL) s"
+    return f""",
+    {name}_published AS ({insert_events(f"'{WEBHOOK_EVENTS[name]}'", _EVENT_DATA, subjects)}
     )"""
 
 
@@ -158,18 +183,21 @@ def make_move(
     *,
     code: str | None = None,
     event: Mapping[str, Any] | None = None,
+    by_job: Mapping[str, Mapping[str, Any]] | None = None,
     fields: Mapping[str, Any] | None = None,
     durable: bool = True,
     **params: Any,
 ) -> list[Row]:
-    """Make a move and set ``fields``; return the moved rows. ``event`` and ``code`` go to the event.
+    """Make a move and set ``fields``; return the moved rows. ``code`` and ``event``, or that ``by_job``, go to the event.
 
     ``durable=False`` sets ``synchronous_commit=off`` in the statement, so that it ends with the statement's commit.
     """
     fields = fields or {}
     async_commit = "" if durable else ", set_config('synchronous_commit', 'off', true)"
-    sql = f"WITH {move_ctes(name, pick, fields=list(fields))} SELECT *{async_commit} FROM {name}_moved"
-    return execute(sql, {**params, **fields, f"{name}_code": code, f"{name}_event": dict(event or {})})
+    events = {f"{name}_code": code, f"{name}_event": dict(event or {}), f"{name}_events": by_job}
+    ctes = move_ctes(name, pick, fields=list(fields), events=EVENTS_OF_JOBS if by_job else _EVENT_OF_MOVE)
+    sql = f"WITH {ctes} SELECT *{async_commit} FROM {name}_moved"
+    return execute(sql, {**params, **fields, **events})
 
 
 def insert_job(columns: Mapping[str, Any]) -> UploadJob | None:

@@ -29,6 +29,7 @@ _CHECKS = {
     "job_counts_not_negative": Q(attempts__gte=0, retry_count__gte=0, overloads__gte=0),
     "job_of_a_campaign_has_low_priority": Q(campaign_id__isnull=True) | Q(low_priority=True),
     "job_slot_not_negative": Q(slot__isnull=True) | Q(slot__gte=0),
+    "job_in_batch_while_working": Q(in_batch=False) | _WORKING,
 }
 
 
@@ -48,12 +49,14 @@ class UploadJob(models.Model):
     attempts = models.IntegerField(db_default=0)
     retry_count = models.IntegerField(db_default=0)
     # Whether the claim's processes waited for a core most of the time before the last heartbeat, and how many claims
-    # that were lost so have cost no attempt.
+    # that were lost so, or in a batch, have cost no attempt.
     overloaded = models.BooleanField(db_default=False)
     overloads = models.IntegerField(db_default=0)
     run_after = models.DateTimeField(null=True)
     wait_reason = models.TextField(null=True)
     slot = models.SmallIntegerField(null=True)
+    # Claimed together with others: nobody knows whose code ran when the worker dies, so that costs no attempt.
+    in_batch = models.BooleanField(db_default=False)
     claimed_by = models.TextField(null=True)
     claimed_at = models.DateTimeField(null=True)
     claim_token = models.UUIDField(null=True)

@@ -41,6 +41,9 @@ class Step:
     # Whether it may share the commit of the stage before: until it opens a transaction of its claim, its handler reads
     # no rows that the stages before write, buys nothing and tells nobody.
     joins_commit: bool = False
+    # Whether its jobs may be claimed and finished many at a time while they take no time (jobs.claim_batches): it buys
+    # nothing, writes to the database only and tells nobody.
+    joins_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ def get_pipeline(name: str) -> Pipeline:
     if name not in table:
         raise ImproperlyConfigured(f"There is no pipeline {name!r} in {settings.JOBS_PIPELINES}.")
     return table[name]
+
+
+def joins_batch(pipeline: str, stage: str) -> bool:
+    """Tell whether jobs at the stage may be claimed many at a time; not if the pipeline is not deployed here."""
+    try:
+        return get_pipeline(pipeline).step(stage).joins_batch
+    except ImproperlyConfigured:
+        return False
 
 
 def sql_invariant(sql: str) -> Invariant:

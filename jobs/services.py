@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django_q.tasks import async_task
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError, ErrorCode
 from accounts.idempotency_keys import IdempotentRequest
 from accounts.rls import fetch_as_tenant
@@ -57,10 +57,11 @@ EXPIRED = """
     SELECT job_id FROM upload_jobs
     WHERE state = 'working' AND lease_until < clock_timestamp() AND {condition}
     ORDER BY lease_until LIMIT 100 FOR UPDATE SKIP LOCKED"""
+EXPIRED_IN_BATCH = EXPIRED.format(condition="in_batch")
 _IS_OVERLOAD = "overloaded AND overloads < %(most_overloads)s"
-EXPIRED_BY_OVERLOAD = EXPIRED.format(condition=_IS_OVERLOAD)
-EXPIRED_AGAIN = EXPIRED.format(condition=f"NOT ({_IS_OVERLOAD}) AND attempts <= %(retries)s")
-EXPIRED_TOO_OFTEN = EXPIRED.format(condition=f"NOT ({_IS_OVERLOAD}) AND attempts > %(retries)s")
+EXPIRED_BY_OVERLOAD = EXPIRED.format(condition=f"NOT in_batch AND {_IS_OVERLOAD}")
+EXPIRED_AGAIN = EXPIRED.format(condition=f"NOT in_batch AND NOT ({_IS_OVERLOAD}) AND attempts <= %(retries)s")
+EXPIRED_TOO_OFTEN = EXPIRED.format(condition=f"NOT in_batch AND NOT ({_IS_OVERLOAD}) AND attempts > %(retries)s")
 # The table of `vendors`, by its name: jobs import nothing of it. By the document, which the index begins with.
 UNSETTLED_CENTS = """
     SELECT job_id, sum(cents)::float8 FROM purchases
@@ -278,13 +279,15 @@ def requeue_due_and_expired() -> int:
     error = {"code": error_codes.WORKER_LOST, "detail": error_codes.WORKER_LOST.sentence}
     limits = {"retries": settings.JOBS_MAX_RETRIES, "most_overloads": MAX_OVERLOADS}
     due = lifecycle.make_move("due", PARKED)
+    disbanded = lifecycle.make_move("disband", EXPIRED_IN_BATCH)
     released = lifecycle.make_move("overload", EXPIRED_BY_OVERLOAD, **limits)
     requeued = lifecycle.make_move("expire", EXPIRED_AGAIN, error=error, **limits)
     discarded = lifecycle.make_move("discard", EXPIRED_TOO_OFTEN, error=error, traceback=None, **limits)
-    for name, rows in (("overload", released), ("expire", requeued), ("discard", discarded)):
+    lost = {"disband": disbanded, "overload": released, "expire": requeued, "discard": discarded}
+    for name, rows in lost.items():
         for row in rows:
             log.warning(lifecycle.MOVES[name].code, **job_fields(lifecycle.load_job(row)), stage=row["stage"])
-    return len(due) + len(released) + len(requeued)
+    return len(due) + len(disbanded) + len(released) + len(requeued)
 
 
 def _move(name: str, job: UploadJob, **params: Any) -> UploadJob:

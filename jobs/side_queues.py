@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import InterfaceError, OperationalError
 
-from jobs import fair_queue, safe_errors, services, telemetry
+from jobs import claim_queries, safe_errors, services, telemetry
 from jobs.cluster import shared_state
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
@@ -40,12 +40,10 @@ def side_queues() -> Iterator[SideQueue]:
 def drain_side_queues() -> bool:
     """Give each queue a time slice of JOBS_DRAIN_SECONDS; tell whether one was interrupted with work left."""
     is_interrupted = False
-    for queue in side_queues():
+    for queue in _due_queues():
         until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"SELECT EXISTS ({queue.DUE})")
-                count = queue.drain(until) if cursor.fetchone()[0] else 0
+            count = queue.drain(until)
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:  # must not keep the jobs from running
@@ -54,6 +52,17 @@ def drain_side_queues() -> bool:
             continue
         is_interrupted |= bool(count) and (shared_state.is_stopping() or time.monotonic() > until)
     return is_interrupted
+
+
+def _due_queues() -> list[SideQueue]:
+    """Return the queues that have due messages, by one statement for all of them."""
+    queues = list(side_queues())
+    if not queues:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(f"EXISTS ({queue.DUE})" for queue in queues))
+        dues = cursor.fetchone()
+    return [queue for queue, is_due in zip(queues, dues, strict=True) if is_due]
 
 
 class Work(NamedTuple):
@@ -67,8 +76,8 @@ def find_work(cursor: Any, *, most: int) -> Work:
     """Look for work, counting workers up to ``most``, in one statement while there is none. ``cursor`` is psycopg's."""
     queues = list(side_queues())
     are_due = "".join(f", EXISTS ({queue.DUE})" for queue in queues)
-    sql = f"SELECT ({fair_queue.COUNT_CLAIMABLE}), {services.SECONDS_TO_TIMEOUT}{are_due}"
-    count, seconds_to_timeout, *dues = cursor.execute(sql, fair_queue.count_params(most)).fetchone()
+    sql = f"SELECT ({claim_queries.COUNT_CLAIMABLE}), {services.SECONDS_TO_TIMEOUT}{are_due}"
+    count, seconds_to_timeout, *dues = cursor.execute(sql, claim_queries.count_params(most)).fetchone()
     for queue, is_due in zip(queues, dues, strict=True):
         count += queue.count_claimable(cursor, most=most - count) if is_due and count < most else 0
     return Work(count, seconds_to_timeout)

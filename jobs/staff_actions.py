@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db import transaction
 
 from accounts.audit import log
-from accounts.error_codes import not_found, unavailable
+from accounts.common_error_codes import not_found, unavailable
 from accounts.errors import ApiError
 from accounts.idempotency_keys import IdempotentRequest
 from accounts.models import User

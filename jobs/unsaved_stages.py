@@ -13,7 +13,7 @@ from jobs.models import UploadJob
 from jobs.pipeline import Step
 
 MAX_UNSAVED_SECONDS = 1.0  # what a crash may cost, besides the stage that runs
-# Metrics count an event when no older one can come (metrics.event_rollups): none is written with an older time.
+# Metrics count an event when no older one can come (metrics.event_counts): none is written with an older time.
 MAX_EVENT_AGE_SECONDS = 3.0
 
 

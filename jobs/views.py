@@ -11,12 +11,12 @@ from rest_framework.views import APIView
 
 from accounts import idempotency_keys, rate_limit
 from accounts.authentication import caller_id
-from accounts.error_codes import IDEMPOTENCY_KEY_REUSED, not_found
+from accounts.common_error_codes import IDEMPOTENCY_KEY_REUSED, not_found
 from accounts.errors import raises
 from accounts.idempotency_keys import IdempotentRequest
-from accounts.models import User
+from accounts.models import ApiToken, User
 from accounts.pagination import NewestFirstPagination
-from accounts.permissions import IsService, has_staff_permission
+from accounts.permissions import has_staff_permission
 from accounts.rate_limit import POLL_LIMIT_REACHED
 from accounts.rls import as_tenant
 from jobs import display_status, error_codes, services, staff_actions
@@ -111,7 +111,7 @@ class RetryView(APIView):
 
 
 class AdvanceView(APIView):
-    permission_classes = [IsService]
+    required_scope = ApiToken.Scope.SERVICE
 
     @extend_schema(
         operation_id="advance_job",

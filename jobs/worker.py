@@ -4,7 +4,8 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 from uuid import UUID
@@ -12,15 +13,16 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import connection
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DatabaseError, InterfaceError, OperationalError
 
-from jobs import claims, failpoints, fair_queue, infrastructure_errors, safe_errors, services, side_queues, telemetry
+from jobs import claim_queries, failpoints, infrastructure_errors, safe_errors, services, side_queues, telemetry
+from jobs.claim_batches import LOST_CLAIM, ClaimBatch
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
-from jobs.cluster.lease_heartbeat import HEARTBEAT, Lease
+from jobs.cluster.heartbeat import HEARTBEAT, Lease
 from jobs.error_codes import BUG
 from jobs.outcomes import Advance, Moved, Outcome, Permanent, Retryable, RunOutcome, Wait
-from jobs.pipeline import get_pipeline
+from jobs.pipeline import get_pipeline, joins_batch
 from jobs.unsaved_stages import WriteFailed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
@@ -44,14 +46,23 @@ def drain() -> int:
             if (has_side_work_left or time_slice.is_over) and not shared_state.is_stopping():
                 services.notify_workers()  # work is left: brokers that do not poll must be told
     except (OperationalError, InterfaceError) as error:
-        # The lease expires; then this worker or another one claims the job again.
+        # The lease of the job that ran expires; then this worker or another one claims it again.
         log.warning("The database is unavailable.", error=safe_errors.safe_error_name(error))
         connection.close()
+        _end_batch(time_slice.batch)
     except Exception as error:
         # django-q2 would log the message and keep it in its table of failures.
         telemetry.report_error(error)
+        _end_batch(time_slice.batch)
         raise DrainFailed(safe_errors.safe_error_name(error)) from None
     return time_slice.ended
+
+
+def _end_batch(batch: ClaimBatch) -> None:
+    """Finish and release what a failed drain holds besides the job that failed, rather than let the leases expire."""
+    with suppress(DatabaseError, InterfaceError):
+        if batch.end():
+            services.notify_workers()
 
 
 class DrainFailed(Exception):
@@ -60,61 +71,69 @@ class DrainFailed(Exception):
 
 @dataclass
 class DrainSlice:
-    """Time slice of one drain, and the count of the jobs that it has released or ended."""
+    """Time slice of one drain, its claims, and the count of the jobs that it has released or ended."""
 
     until: float = 0.0
     ended: int = 0
+    batch: ClaimBatch = field(default_factory=ClaimBatch)
 
     # The user whose job this process ran last: the rotation continues from there, in the next drain too.
-    last_user: ClassVar[UUID] = fair_queue.NIL_UUID
+    last_user: ClassVar[UUID] = claim_queries.NIL_UUID
 
     @property
     def is_over(self) -> bool:
         return shared_state.is_stopping() or time.monotonic() > self.until
 
     def claim_next(self) -> Claim | None:
+        """Return the next claim, or finish and release what is left of the batch when the slice is over."""
         shared_state.record_claim_attempt()
-        return None if self.is_over else claims.claim_next(worker_name(), DrainSlice.last_user)
+        if self.is_over:
+            self.batch.end()
+            return None
+        return self.batch.next_claim() or self.batch.claim_next(worker_name(), DrainSlice.last_user)
 
 
 def run_job(claim: Claim, time_slice: DrainSlice) -> Claim | None:
     """Run a job until it ends or waits; return the next claim, or None when the slice is over or nothing is due."""
     DrainSlice.last_user = claim.job.user_id
     claim.shares_commits = claim.job.attempts == 1
-    next_claim = None
+    claimed, began = claim.job, time.monotonic()
     try:
-        with telemetry.job_log_context(claim.job, worker=worker_name()):
-            next_claim = _run_stages(claim, time_slice)
-    except ClaimLost:
-        log.info("Lost the claim; its writes were rejected.", **telemetry.job_fields(claim.job))
+        with telemetry.job_log_context(claimed, worker=worker_name()):
+            try:
+                _run_stages(claim, time_slice)
+            except ClaimLost:
+                log.info(LOST_CLAIM, **telemetry.job_fields(claim.job))
+        time_slice.batch.record_run(claimed, time.monotonic() - began)
+        time_slice.ended += 1
+        return time_slice.claim_next()
     finally:
         HEARTBEAT.clear()
-    time_slice.ended += 1
-    return next_claim or time_slice.claim_next()
 
 
-def _run_stages(claim: Claim, time_slice: DrainSlice) -> Claim | None:
+def _run_stages(claim: Claim, time_slice: DrainSlice) -> None:
     while True:
         if shared_state.is_stopping() and not claim.has_unsaved:
             claim.move("release")
-            return None
-        HEARTBEAT.watch(Lease(claim))
+            return
+        HEARTBEAT.watch(Lease(claim, time_slice.batch))
         stage = claim.job.stage
         failpoints.failpoint(f"{stage}:begin")
         outcome = _run_logged(claim)
         failpoints.failpoint(f"{stage}:end")
-        # The last stage had nothing to write: finishing and the next claim share a commit.
-        if isinstance(outcome, Advance) and not outcome.fields and claim.next_step is None and not time_slice.is_over:
-            shared_state.record_claim_attempt()
-            return claim.finish_and_claim_next(worker_name(), event=outcome.payload)
+        # The last stage had nothing to write: finishing shares a commit with others, and with the next claim.
+        if isinstance(outcome, Advance) and not outcome.fields and claim.next_step is None:
+            time_slice.batch.finish_later(claim, outcome.payload)
+            return
         if claim.has_unsaved:
             failpoints.failpoint("chain:middle")
-            continue
-        if not claim.settle(outcome):
-            return None
-        if claim.should_yield():
+        elif not claim.settle(outcome):
+            return
+        elif claim.should_yield():
             claim.move("release", code="GAVE_WAY")
-            return None
+            return
+        if not joins_batch(claim.job.pipeline, claim.job.stage):
+            time_slice.batch.end()  # no other job waits for it
 
 
 def _run_logged(claim: Claim) -> RunOutcome:

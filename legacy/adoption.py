@@ -7,13 +7,14 @@ from django.db import connection
 from psycopg.types.json import Jsonb
 
 from accounts.errors import ErrorCode
-from documents import deterministic_ids, parsed_text, storage
+from documents import deterministic_ids, parse_store
 from documents.models import Document
-from documents.parsed_text import ParseResult
+from documents.parse_store import ParseResult
 from documents.parsers.registry import Parser
 from documents.services import PIPELINE
+from documents.storage import buckets
 from embeddings import active_model, chunk_store, tokenizer
-from embeddings.embedders import DIMENSIONS, EmbeddingModel, vector_sha
+from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, vector_sha
 from embeddings.search import bm25
 from embeddings.vector_store import decode_vector
 from jobs import pipeline, services, telemetry
@@ -49,10 +50,10 @@ def adopt_document(document: Document, verdict: Verdict, model: EmbeddingModel) 
     if not active_model.confirm_active_model(document.user_id, model):
         raise NotAdoptable(error_codes.MODEL_NOT_ACTIVE)
     parse = ParseResult(PARSER, verdict.old.text or "", page_starts=())
-    path = parsed_text.own_path(document)
-    bucket, name = storage.locate(path)
+    path = parse_store.own_path(document)
+    bucket, name = buckets.locate(path)
     bucket.put(name, parse.content)
-    fields = parsed_text.record_parse(document, parse, path)
+    fields = parse_store.record_parse(document, parse, path)
     _copy_chunks(document, verdict, model)
     count = len(verdict.chunks)
     chunk_store.replace_other_chunks(document.pk, chunks_version=CHUNKS_VERSION)

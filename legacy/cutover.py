@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.models import User
 from jobs.choices import State as JobState

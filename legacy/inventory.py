@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
 from django.conf import settings
 
-from legacy.bucket import OldBucket
+from accounts.models import User
 from legacy.column_mapping import ROLES, Guess, OldMapping, TableMapping, guess_columns, value_form
-from legacy.models import known_user_ids
+from legacy.models import LegacyTenant
+from legacy.old_bucket import OldBucket
 from legacy.old_database import OldCatalog
 
 TABLE_NAMES = {"documents": "documents", "chunks": "document_chunks", "users": "users"}
@@ -78,3 +80,8 @@ def take_inventory(catalog: OldCatalog, old_bucket: OldBucket, guesses: Guesses)
     inventory.keys_without_row = len(keys - paths)
     inventory.unknown_users = len(users - known_user_ids())
     return inventory
+
+
+def known_user_ids() -> set[UUID]:
+    """Return the users here and those that an import has brought."""
+    return {*User.objects.values_list("pk", flat=True), *LegacyTenant.objects.values_list("pk", flat=True)}

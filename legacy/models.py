@@ -1,12 +1,10 @@
 """Import runs, imported documents by their old id, and the system that each imported tenant uses."""
 
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
-
-from accounts.models import User
 
 
 class ImportRun(models.Model):
@@ -67,11 +65,6 @@ class LegacyTenant(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} {self.system}"
-
-
-def known_user_ids() -> set[UUID]:
-    """Return the users here and those that an import has brought."""
-    return {*User.objects.values_list("pk", flat=True), *LegacyTenant.objects.values_list("pk", flat=True)}
 
 
 class LegacyDocument(models.Model):

@@ -11,7 +11,7 @@ from django.conf import settings
 from psycopg.rows import dict_row
 
 from accounts.errors import ApiError
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.registry import DIMENSIONS
 from legacy.column_mapping import ROLES, OldMapping, TableMapping
 from legacy.error_codes import LEGACY_MAPPING_INVALID, LEGACY_NOT_CONFIGURED
 

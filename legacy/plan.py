@@ -15,20 +15,22 @@ import numpy as np
 from django.conf import settings
 
 from accounts.errors import ApiError, ErrorCode
-from documents import deterministic_ids, parsers, storage
+from documents import deterministic_ids
 from documents.error_codes import TOO_MANY_PAGES
 from documents.models import Document
-from documents.parsers import registry
+from documents.parsers import pdf_parser, registry
+from documents.storage import buckets
 from documents.upload_request_validation import validate_upload
-from embeddings import embedders, embedding_calls
-from embeddings.embedders import DIMENSIONS, EmbeddingModel
+from embeddings import embedding_calls
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, find_embedder
 from embeddings.vector_store import decode_vector
 from jobs.outcomes import StageFailure
-from legacy import bucket, error_codes
-from legacy.bucket import OldBucket
+from legacy import error_codes
 from legacy.column_mapping import OldMapping
-from legacy.models import ImportRun, LegacyDocument, known_user_ids
+from legacy.inventory import known_user_ids
+from legacy.models import ImportRun, LegacyDocument
+from legacy.old_bucket import OldBucket, decrypt
 from legacy.old_database import OldCatalog, OldChunk, OldDocument
 from vendors import ledger
 
@@ -140,12 +142,12 @@ class Plan:
             verdict.filename = validate_upload(
                 filename=verdict.old.filename or Path(verdict.old.path).name,
                 bytes_len=len(content),
-                mime=storage.MIME,
+                mime=buckets.MIME,
                 sha256=verdict.file_sha256,
             )
-            raw, _ = storage.locate(storage.object_uri("raw", verdict.user_id, UUID(int=0), "pdf"))
+            raw, _ = buckets.locate(buckets.object_uri("raw", verdict.user_id, UUID(int=0), "pdf"))
             verdict.file = raw.write_incoming([content])
-            verdict.pages = parsers.inspect_pdf(verdict.file).pages
+            verdict.pages = pdf_parser.inspect_pdf(verdict.file).pages
             if verdict.pages > settings.MAX_PAGES:
                 verdict.refuse(TOO_MANY_PAGES)
         except (ApiError, StageFailure) as error:
@@ -165,7 +167,7 @@ class Plan:
 
     def _compare_samples(self, user_id: UUID, verdicts: Sequence[Verdict]) -> None:
         """Embed a chunk of each document again: the declared model must have made the old vectors."""
-        embedder = embedders.find_embedder(self.model)
+        embedder = find_embedder(self.model)
         if isinstance(embedder, HttpEmbedder) and not self.sample_vendors:
             return
         if embedder is None:
@@ -191,7 +193,7 @@ class Plan:
         else:
             self._planned.add(verdict.document_id)
             if verdict.mode == REINGEST:
-                is_local = registry.configured_parser(ocr=False).name == parsers.NAME
+                is_local = registry.configured_parser(ocr=False).name == pdf_parser.NAME
                 verdict.tokens, verdict.cents = ledger.predict_price(verdict.pages, is_local=is_local)
 
 
@@ -209,7 +211,7 @@ def read_content(old_bucket: OldBucket, old: OldDocument) -> bytes:
     is_encrypted = old.encrypted
     if is_encrypted is None:
         is_encrypted = bool(settings.LEGACY_DECRYPT) and not content.startswith(PDF_HEADER)
-    return bucket.decrypt(content) if is_encrypted else content
+    return decrypt(content) if is_encrypted else content
 
 
 def _check_chunks(verdict: Verdict) -> None:

@@ -14,15 +14,16 @@ from accounts.audit import log
 from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import deterministic_ids, storage
+from documents import deterministic_ids
 from documents import services as document_services
 from documents.locks import lock_document
 from documents.models import Document
+from documents.storage import buckets
 from jobs import services as job_services
 from jobs import telemetry
 from jobs.advisory_locks import session_lock
 from jobs.models import UploadJob
-from legacy import adoption, bucket, error_codes, plan
+from legacy import adoption, error_codes, old_bucket, plan
 from legacy.adoption import NotAdoptable
 from legacy.column_mapping import OldMapping
 from legacy.models import ImportRun, LegacyDocument, LegacyTenant
@@ -73,7 +74,7 @@ def import_documents(catalog: OldCatalog, mapping: OldMapping, *, mode: ImportRu
     Raises ``ApiError``: "LEGACY_NOT_CONFIRMED", "LEGACY_RUN_ACTIVE".
     """
     report = Report()
-    verdicts = plan.Plan(catalog, mapping, bucket.open_bucket(), mode=mode, sample_vendors=True).verdicts()
+    verdicts = plan.Plan(catalog, mapping, old_bucket.open_bucket(), mode=mode, sample_vendors=True).verdicts()
 
     def import_all(run: ImportRun) -> None:
         for verdict in verdicts:
@@ -132,9 +133,9 @@ def _create_document(verdict: Verdict, document_id: UUID) -> Document:
         user_id=user_id,
         filename=verdict.filename,
         bytes_len=verdict.bytes_len,
-        mime=storage.MIME,
+        mime=buckets.MIME,
         file_sha256=verdict.file_sha256,
-        raw_path=storage.object_uri("raw", user_id, document_id, "pdf"),
+        raw_path=buckets.object_uri("raw", user_id, document_id, "pdf"),
         pages=verdict.pages,
         stored_at=Now(),
     )
@@ -143,14 +144,14 @@ def _create_document(verdict: Verdict, document_id: UUID) -> Document:
 
 
 def _put_file(document: Document, verdict: Verdict) -> None:
-    raw, name = storage.locate(document.raw_path)
+    raw, name = buckets.locate(document.raw_path)
     if verdict.file is not None:
         raw.put_file(verdict.file, name)
 
 
 def _store_missing_bytes(document: Document, verdict: Verdict) -> None:
     """Give its bytes to a document that its tenant has declared and never uploaded."""
-    raw, name = storage.locate(document.raw_path)
+    raw, name = buckets.locate(document.raw_path)
     if document.stored_at is None and document.bytes_len == verdict.bytes_len and not raw.exists(name):
         _put_file(document, verdict)
         job_services.wake_job(document.pk)

@@ -11,16 +11,19 @@ import psycopg
 from django.db import connection
 
 from accounts.errors import ApiError
-from documents import parsed_text, storage
+from documents import parse_store
 from documents.models import Document
-from embeddings import active_model, embedders, embedding_calls, search
+from documents.storage import buckets
+from embeddings import active_model, embedding_calls
+from embeddings.embedders import registry
+from embeddings.search import hybrid_search
 from jobs.choices import State as JobState
 from jobs.models import UploadJob
 from legacy import plan
 from legacy.adoption import CHUNKS_VERSION
-from legacy.bucket import OldBucket
 from legacy.column_mapping import OldMapping
 from legacy.models import LegacyDocument
+from legacy.old_bucket import OldBucket
 from legacy.old_database import OldCatalog, OldChunk, OldDocument
 
 QUESTION_WORDS, TOP = 12, 10
@@ -77,14 +80,14 @@ def _findings(
     if row.job_id and (job is None or job.state != JobState.DONE):
         yield "Its job has not ended well."
     if row.mode == plan.ADOPT and row.job_id and document.chunks_version == CHUNKS_VERSION:
-        if (old.text or "").encode() != parsed_text.read_bytes(document):
+        if (old.text or "").encode() != parse_store.read_bytes(document):
             yield "Its text differs."
         if [(chunk.ord, chunk.text, chunk.vector) for chunk in chunks] != _new_chunks(document):
             yield "Its chunks or vectors differ."
 
 
 def _file_findings(old: OldDocument, row: LegacyDocument, document: Document, old_bucket: OldBucket) -> Iterator[str]:
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     try:
         former = hashlib.sha256(plan.read_content(old_bucket, old)).hexdigest()
     except ApiError:
@@ -109,7 +112,7 @@ def _ask_both(
     """Ask the first words of a chunk in both systems, by the same model; nothing where the tenant has another one."""
     if row.user_id is None or active_model.active_model(row.user_id).label != mapping.adopt_model:
         return
-    embedder = embedders.find_embedder(plan.model_of(mapping))
+    embedder = registry.find_embedder(plan.model_of(mapping))
     if embedder is None:
         return
     question = " ".join(chunk.text.split()[:QUESTION_WORDS])
@@ -118,7 +121,7 @@ def _ask_both(
     old_ids = catalog.nearest(mapping, row.user_id, text, TOP)
     ids = LegacyDocument.objects.filter(old_id__in=old_ids).exclude(document_id=None).values_list("document_id")
     expected = {document_id for (document_id,) in ids}
-    passages = search.search(user_id=row.user_id, query=question, k=TOP, mode=search.VECTOR)
+    passages = hybrid_search.search(user_id=row.user_id, query=question, k=TOP, mode=hybrid_search.VECTOR)
     found = {passage.document_id for passage in passages}
     share = len(found & expected) / len(expected) if expected else 1.0
     yield {

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from embeddings import hnsw_indexes
 from integrations.sync.pgmq import ARCHIVE, TABLE
-from jobs import fair_queue
+from jobs import claim_queries
 from jobs.choices import STATUSES, State
 from jobs.cluster import live_clusters
 from jobs.display_status import DUE, USERS_AT_LIMIT, starved_filter
 from jobs.models import UploadJob
-from metrics.rollups import MetricSample
+from metrics.distributions import MetricSample
 from statutes.models import ALIVE, Consumer
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
@@ -65,6 +66,12 @@ STALL = """
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(updated_at)), 0)::float8
 FROM law_versions WHERE status IN ('processing', 'normalized')"""
 SILENCE = "SELECT extract(epoch FROM clock_timestamp() - max(seen_at))::float8 FROM sqs_consumers"
+# By each endpoint's first message in ix_outbox_due. Endpoints that fail are left alone on purpose.
+OUTBOX_LAG = """
+SELECT coalesce(extract(epoch FROM max(clock_timestamp() - first.due_at)), 0)::float8
+FROM webhook_endpoints e CROSS JOIN LATERAL (
+    SELECT due_at FROM outbox o WHERE o.target_id = e.id AND o.state = 'queued' ORDER BY due_at LIMIT 1) first
+WHERE e.failures = 0 AND first.due_at <= clock_timestamp()"""
 BREAKERS = """
 SELECT split_part(key, ':', 1), split_part(key, '/', 2), state, faults FROM vendor_breakers ORDER BY 1, 2"""
 PAUSES = """
@@ -93,7 +100,7 @@ class BreakerState(NamedTuple):
 
 def _rows(sql: str) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql, fair_queue.concurrency_params())
+        cursor.execute(sql, claim_queries.concurrency_params())
         return list(cursor.fetchall())
 
 
@@ -111,6 +118,11 @@ def longest_waiting() -> float:
 
 def jobs_working() -> int:
     return int(_number(WORKING))
+
+
+def outbox_lag() -> float:
+    """Return for how many seconds a message has been due whose receiver does not fail."""
+    return float(_number(OUTBOX_LAG))
 
 
 def connector_queue() -> ConnectorQueue:
@@ -170,6 +182,7 @@ def collect_gauges() -> dict[str, Any]:
             "dead": states.get(State.DEADLETTER, 0),
         },
         "dead": sorted(dead, key=lambda group: -int(group["jobs"])),
+        "unindexed": hnsw_indexes.longest_tail(),
         "lag": queue_lag(),
         "longest": longest_waiting(),
         "workers": live_clusters.count_workers(),

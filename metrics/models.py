@@ -29,7 +29,7 @@ class MetricRollup(models.Model):
     count = models.BigIntegerField()
     total = models.FloatField()
     peak = models.FloatField()
-    histogram = ArrayField(models.BigIntegerField(), default=list)  # by rollups.BOUNDS; empty: nothing was timed
+    histogram = ArrayField(models.BigIntegerField(), default=list)  # by distributions.BOUNDS; empty: nothing was timed
 
     class Meta:
         db_table = "metric_rollups"

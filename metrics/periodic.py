@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from jobs.advisory_locks import try_lock_transaction
 from jobs.cluster import maintenance
 from jobs.safe_errors import safe_error_name
-from metrics import event_rollups, gauges, rollups, spend_and_storage
+from metrics import event_counts, gauges, rollup_writer, spend_and_storage
 from metrics.models import MeasurementRun
 
 log = logging.getLogger("accessa.metrics")
@@ -87,13 +87,13 @@ def count_next_step(step: timedelta) -> float | None:
     Returns the seconds it took, or None when no more events can be counted yet.
     """
     started = time.monotonic()
-    now, horizon = event_rollups.visibility_horizon()
+    now, horizon = event_counts.visibility_horizon()
     last = MeasurementRun.objects.filter(pk=MOVES).first()
-    since = last.counted_until if last and last.counted_until else event_rollups.first_event_time(horizon)
+    since = last.counted_until if last and last.counted_until else event_counts.first_event_time(horizon)
     until = min(since + step, horizon)
     if until > since:
-        samples = [*event_rollups.count_events(since, until), *event_rollups.count_syncs(since, until)]
-        rollups.add_samples([*samples, *event_rollups.pop_vendor_calls(now)], now=now)
+        samples = [*event_counts.count_events(since, until), *event_counts.count_syncs(since, until)]
+        rollup_writer.add_samples([*samples, *event_counts.pop_vendor_calls(now)], now=now)
         seconds = time.monotonic() - started
         _save_run(name=MOVES, seconds=seconds, counted_until=until, snapshot={"step": step.total_seconds()})
     return None if until == horizon or until <= since else time.monotonic() - started
@@ -101,7 +101,7 @@ def count_next_step(step: timedelta) -> float | None:
 
 def _measure_if_due(name: MeasurementRun.Name, measure: Callable[[datetime, MeasurementRun | None], Any]) -> None:
     last = MeasurementRun.objects.filter(pk=name).first()
-    now, _ = event_rollups.visibility_horizon()
+    now, _ = event_counts.visibility_horizon()
     if last and (now - last.measured_at).total_seconds() < max(INTERVALS[name], PAUSE_FACTOR * last.seconds):
         return
     started = time.monotonic()
@@ -111,12 +111,12 @@ def _measure_if_due(name: MeasurementRun.Name, measure: Callable[[datetime, Meas
 
 def _measure_gauges(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
     snapshot = gauges.collect_gauges()
-    rollups.add_samples(gauges.gauge_samples(snapshot, now), now=now)
+    rollup_writer.add_samples(gauges.gauge_samples(snapshot, now), now=now)
     return snapshot
 
 
 def _measure_storage(now: datetime, last: MeasurementRun | None) -> dict[str, Any]:
-    rollups.delete_expired(now)
+    rollup_writer.delete_expired(now)
     return spend_and_storage.update_storage_usage(now)
 
 
@@ -127,5 +127,5 @@ def _save_run(fields: Sequence[str] = RUN_FIELDS, **columns: Any) -> None:
 
 def is_behind() -> bool:
     last = MeasurementRun.objects.filter(pk=MOVES).first()
-    _, horizon = event_rollups.visibility_horizon()
+    _, horizon = event_counts.visibility_horizon()
     return last is None or last.counted_until is None or horizon - last.counted_until > FIRST_STEP

@@ -15,10 +15,10 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from jobs.cluster import live_clusters
-from metrics import gauges, rollup_queries, rollups, spend_and_storage
+from metrics import distributions, gauges, rollup_queries, spend_and_storage
+from metrics.distributions import BOUNDS
 from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.rollup_queries import PERIODS
-from metrics.rollups import BOUNDS
 
 _SAFE = re.compile(r"[A-Za-z0-9_@.:+-]{0,80}")
 
@@ -51,7 +51,7 @@ class Collector:
     """Reads everything at each scrape; the metrics cover all workers, whichever process answers."""
 
     def collect(self) -> Iterator[Metric]:
-        runs, now = MeasurementRun.objects.in_bulk(), rollups.database_time()
+        runs, now = MeasurementRun.objects.in_bulk(), rollup_queries.database_time()
         snapshot = runs["standing"].snapshot if "standing" in runs else {}
         yield from _rollups()
         yield from _measured_jobs(runs, now, snapshot)
@@ -102,6 +102,8 @@ def _measured_jobs(runs: Mapping[str, MeasurementRun], now: datetime, snapshot: 
     yield gauge("dead_letters", text, ["stage", "code"], [([d["stage"], d["code"]], d["jobs"]) for d in dead])
     oldest = max((float(group["oldest"]) for group in dead), default=0.0)
     yield gauge("dead_letters_oldest_seconds", "Age of the oldest dead letter, as last measured.", [], [([], oldest)])
+    text = "Passages that no vector index covers, of the large tenant with the most of them; as last measured."
+    yield gauge("unindexed_passages", text, [], [([], snapshot.get("unindexed", 0))])
     text = "Age of each kind of measurement; of moves, the time up to which events have been counted."
     ages = {name: run.age(now) for name, run in runs.items()}
     yield gauge("measurement_age_seconds", text, ["measurement"], _by_label(ages))
@@ -116,11 +118,13 @@ def _by_label(numbers: Mapping[str, float]) -> Rows:
 def _live_jobs(now: datetime) -> Iterator[Metric]:
     workers, busy = live_clusters.count_workers(), gauges.jobs_working()
     probes = rollup_queries.distributions("probe", PERIODS["24h"], now, label=None)
-    probe_p95 = probes.get("", rollups.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
+    probe_p95 = probes.get("", distributions.EMPTY_DISTRIBUTION).percentile(0.95) or 0.0
     for name, number, text in (
         ("queue_lag_seconds", gauges.queue_lag(),
          "For how long the work that a free worker could take has been due, in the worst user's case; now."),
         ("longest_waiting_seconds", gauges.longest_waiting(), "Age of the oldest job that has not ended; now."),
+        ("outbox_due_seconds", gauges.outbox_lag(),
+         "For how long a message of the outbox has been due whose receiver does not fail; now."),
         ("workers", workers, "Workers of all clusters that are alive; now."),
         ("clusters", live_clusters.live_clusters().count(), "Clusters that are alive; now."),
         ("workers_busy", busy, "Jobs that a worker holds; now."),

@@ -7,8 +7,9 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
+from metrics.distributions import EMPTY_DISTRIBUTION, Distribution, merge
 from metrics.models import MetricRollup, Resolution
-from metrics.rollups import EMPTY_DISTRIBUTION, EPOCH, Distribution, merge
+from metrics.rollup_writer import EPOCH
 
 _5_MINUTES, _HOUR, _6_HOURS, _DAY = timedelta(minutes=5), timedelta(hours=1), timedelta(hours=6), timedelta(days=1)
 
@@ -99,3 +100,10 @@ def _total_rows(metric: str, period: Period, now: datetime) -> QuerySet[MetricRo
 def oldest_rollup() -> datetime | None:
     days = MetricRollup.objects.filter(resolution=Resolution.DAY).order_by("starts_at")
     return days.values_list("starts_at", flat=True).first()
+
+
+def database_time() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now

@@ -12,7 +12,7 @@ from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.rls import as_tenant
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth.authorization_flow import FIXTURE_ACCOUNT

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ErrorCode
 from accounts.rls import as_tenant
 from documents.error_codes import NO_TEXT_LAYER

@@ -11,9 +11,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
 
-from accounts.error_codes import METHOD_NOT_ALLOWED, not_found
+from accounts.common_error_codes import METHOD_NOT_ALLOWED, not_found
 from accounts.errors import ApiError
-from documents.storage import storage_error
+from documents.storage.buckets import storage_error
 from portal.error_pages import error_page
 
 View = Callable[..., HttpResponse]

@@ -5,7 +5,7 @@ from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
-from portal.views import documents, integrations, search
+from portal.views import documents, integrations, search, tokens, webhooks
 from portal.views.sign_in import SignIn
 
 app_name = "portal"
@@ -17,12 +17,26 @@ urlpatterns = [
     path("sign-out", LogoutView.as_view(), name="sign-out"),
     path("find", search.search_page, name="search"),
     path("find/feedback", search.answer_feedback, name="answer-feedback"),
+    path("find/<uuid:question_id>", search.saved_question, name="question"),
+    path("find/<uuid:question_id>/forget", search.forget_question, name="forget-question"),
     path("d/<uuid:document_id>", documents.document, name="document"),
     path("d/<uuid:document_id>/status", documents.status, name="status"),
     path("d/<uuid:document_id>/marks", documents.highlights, name="highlights"),
     path("d/<uuid:document_id>/original", documents.original, name="original"),
     path("d/<uuid:document_id>/retry", documents.retry, name="retry"),
     path("d/<uuid:document_id>/delete", documents.delete, name="delete"),
+    path("settings/tokens", tokens.tokens, name="tokens"),
+    path("settings/tokens/<uuid:token_id>/revoke", tokens.revoke, name="token-revoke"),
+    path("settings/webhooks", webhooks.webhooks, name="webhooks"),
+    path("settings/webhooks/<uuid:endpoint_id>", webhooks.webhook, name="webhook"),
+    path("settings/webhooks/<uuid:endpoint_id>/switch", webhooks.switch, name="webhook-switch"),
+    path("settings/webhooks/<uuid:endpoint_id>/rotate", webhooks.rotate, name="webhook-rotate"),
+    path("settings/webhooks/<uuid:endpoint_id>/delete", webhooks.delete, name="webhook-delete"),
+    path(
+        "settings/webhooks/<uuid:endpoint_id>/deliveries/<uuid:delivery_id>/resend",
+        webhooks.resend,
+        name="webhook-resend",
+    ),
     path("settings/integrations", integrations.integrations, name="integrations"),
     path("settings/integrations/list", integrations.source_list, name="integrations-list"),
     path("settings/integrations/<slug:provider>/connect", integrations.connect, name="connect"),

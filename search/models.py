@@ -1,7 +1,8 @@
-"""What tenants say about the answers that they were given."""
+"""Tenants' questions of the search page, and what tenants say about their answers."""
 
 import uuid
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -30,3 +31,29 @@ class AnswerFeedback(models.Model):
 
     def __str__(self) -> str:
         return str(self.feedback_id)
+
+
+class SavedQuestion(models.Model):
+    """A question of the search page, whose address names it by its id: no URL has its words.
+
+    ``history`` are the questions that it follows; ``scope`` is the chosen document's id, "laws", or empty.
+    """
+
+    question_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user_id = models.UUIDField()
+    question = models.TextField()
+    history = ArrayField(models.TextField(), default=list)
+    mode = models.TextField()
+    scope = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "saved_questions"
+        default_permissions = ()
+        indexes = [
+            models.Index("user_id", "created_at", name="ix_saved_questions_user"),
+            models.Index("created_at", name="ix_saved_questions_age"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.question_id)

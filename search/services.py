@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from accounts.errors import ApiError
-from embeddings.search import HYBRID, Passage
-from embeddings.search import search as search_passages
-from embeddings.search.query_parser import QueryEmbedding
+from embeddings.search.hybrid_search import search as search_passages
+from embeddings.search.query_parser import HYBRID, QueryEmbedding
+from embeddings.search.results import Passage
 from integrations.error_codes import UNKNOWN_SOURCE
 from integrations.search import RECORDS, RecordResult, search_records
 from statutes.article_citations import StatutePassage
@@ -43,7 +43,7 @@ def search(
 
     ``document_ids`` narrows the passages of documents, ``law_ids`` those of statutes, ``filters`` and ``merge`` apply
     to both. The query is embedded once per model; ``query_embedding`` shares it with other searches of the request.
-    Raises ``ApiError("UNKNOWN_SOURCE")`` and as ``embeddings.search.search``.
+    Raises ``ApiError("UNKNOWN_SOURCE")`` and as ``embeddings.search.hybrid_search.search``.
     """
     if any(name not in SOURCES for name in sources):
         raise ApiError(UNKNOWN_SOURCE, f"The sources are {', '.join(SOURCES)}.", field="sources")

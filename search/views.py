@@ -8,6 +8,7 @@ from rest_framework.views import APIView
 from accounts import rate_limit
 from accounts.authentication import caller_id
 from accounts.errors import raises
+from accounts.models import ApiToken
 from accounts.rate_limit import SEARCH_LIMIT_REACHED
 from embeddings.error_codes import SEARCH_ERRORS
 from integrations.error_codes import UNKNOWN_SOURCE
@@ -17,6 +18,7 @@ from vendors.error_codes import BUDGET_SPENT
 
 
 class SearchView(APIView):
+    required_scope = ApiToken.Scope.SEARCH
     reads_only = True  # a service may search for a tenant
 
     @extend_schema(

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from documents.markdown.normalization import page_at
 from embeddings import tokenizer
-from embeddings.chunking import Chunk
+from embeddings.chunking.chunkers import Chunk
 from statutes.structure.article_ids import ArticleIds, DivisionStack, strip_anchor
 from statutes.structure.headings import detect_language
 from statutes.structure.markdown import ARTICLE_LEVEL
@@ -280,7 +280,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class ArticleChunker:
-    """Chunks laws by article. It is an ``embeddings.chunking.Chunker``."""
+    """Chunks laws by article. It is an ``embeddings.chunking.chunkers.Chunker``."""
 
     name: str = "legal-articles"
     version: str = "1"  # other limits, or other chunks of the same text, are another version

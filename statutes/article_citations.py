@@ -11,9 +11,11 @@ from django.db import connection
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.markdown.normalization import page_at
 from documents.models import Document
-from embeddings import search as retriever
+from embeddings.search import hybrid_search as retriever
 from embeddings.search import query_parser
 from embeddings.search.fusion import ScoreParts
+from embeddings.search.lexemes import config_of_chunk, configs_of_tenant, query_lexemes
+from embeddings.search.passage_sentences import Sentence
 from embeddings.search.results import quote_lexeme
 from statutes.article_chunker import MAX_TITLE_CHARS
 from statutes.models import Law, LawVersion
@@ -70,6 +72,8 @@ class StatutePassage:
     answer_span: tuple[int, int] | None
     score: float
     parts: ScoreParts
+    sentences: Sequence[Sentence]
+    idf: Mapping[str, float]
 
 
 def cite_passages(passages: Sequence[retriever.Passage], query: str) -> list[StatutePassage]:
@@ -139,6 +143,8 @@ def _cite(
         answer_span=passage.answer_span,
         score=passage.score,
         parts=passage.parts,
+        sentences=passage.sentences,
+        idf=passage.idf,
     )
 
 
@@ -162,7 +168,7 @@ def article_spans(passage: retriever.Passage) -> list[ArticleSpan]:
     spans = []
     for article_id, (headings, (start, end)) in zip(ids, places, strict=True):
         label = headings[-1].partition(article_ids.LABEL_SEPARATOR)[0].strip() if headings else ""
-        configuration = query_parser.config_of_chunk(passage.meta)
+        configuration = config_of_chunk(passage.meta)
         text, path = passage.text[start:end], list(filter(None, headings))
         spans.append(ArticleSpan(article_id, label or article_id, path, start, end, text, configuration))
     return spans
@@ -205,8 +211,8 @@ def _fold(text: str) -> str:
 def _rank(spans: Sequence[ArticleSpan], query: str) -> list[float]:
     if not spans:
         return []
-    configurations = query_parser.configs_of_tenant(SYSTEM_TENANT_ID)
-    lexemes = query_parser.query_lexemes(query_parser.parse_query(query).text, configurations)
+    configurations = configs_of_tenant(SYSTEM_TENANT_ID)
+    lexemes = query_lexemes(query_parser.parse_query(query).text, configurations)
     if not lexemes:
         return [0.0] * len(spans)
     params: dict[str, Any] = {

@@ -19,13 +19,14 @@ from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import services, storage
+from documents import services
 from documents.deterministic_ids import chunk_id
 from documents.error_codes import HASH_MISMATCH
 from documents.locks import lock_document
 from documents.models import Document
+from documents.storage import buckets
 from embeddings import active_model
-from embeddings.embedders import DIMENSIONS, EmbeddingModel, vector_sha
+from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, vector_sha
 from embeddings.error_codes import VECTORS_NOT_SOUND
 from embeddings.search import bm25
 from jobs.advisory_locks import session_lock
@@ -295,7 +296,7 @@ def _prepare_document(manifest: Manifest, document_id: UUID) -> Document | None:
             "mime": "application/octet-stream",
             "bytes_len": source.get("size") or 0,
             "file_sha256": document_ids.file_sha256(document_id, source.get("sha256") or ""),
-            "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
+            "raw_path": buckets.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
             "pages": source.get("pages"),
             "parser_name": reader or None,
             "parser_version": reader_version or None,

@@ -1,5 +1,7 @@
-"""Periodic tasks of statutes: record and archive failed versions, delete expired failures."""
+"""Failed versions of statutes: their archive in S3; periodic tasks that record them and delete the expired ones."""
 
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
@@ -9,15 +11,18 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from documents import services
+from documents.deterministic_ids import canonical_json
 from documents.locks import lock_document
 from documents.models import Document
+from documents.storage.s3 import OperationNotAllowed
 from jobs.choices import ACTIVE, CANCELLED_CODES
 from jobs.models import UploadJob
 from statutes.models import LawVersion
-from statutes.s3.artifact_upload import archive_failure, failure_details, is_fatal
+from statutes.s3 import client, keys
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 BATCH_SIZE = 20
+ERROR = "error.json"
 # A minute late: a redelivered message is recorded just before its dead job is retried.
 _DEAD = """
     FROM law_versions v JOIN upload_jobs j ON j.job_id = v.job_id
@@ -99,3 +104,43 @@ def _erase_if_expired(document_id: UUID) -> bool:
             services.delete_rows(document)
             LawVersion.objects.filter(pk=document_id).update(canonical=None, job_id=None, refused=[], updated_at=Now())
     return bool(is_expired)
+
+
+def archive_failure(version: LawVersion, error: Mapping[str, Any]) -> None:
+    """Copy the raw file of a fatal failure to failed/, with a record of its ``error`` (spec 004 §5.1); safe to repeat.
+
+    Replaces the archive of an earlier failure of the version. A raw file that is missing, or that cannot be read (an
+    infected one), leaves the record alone. Raises ``OSError`` of the store.
+    """
+    bucket, folder = client.statutes_bucket(), keys.failed(version.law_id, version.version)
+    error_key = f"{folder}{ERROR}"
+    raw_key = None
+    if version.bucket in client.raw_buckets() and (version.bucket == bucket or client.is_accessible(version.bucket)):
+        name = keys.quote_name(PurePosixPath(version.raw_key).name or "raw")
+        raw_key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
+        try:
+            client.copy_object(version.bucket, version.raw_key, to=raw_key, to_bucket=bucket)
+        except (FileNotFoundError, OperationNotAllowed):  # if our own bucket refuses, the record is refused as well
+            raw_key = None
+    record = {
+        "law_id": version.law_id,
+        "version": version.version,
+        "document_id": str(version.pk),
+        "source": {"bucket": version.bucket, "key": version.raw_key, "sha256": version.raw_sha256},
+        "raw": raw_key,
+        **error,
+    }
+    client.put_object(bucket, error_key, canonical_json(record).encode())
+    for key in set(client.list_keys(bucket, folder)) - {raw_key, error_key}:  # of an earlier failure
+        client.delete_object(bucket, key)
+
+
+def failure_details(job: UploadJob) -> dict[str, str]:
+    """Return the code, detail and stage of a dead job, as its archived record has them."""
+    error = job.last_error or {}
+    return {"code": str(error.get("code", "internal")), "detail": str(error.get("detail", "")), "stage": str(job.stage)}
+
+
+def is_fatal(job: UploadJob) -> bool:
+    """Tell a permanent failure from one that has exhausted its retries."""
+    return (job.last_error or {}).get("permanent") is True

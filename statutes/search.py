@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings import search as retriever
+from embeddings.search import hybrid_search as retriever
 from embeddings.search import query_parser
 from statutes.article_citations import StatutePassage, cite_passages
 from statutes.models import Law
@@ -24,7 +24,7 @@ def search_statutes(
     merge: bool = False,
     query_embedding: query_parser.QueryEmbedding | None = None,
 ) -> list[StatutePassage]:
-    """Return at most ``k`` passages, the best first; ``user_id`` pays. Raises as ``embeddings.search.search``."""
+    """Return at most ``k`` passages, the best first; ``user_id`` pays. Raises as ``hybrid_search.search``."""
     documents = _live_documents(law_ids)
     for _ in range(MAX_ATTEMPTS):
         passages = retriever.search(

@@ -11,14 +11,15 @@ from django.db import connection, transaction
 from django.db.models import JSONField, Value
 from django.db.models.functions import Cast, Now
 
-from documents import object_deletion, ocr_batches, parsed_text, parsers, services, storage
+from documents import object_deletion, ocr_batches, parse_store, services
 from documents.deterministic_ids import canonical_json, parse_id
 from documents.error_codes import PARSE_HASH_MISMATCH, PARSE_TWIN_GONE
 from documents.locks import lock_document
 from documents.models import Document, OcrPage
-from documents.parsed_text import ParseResult
-from documents.parsers import ocr
+from documents.parse_store import ParseResult
+from documents.parsers import ocr, pdf_parser
 from documents.parsers.registry import Parser
+from documents.storage import buckets
 from embeddings import active_model, chunk_store, pending_chunks, vector_store
 from embeddings import stages as embedding_stages
 from embeddings.error_codes import VECTORS_NOT_SOUND
@@ -42,7 +43,7 @@ from statutes.sqs.message_schema import PRIORITIES
 from statutes.stage_invariants import CHUNKS_WITHOUT_VECTOR
 from statutes.structure import schema_validation
 from vendors import aws_client, calls
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 MIMES = {
     "pdf": "application/pdf",
@@ -91,10 +92,10 @@ def receive(claim: Claim) -> Outcome:
     head = raw_files.head_raw_file(version)
     with raw_files.download_raw_file(version, head) as (path, length, raw_sha256):
         file_format = sniff_format(path, most=settings.STATUTES_MAX_BYTES)
-        pages = parsers.inspect_pdf(path).pages if file_format == "pdf" else 1
+        pages = pdf_parser.inspect_pdf(path).pages if file_format == "pdf" else 1
         with claim.transaction():
             pass  # a version that was withdrawn meanwhile gets no new object
-        bucket, name = storage.locate(document.raw_path)
+        bucket, name = buckets.locate(document.raw_path)
         bucket.put_file(path, name)
     failpoints.failpoint("queued:stored")
     try:
@@ -150,7 +151,7 @@ def normalize(claim: Claim) -> Outcome:
     document, version = claim.job.document, _version(claim)
     if standby_document.is_live(version):
         return standby_document.move_to_second_document(claim)
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     failed_pages: tuple[int, ...] = ()
 
     def scan(path: Path, blank: Sequence[int]) -> dict[int, str]:
@@ -185,14 +186,14 @@ def _store_parse(claim: Claim, version: LawVersion, statute: ParsedStatute, pars
     document = claim.job.document
     with claim.transaction():
         pass
-    path = parsed_text.write_parse(document, parse)
+    path = parse_store.write_parse(document, parse)
     failpoints.failpoint("parsing:stored")
     try:
         with transaction.atomic():
-            if not parsed_text.lock_shared_parse(document, path):
+            if not parse_store.lock_shared_parse(document, path):
                 raise Retryable(PARSE_TWIN_GONE)
             with claim.transaction():
-                fields = parsed_text.record_parse(document, parse, path)
+                fields = parse_store.record_parse(document, parse, path)
                 Document.objects.filter(pk=document.pk).update(filename=statute.title or version.law_id)
                 _update(version, canonical=_as_jsonb(statute), status=Law.Status.NORMALIZED)
                 Law.objects.filter(pk=version.law_id, document_id=None, version=version.version).update(
@@ -202,7 +203,7 @@ def _store_parse(claim: Claim, version: LawVersion, statute: ParsedStatute, pars
     except ClaimLost:
         object_deletion.delete_pending_objects(document.pk)
         raise
-    parsed_text.delete_own_parse(document, path)
+    parse_store.delete_own_parse(document, path)
     return moved
 
 
@@ -210,10 +211,10 @@ def check_parse(claim: Claim) -> Outcome:
     """Stage parsed: check the canonical JSON against its schema, and the stored text by its hash and its pages."""
     document, version = claim.job.document, _version(claim)
     schema_validation.check_schema(version.canonical)
-    content = parsed_text.read_bytes(document)
+    content = parse_store.read_bytes(document)
     if hashlib.sha256(content).hexdigest() != document.parsed_sha256:
         raise Permanent(PARSE_HASH_MISMATCH)
-    parsed_text.require_pages(document, content.decode())
+    parse_store.require_pages(document, content.decode())
     return Advance()
 
 
@@ -328,7 +329,7 @@ def invoke_lambda(version: LawVersion, manifest_sha256: str) -> bool:
 
 
 def lambda_event(version: LawVersion, manifest_sha256: str) -> dict[str, str]:
-    """Return what the function gets; ``lambda_function`` is one that takes it."""
+    """Return what the function gets; ``artifact_import_lambda`` is one that takes it."""
     return {
         "bucket": client.statutes_bucket(),
         "law_id": version.law_id,

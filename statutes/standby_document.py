@@ -8,10 +8,11 @@ from django.db.models import Expression
 from django.db.models.functions import Now
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import parsed_text, services, storage
+from documents import parse_store, services
 from documents.locks import lock_document
 from documents.models import Document
-from documents.parsed_text import ParseResult
+from documents.parse_store import ParseResult
+from documents.storage import buckets
 from jobs.choices import ACTIVE, Stage, State
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
@@ -52,7 +53,7 @@ def get_or_create_document(version: LawVersion) -> Document:
             "bytes_len": 0,
             "file_sha256": document_ids.file_sha256(version.pk),
             # One suffix for all formats, which the integrity check expects: the format is known after the download.
-            "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, version.pk, "pdf"),
+            "raw_path": buckets.object_uri("raw", SYSTEM_TENANT_ID, version.pk, "pdf"),
         },
     )
     return document
@@ -76,7 +77,7 @@ def move_to_second_document(claim: Claim, *, for_good: bool = False) -> Outcome:
             other = LawVersion.objects.defer("canonical").get(pk=other_id)
             _move_job(claim, get_or_create_document(other))
             _restore_live_version(version)
-            fields = {**parsed_text.job_fields(None, None), "progress": parsed_text.NO_CHUNKS}
+            fields = {**parse_store.job_fields(None, None), "progress": parse_store.NO_CHUNKS}
             fields["payload"] |= {SEPARATE: for_good}
             claim.move("rewind", stage=Stage.QUEUED.value, event={"reason": "LAW_FOUND"}, fields=fields)
     return Moved(ended=True)
@@ -122,8 +123,8 @@ def move_to_live_document(claim: Claim, version: LawVersion, parse: ParseResult,
             services.delete_rows(second)
             LawVersion.objects.filter(pk=version.pk).delete()
             moved = claim.advance(
-                code="PARSE_STORED", event={"reason": "LAW_UNCHANGED"}, progress=parsed_text.NO_CHUNKS,
-                **parsed_text.job_fields(live.parsed_path, live.parsed_sha256),
+                code="PARSE_STORED", event={"reason": "LAW_UNCHANGED"}, progress=parse_store.NO_CHUNKS,
+                **parse_store.job_fields(live.parsed_path, live.parsed_sha256),
             )  # fmt: skip
     services.delete_objects(version.pk)
     return moved
@@ -135,9 +136,9 @@ def _identical_live_document(version: LawVersion, parse: ParseResult) -> Documen
         return None
     starts = list(parse.page_starts)
     live = Document.objects.filter(pk=live_id, parsed_sha256=parse.sha256, page_starts=starts).first()
-    if live is None or not parsed_text.is_intact(live):
+    if live is None or not parse_store.is_intact(live):
         return None
-    bucket, name = storage.locate(live.raw_path)
+    bucket, name = buckets.locate(live.raw_path)
     return live if bucket.exists(name) else None
 
 

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from accounts.audit import log as audit_log
-from accounts.error_codes import not_found, unavailable
+from accounts.common_error_codes import not_found, unavailable
 from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID

@@ -19,6 +19,9 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
+from jobs.claim_batches import ClaimBatch
+from jobs.claims import Claim
+
 MANAGE = [sys.executable, "manage.py"]
 TIMEOUT_FACTOR = 4.0  # 1 where the seconds are the promise
 SECRET = "a-secret-that-only-tests-know-of-32-bytes"
@@ -41,6 +44,13 @@ def create_jobs(
     """Queue jobs of ``pipeline``, dealt out to ``users``."""
     values = {"count": count, "users": users, "stage": stage, "pipeline": pipeline, "payload": json.dumps(payload)}
     cursor.execute(INSERT_JOBS, values)
+
+
+def finish_and_claim(claim: Claim) -> Claim | None:
+    """End the last stage of a claim, as a worker does; return its next claim."""
+    batch = ClaimBatch()
+    batch.finish_later(claim, {})
+    return batch.claim_next("w", claim.job.user_id)
 
 
 def database_params() -> dict[str, str]:

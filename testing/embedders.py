@@ -6,7 +6,7 @@ from hashlib import sha256, shake_256
 
 import numpy
 
-from embeddings.embedders import DIMENSIONS, Vectors, unit
+from embeddings.embedders.registry import DIMENSIONS, Vectors, unit
 
 
 class InstantEmbedder:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.openapi.error_responses import ANYWHERE, by_status
+from accessa.openapi.error_schemas import ANYWHERE, by_status
 from accounts.errors import Context, ErrorCode, error_codes, find_error_code
 
 GUIDES = (Path(settings.BASE_DIR, "docs/api.md"), Path(settings.BASE_DIR, "docs/operations/incidents.md"))

@@ -17,7 +17,7 @@ from schemathesis import Case
 from schemathesis.checks import CHECKS
 
 from accounts.authentication import TENANT_HEADER
-from documents.storage import MIME
+from documents.storage.buckets import MIME
 
 if TYPE_CHECKING:
     from schemathesis.schemas import BaseSchema

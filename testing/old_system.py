@@ -15,8 +15,8 @@ import psycopg
 from cryptography.fernet import Fernet
 from django.conf import settings
 
-from embeddings import embedders
-from embeddings.embedders import Embedder
+from embeddings.embedders import registry
+from embeddings.embedders.registry import Embedder
 from testing.pdfs import text_pdf
 
 NAMESPACE = UUID("0d5b6a60-3f5c-4d4e-8f8e-9f2f6a0c1b11")
@@ -167,7 +167,7 @@ def main() -> None:
     server, name, bucket = sys.argv[1:]
     params = psycopg.conninfo.conninfo_to_dict(server) | {"dbname": "postgres"}
     with old_database({key: str(value) for key, value in params.items()}, name) as conninfo:
-        embedder = embedders.get_embedder(settings.EMBEDDER)
+        embedder = registry.get_embedder(settings.EMBEDDER)
         fill_old_system(conninfo, Path(bucket), embedder, documents=20, users=4)
         print("made", flush=True)
         sys.stdin.read()

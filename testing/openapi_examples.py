@@ -6,6 +6,9 @@ from uuid import UUID
 from django.test import Client
 
 from jobs import worker
+from outbox import error_codes, queue
+from outbox.attempts import Attempt
+from outbox.webhooks import endpoints
 from testing.factories.records import create_record, create_source
 from testing.factories.searchable_statutes import create_searchable_statute
 from testing.fuzzing import SECRET
@@ -59,6 +62,7 @@ def collect_examples(ana: Person, platform: Person) -> dict[str, Any]:
     worker.drain()
     _done(note, ana, declared)
     _failed(note, ana, platform)
+    _webhooks(note, ana)
     texts = {"texts": ["What is the deductible?"]}
     embedded = ana.post("/internal/embed", texts, headers={"authorization": f"Bearer {SECRET}"})
     note("internal_embed", embedded, texts)["embeddings"][0][SHOWN_NUMBERS:] = []
@@ -93,6 +97,33 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
     note("answer", ana.post("/answer", asked), asked)
     note("answer", ana.post("/answer", {"question": "what is it?"}))
     note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))
+    _tokens(note, ana)
+
+
+def _tokens(note: Any, ana: Person) -> None:
+    wanted = {"name": "nightly upload", "scopes": ["read", "write"], "days": 90}
+    created = note("create_token", ana.post("/tokens", wanted), wanted)
+    created["token"] = "acc_…"
+    note("create_token", ana.post("/tokens", wanted | {"scopes": ["root"]}))
+    note("tokens", ana.get("/tokens"))
+
+
+def _webhooks(note: Any, ana: Person) -> None:
+    wanted = {"url": "https://hooks.example.com/accessa", "events": ["document.failed"]}
+    created = note("create_webhook_endpoint", ana.post("/webhook-endpoints", wanted), wanted)
+    created["secret"] = "whsec_…"
+    note("create_webhook_endpoint", ana.post("/webhook-endpoints", {"url": "https://127.0.0.1/"}))
+    path = f"/webhook-endpoints/{created['id']}"
+    note("webhook_endpoints", ana.get("/webhook-endpoints"))
+    note("webhook_endpoint", ana.get(path))
+    changes = {"events": ["document.completed", "document.failed"]}
+    note("change_webhook_endpoint", ana.patch(path, changes), changes)
+    note("rotate_webhook_secret", ana.post(f"{path}/rotate"))["secret"] = "whsec_…"
+    endpoints.publish(user_id=ana.id, type="document.failed", data={"document_id": NOWHERE, "code": "NOT_A_PDF"})
+    (message,) = queue.claim_batch()
+    queue.settle(message, Attempt(error_codes.WEBHOOK_STATUS, 503), 87)
+    note("webhook_deliveries", ana.get(f"{path}/deliveries"))
+    note("resend_webhook", ana.post(f"{path}/deliveries/{message.pk}/resend"))
 
 
 def _failed(note: Any, ana: Person, platform: Person) -> None:

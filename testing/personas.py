@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,8 +13,8 @@ from django.db import connection
 from django.test import Client
 
 from accounts import api_tokens
-from accounts.models import ApiToken, User
-from embeddings.embedders import Vectors
+from accounts.models import User
+from embeddings.embedders.registry import Vectors
 from jobs import claims, services, worker
 from jobs.claims import Claim
 from jobs.models import UploadJob
@@ -27,11 +27,11 @@ from testing.pdfs import text_pdf
 class Person:
     """Somebody who calls the API with a token of their own."""
 
-    def __init__(self, name: str, *, scope: str = ApiToken.Scope.TENANT, staff: bool = False) -> None:
+    def __init__(self, name: str, *, scopes: Collection[str] = api_tokens.TENANT_SCOPES, staff: bool = False) -> None:
         email = f"{name}@example.org"
         self.user = User.objects.create_user(email, email, is_staff=staff)
         self.id: UUID = self.user.pk
-        self.token = api_tokens.create_token(self.user, name="test", scope=scope)
+        self.token = api_tokens.create_token(self.user, name="test", scopes=scopes)
         self.client = Client(headers={"authorization": f"Bearer {self.token}"}, raise_request_exception=False)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -39,6 +39,9 @@ class Person:
 
     def post(self, path: str, body: object = None, **headers: Any) -> Any:
         return self.client.post(path, json.dumps(body or {}), content_type="application/json", **headers)
+
+    def patch(self, path: str, body: object) -> Any:
+        return self.client.patch(path, json.dumps(body), content_type="application/json")
 
     def delete(self, path: str) -> Any:
         return self.client.delete(path)

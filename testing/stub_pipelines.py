@@ -103,12 +103,19 @@ def deaf(claim: Claim) -> Outcome:
     return Advance(payload={"never": sum(range(10**12))})
 
 
+def perform(claim: Claim) -> Outcome:
+    """Do what the job's payload says: "noop", "crash", "die", …"""
+    handler: Handler = globals()[claim.job.payload.get("does", "noop")]
+    return handler(claim)
+
+
 def _single(name: str, handler: Handler, *, limit: float = 60.0) -> Pipeline:
-    return Pipeline(name, (Step(Stage.EMBEDDED, handler, always_holds, time_limit=limit),))
+    step = Step(Stage.EMBEDDED, handler, always_holds, time_limit=limit, joins_batch=handler in (noop, hold, perform))
+    return Pipeline(name, (step,))
 
 
 _ONE_STAGE_PIPELINES = [
-    _single(h.__name__, h) for h in (noop, hold, wait, fail, refuse, crash, violate, full, die, sleep, nap)
+    _single(h.__name__, h) for h in (noop, hold, perform, wait, fail, refuse, crash, violate, full, die, sleep, nap)
 ]
 _STAGES = Pipeline(
     "stages", tuple(Step(stage, noop, always_holds, total_pct=index * 9.0) for index, stage in enumerate(Stage))

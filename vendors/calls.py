@@ -15,7 +15,7 @@ from jobs.outcomes import Permanent, Retryable, Wait
 from jobs.safe_errors import safe_error_name
 from vendors import call_failures, circuit_breaker, error_codes, rate_limit, rate_limit_headers
 from vendors.models import Breaker, RateLimit
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 log = logging.getLogger("accessa.vendors")
 

@@ -13,7 +13,7 @@ import threading
 from django.conf import settings
 from django.db import connection
 
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 log = logging.getLogger("accessa.vendors")
 

@@ -3,11 +3,13 @@
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from types import ModuleType
 from typing import Any
+
+Resolve = Callable[[str, int], Sequence[str]]
 
 
 class _Deadline(threading.local):
@@ -26,12 +28,15 @@ class _Deadline(threading.local):
 _deadline = _Deadline()
 
 
-def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) -> Any:
+def deadline_transport(
+    httpx: ModuleType, httpcore: ModuleType, seconds: float, *, resolve: Resolve | None = None
+) -> Any:
     """Return an httpx transport that gives each request ``seconds``, from its start to the last byte of its response.
 
     ``httpx`` and ``httpcore`` are the two modules that the client was built with: openai has versions of its own. The
     thread that sends the request must read the response. Past its time a request raises what a read that times out
-    raises. Proxies of the environment are not used.
+    raises. Proxies of the environment are not used. ``resolve`` returns the addresses of a host and port that may be
+    connected to, the first that answers is; the request and the certificate's check keep the host's name.
     """
 
     class Body(httpx.SyncByteStream):  # type: ignore[misc, name-defined]
@@ -47,13 +52,7 @@ def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) 
 
     class DeadlineTransport(httpx.BaseTransport):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
-            self.pool = httpcore.ConnectionPool(
-                ssl_context=_ssl_context(httpx),
-                max_connections=None,
-                max_keepalive_connections=20,
-                keepalive_expiry=5.0,
-                network_backend=_backend(httpcore),
-            )
+            self.pool = _connection_pool(httpx, httpcore, resolve)
             # A client that nobody refers to any more leaves no socket open behind it.
             weakref.finalize(self, self.pool.close).atexit = False
 
@@ -78,11 +77,28 @@ def deadline_transport(httpx: ModuleType, httpcore: ModuleType, seconds: float) 
     return DeadlineTransport()
 
 
-def _backend(httpcore: ModuleType) -> Any:
+def _connection_pool(httpx: ModuleType, httpcore: ModuleType, resolve: Resolve | None) -> Any:
+    return httpcore.ConnectionPool(
+        ssl_context=_ssl_context(httpx),
+        max_connections=None,
+        max_keepalive_connections=20,
+        keepalive_expiry=5.0,
+        network_backend=_backend(httpcore, resolve),
+    )
+
+
+def _backend(httpcore: ModuleType, resolve: Resolve | None) -> Any:
     class Backend(httpcore.SyncBackend):  # type: ignore[misc, name-defined]
         def connect_tcp(self, host: str, port: int, timeout: float | None = None, *args: Any, **options: Any) -> Any:
+            *others, last = resolve(host, port) if resolve else [host]
+            for address in others:
+                with suppress(httpcore.ConnectError):
+                    return self._connect(address, port, timeout, *args, **options)
+            return self._connect(last, port, timeout, *args, **options)
+
+        def _connect(self, address: str, port: int, timeout: float | None, *args: Any, **options: Any) -> Any:
             remaining = _deadline.remaining(timeout, httpcore.ConnectTimeout)
-            return _DeadlineStream(super().connect_tcp(host, port, remaining, *args, **options), httpcore)
+            return _DeadlineStream(super().connect_tcp(address, port, remaining, *args, **options), httpcore)
 
     return Backend()
 

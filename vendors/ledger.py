@@ -58,6 +58,12 @@ def embedding_price(tokens: int) -> Decimal:
     return (tokens * price / 1_000_000).quantize(CENT_FRACTION, ROUND_HALF_UP)
 
 
+def answer_price(input_tokens: int, output_tokens: int) -> Decimal:
+    prices = Decimal(str(settings.OPENAI_ANSWER_INPUT_CENTS)), Decimal(str(settings.OPENAI_ANSWER_OUTPUT_CENTS))
+    cents = (input_tokens * prices[0] + output_tokens * prices[1]) / 1_000_000
+    return cents.quantize(CENT_FRACTION, ROUND_HALF_UP)
+
+
 def predict_price(pages: int, *, is_local: bool) -> tuple[int, Decimal]:
     """Return the tokens and cents of a document: the parse costs by page, embeddings by TOKENS_PER_PAGE of them."""
     tokens = pages * settings.TOKENS_PER_PAGE

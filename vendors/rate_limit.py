@@ -12,7 +12,7 @@ from django.db import connection, transaction
 
 from jobs.outcomes import Wait
 from vendors.error_codes import VENDOR_BUDGET, VENDOR_RATE_LIMITED
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 # Enough for OpenAI's largest call at the default budget; any sixty seconds see at most the budget and a half.
 BURST_SECONDS = 30

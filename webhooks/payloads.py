@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import UUID
 
-from accounts.error_codes import INVALID_REQUEST
+from accounts.common_error_codes import INVALID_REQUEST
 from accounts.errors import ApiError
 from webhooks.error_codes import ARTIFACT_MISMATCH
 

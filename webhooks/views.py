@@ -30,9 +30,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.error_codes import BODY_TOO_LARGE, METHOD_NOT_ALLOWED
+from accounts.common_error_codes import BODY_TOO_LARGE, METHOD_NOT_ALLOWED
 from accounts.errors import ApiError
-from documents.storage import storage_error
+from documents.storage.buckets import storage_error
 from vendors.webhook_secrets import webhook_secrets
 from webhooks import services, verifiers
 from webhooks.error_codes import BODY_INTERRUPTED

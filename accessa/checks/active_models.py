@@ -8,7 +8,7 @@ from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from embeddings import embedders
+from embeddings.embedders import registry
 from jobs.outcomes import Permanent, Retryable, Wait
 
 ACTIVE_MODELS = "SELECT embed_model, embed_version, count(*) FROM active_models GROUP BY 1, 2 ORDER BY 1, 2"
@@ -34,7 +34,7 @@ def check_embedding_models(
                 id="accessa.W003",
             )
             for model, version, tenants in models
-            if embedders.find_embedder(embedders.EmbeddingModel(model, version)) is None
+            if registry.find_embedder(registry.EmbeddingModel(model, version)) is None
         ]
     except (ImproperlyConfigured, Permanent, Wait, Retryable):
         says = "EMBEDDER does not answer: it is unknown whether it embeds queries for all tenants."

@@ -10,7 +10,8 @@ from django.core.checks import CheckMessage, Error
 from django.core.files.storage import storages
 
 from accessa.checks import s3_error_messages
-from documents.storage import BUCKETS, Bucket, LocalSignedStorage
+from documents.storage.buckets import BUCKETS, Bucket
+from documents.storage.local import LocalSignedStorage
 
 PROBE_FOLDER = "doctor"  # in each bucket; doctor deletes what a killed probe has left
 PRIVATE = "Block all public access to it."

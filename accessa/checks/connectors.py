@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.checks import Rule, is_plain_http, is_url
+from accessa.checks.rules import Rule, is_plain_http, is_url
 from accessa.settings_connectors import CLIENTS, PROVIDERS
 
 SHORTEST_KEY = 32  # characters, as the vault requires
@@ -29,7 +29,7 @@ def _broken_providers(s: Any) -> Iterator[str]:
             yield f"There is no such provider: {provider}."
             continue
         try:  # both only: importing takes a while
-            is_importable = None not in [find_spec(module) for module in (path, f"{path}.rest")]
+            is_importable = None not in [find_spec(module) for module in (f"{path}.mapping", f"{path}.rest")]
         except (ImportError, ValueError, AttributeError):
             is_importable = False
         if not is_importable:
@@ -82,8 +82,8 @@ CONNECTOR_DEPLOYMENT_RULES = (
                                     for variable, url in _urls(provider) if is_plain_http(url)],
          "{0} is not https: tenants' tokens and records would cross the network unencrypted.",
          "Set {0} to https, or unset it."),
-    Rule("accessa.E110", lambda s: bool(configured_providers()) and s.INTEGRATIONS_VAULT_KEY_IS_LOCAL,
-         "Tenants' tokens would be encrypted with this machine's own development key.",
+    Rule("accessa.E110", lambda s: s.INTEGRATIONS_VAULT_KEY_IS_LOCAL,
+         "Webhook secrets and tenants' tokens would be encrypted with this machine's own development key.",
          "Set INTEGRATIONS_VAULT_KEYS."),
     Rule("accessa.E111", lambda s: bool(configured_providers()) and not s.PUBLIC_URL.startswith("https:"),
          "PUBLIC_URL is not https: providers redirect tenants back with a code in the URL, and to https only.",

@@ -6,12 +6,12 @@ from typing import Any
 from django.apps import AppConfig
 from django.core.checks import CheckMessage
 
-from accessa.checks import Rule, check_rules, is_local
 from accessa.checks.connectors import CONNECTOR_DEPLOYMENT_RULES
+from accessa.checks.rules import Rule, check_rules, is_local
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES
 
 EMBEDDED = "accessa.embedded_postgres.backend"
-LOCAL_FILES = "documents.storage.LocalSignedStorage"
+LOCAL_FILES = "documents.storage.local.LocalSignedStorage"
 
 # fmt: off
 DEPLOYMENT_RULES = (
@@ -22,6 +22,8 @@ DEPLOYMENT_RULES = (
     Rule("accessa.E103", lambda s: s.SECRET_KEY_IS_LOCAL,
          "SECRET_KEY is this machine's own development key.", "Set SECRET_KEY."),
     Rule("accessa.E104", lambda s: s.DEBUG, "DEBUG shows settings and rows to strangers.", "Unset DEBUG."),
+    Rule("accessa.E117", lambda s: s.WEBHOOKS_ALLOW_LOOPBACK,
+         "Tenants' webhooks may reach services of the workers' own machine.", "Unset WEBHOOKS_ALLOW_LOOPBACK."),
     Rule("accessa.E116", lambda s: s.STORAGE == "s3" and not s.S3_ENCRYPTION,
          "Nothing says that tenants' files are encrypted at rest.",
          "Set S3_ENCRYPTION to AES256 or aws:kms; or to bucket-default if the buckets, or their disks, encrypt."),

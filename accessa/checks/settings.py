@@ -12,11 +12,12 @@ from django.conf import settings
 from django.core.checks import CheckMessage
 
 from accessa import env
-from accessa.checks import Rule, check_rules, configuration_error, is_allowed, is_local, is_public, is_url, number
 from accessa.checks.connectors import CONNECTOR_RULES
+from accessa.checks.rules import Rule, check_rules, configuration_error, is_allowed, is_local, is_public, is_url, number
 from accessa.checks.statutes import STATUTE_RULES
 from documents.parsers import registry
-from embeddings import chunking, embedders
+from embeddings.chunking import chunkers
+from embeddings.embedders.registry import EMBEDDERS, missing_packages
 from vendors.webhook_secrets import PREFIX, standard_key
 
 POSITIVE = (
@@ -28,6 +29,8 @@ POSITIVE = (
     "EMBED_BATCH_TOKENS", "EMBEDDING_BATCH_SIZE", "VENDOR_TIMEOUT_SECONDS", "VENDOR_BREAKER_FAULTS",
     "VENDOR_BREAKER_SECONDS", "INGESTION_VT_SECONDS", "INGESTION_MAX_DELIVERIES", "INGESTION_PAGE_SIZE",
     "INGESTION_PAGE_SECONDS", "GMAIL_INITIAL_SYNC_MAX_THREADS", "DRIVE_INITIAL_SYNC_MAX_FILES", "IMPORTS_PER_DAY",
+    "ANSWER_SECONDS", "ANSWERS_AT_ONCE", "ANSWERS_AT_ONCE_PER_TENANT", "WEB_THREADS", "MCP_THREADS",
+    "OUTBOX_KEEP_DAYS", "RERANKER_TIMEOUT_SECONDS",
     "STATUTES_MAX_BYTES", "SQS_VISIBILITY_SECONDS", "SQS_MESSAGES_AT_ONCE", "SQS_WAIT_SECONDS", "STATUTES_AT_ONCE",
 )  # fmt: skip
 NOT_NEGATIVE = (  # 0 means no limit, or none
@@ -36,7 +39,8 @@ NOT_NEGATIVE = (  # 0 means no limit, or none
     "LLAMAPARSE_CREDITS_PER_PAGE", "LLAMAPARSE_CENTS_PER_CREDIT", "JOBS_MAX_RETRIES", "JOBS_RETRY_BASE_SECONDS",
     "JOBS_STOP_GRACE_SECONDS", "TOKEN_REFRESH_SKEW_SECONDS", "INGESTION_WORKERS", "INGESTION_OVERLAP_SECONDS",
     "TITAN_REQUESTS_PER_MINUTE", "TITAN_CENTS_PER_MILLION_TOKENS", "STATUTES_REPROCESS_MOST",
-    "STATUTES_FAILED_DAYS",
+    "STATUTES_FAILED_DAYS", "OPENAI_ANSWER_INPUT_CENTS", "OPENAI_ANSWER_OUTPUT_CENTS",
+    "OPENAI_ANSWER_REQUESTS_PER_MINUTE", "OPENAI_ANSWER_TOKENS_PER_MINUTE", "RERANKER_CENTS_PER_CALL",
 )  # fmt: skip
 IN_ORDER = (  # the first must be below the second
     ("JOBS_DRAIN_SECONDS", "JOBS_LEASE_SECONDS", "a drain must end within a lease"),
@@ -47,7 +51,7 @@ IN_ORDER = (  # the first must be below the second
 EMBEDDER_SETTINGS = {"openai": ("OPENAI_API_KEY",), "remote": ("BOOTS_BRAIN_URL", "BRAIN_API_SECRET")}
 KEYS = (
     "LLAMAPARSE_API_KEY", "OPENAI_API_KEY", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY", "SUPABASE_ANON_KEY",
-    "SUPABASE_SERVICE_ROLE", "SUPABASE_JWT_SECRET", "BRAIN_API_SECRET", "SECRET_KEY",
+    "SUPABASE_SERVICE_ROLE", "SUPABASE_JWT_SECRET", "BRAIN_API_SECRET", "RERANKER_API_KEY", "SECRET_KEY",
 )  # fmt: skip
 FOREIGN_PREFIXES = {"OPENAI_API_KEY": ("llx-", "sb_", "eyJ"), "LLAMAPARSE_API_KEY": ("sk-", "sb_", "eyJ")}
 # Blanks or a quote around the key, or a placeholder.
@@ -148,17 +152,23 @@ SETTINGS_RULES = (
     Rule("accessa.E214", lambda s: [(s.EMBEDDER, name) for name in EMBEDDER_SETTINGS.get(s.EMBEDDER, ())
                                     if not getattr(s, name)],
          "EMBEDDER={0} needs {1}.", "Set {1}, or EMBEDDER=local."),
-    Rule("accessa.E214", lambda s: [(s.EMBEDDER, ", ".join(sorted(embedders.EMBEDDERS)))]
-         if s.EMBEDDER not in embedders.EMBEDDERS and "." not in s.EMBEDDER else (),
+    Rule("accessa.E214", lambda s: [(s.EMBEDDER, ", ".join(sorted(EMBEDDERS)))]
+         if s.EMBEDDER not in EMBEDDERS and "." not in s.EMBEDDER else (),
          "There is no embedder {0!r}.", "Use one of {1}, or the dotted path of a class."),
-    Rule("accessa.E260", lambda s: [", ".join(missing)] if (missing := embedders.missing_packages()) else (),
+    Rule("accessa.E260", lambda s: [", ".join(missing)] if (missing := missing_packages()) else (),
          "The configured embedder needs packages that are not installed: {0}.",
          "Install them: pip install -r requirements/optional.txt; or set EMBEDDER=local."),
-    Rule("accessa.W215", lambda s: bool(s.OPENAI_API_KEY) and s.EMBEDDER == "local",
+    Rule("accessa.W215", lambda s: bool(s.OPENAI_API_KEY) and s.EMBEDDER == "local" and s.ANSWERER != "openai",
          "OPENAI_API_KEY is set, and EMBEDDER=local ignores it.", "Unset EMBEDDER to use it, or unset the key."),
+    Rule("accessa.E263", lambda s: s.ANSWERER not in ("extractive", "openai"),
+         "There is no such ANSWERER.", "Set it to extractive or openai."),
+    Rule("accessa.E264", lambda s: s.ANSWERER == "openai" and not s.OPENAI_API_KEY,
+         "ANSWERER=openai has no key.", "Set OPENAI_API_KEY, or ANSWERER=extractive."),
     Rule("accessa.E216", lambda s: s.BOOTS_BRAIN_URL.rstrip("/") == s.PUBLIC_URL != "",
          "BOOTS_BRAIN_URL leads to this very deployment.",
          "Set BOOTS_BRAIN_URL to the deployment that embeds for this one."),
+    Rule("accessa.E262", lambda s: bool(s.RERANKER) and not re.match(r"https?://[^/\s]+\S*\Z", s.RERANKER),
+         "RERANKER is not an address.", "Set the whole address of the service's /rerank: https://api.example.com/rerank."),
     Rule("accessa.W261", lambda s: bool(s.BOOTS_BRAIN_URL) and not s.BRAIN_API_SECRET and s.EMBEDDER != "remote",
          "BOOTS_BRAIN_URL is set without BRAIN_API_SECRET: EMBEDDER embeds records, not the other deployment.",
          "Set BRAIN_API_SECRET to the other deployment's, or unset BOOTS_BRAIN_URL."),
@@ -182,7 +192,7 @@ SETTINGS_RULES = (
     Rule("accessa.E225", lambda s: [name for name in POSITIVE if number(name) <= 0]
          + [name for name in NOT_NEGATIVE if number(name) < 0],
          "{0} is too small to work with.", "Unset {0}, or raise it."),
-    Rule("accessa.E226", lambda s: configuration_error(lambda: chunking.get_chunker(s.CHUNKER)),
+    Rule("accessa.E226", lambda s: configuration_error(lambda: chunkers.get_chunker(s.CHUNKER)),
          "{0}", "Correct CHUNKER."),
     Rule("accessa.W227", lambda s: [_cents_per_page(s)] * (0 < s.TENANT_DAILY_CENTS < _cents_per_page(s)),
          "TENANT_DAILY_CENTS does not pay for one page.",
@@ -201,6 +211,10 @@ SETTINGS_RULES = (
             s.SUPABASE_URL and not s.SUPABASE_JWT_SECRET and not s.SUPABASE_JWKS_URL),
          "SUPABASE_URL is set, and nothing verifies its tokens: tenants can sign in by API token only.",
          "Set SUPABASE_JWKS_URL={0}/auth/v1/.well-known/jwks.json, or SUPABASE_JWT_SECRET."),
+    Rule("accessa.E265", lambda s: bool(s.MCP_AUTHORIZATION_SERVER)
+                                    and not s.SUPABASE_JWT_SECRET and not s.SUPABASE_JWKS_URL,
+         "MCP_AUTHORIZATION_SERVER is set, and nothing verifies its tokens: assistants that sign in there are refused.",
+         "Set SUPABASE_JWKS_URL to its keys, and JWT_AUDIENCE to the audience of its tokens."),
     Rule("accessa.E234", lambda s: 0 < len(s.SUPABASE_JWT_SECRET.encode()) < SHORTEST_SECRET,
          f"SUPABASE_JWT_SECRET has fewer than {SHORTEST_SECRET} bytes: tokens that it signs can be forged by guessing.",
          "Copy the JWT secret from the project's API settings; or make your own: openssl rand -hex 32"),

@@ -4,8 +4,8 @@ import boto3
 from botocore.exceptions import BotoCoreError
 from django.conf import settings
 
-from accessa.checks import Rule, configuration_error, is_plain_http, is_url
-from embeddings import embedders
+from accessa.checks.rules import Rule, configuration_error, is_plain_http, is_url
+from embeddings.embedders import registry
 from statutes.sqs import SETTING_BOUNDS
 
 QUEUES = ("SQS_QUEUE_URL", "SQS_PRIORITY_QUEUE_URL")
@@ -41,8 +41,8 @@ STATUTE_RULES = (
     Rule("accessa.E255", lambda s: [(name, *bounds) for name, bounds in SETTING_BOUNDS.items()
                                     if not bounds[0] <= getattr(s, name) <= bounds[1]],
          "{0} is not what SQS takes.", "Set {0} to {1} to {2}."),
-    Rule("accessa.E256", lambda s: [(s.STATUTES_EMBEDDER, ", ".join(sorted(embedders.EMBEDDERS)))]
-         if s.STATUTES_EMBEDDER not in ("", *embedders.EMBEDDERS) and "." not in s.STATUTES_EMBEDDER else (),
+    Rule("accessa.E256", lambda s: [(s.STATUTES_EMBEDDER, ", ".join(sorted(registry.EMBEDDERS)))]
+         if s.STATUTES_EMBEDDER not in ("", *registry.EMBEDDERS) and "." not in s.STATUTES_EMBEDDER else (),
          "There is no embedder {0!r}.", "Use one of {1}, or the dotted path of a class; or unset it."),
     Rule("accessa.W257", lambda s: bool(s.SQS_QUEUE_URL) and s.SQS_VISIBILITY_SECONDS < SHORTEST_VISIBILITY,
          "A short network failure makes messages visible to other consumers while they are worked on.",
@@ -55,7 +55,7 @@ STATUTE_RULES = (
          and not {s.S3_RAW_BUCKET, s.S3_PARSED_BUCKET}.isdisjoint(s.STATUTES_RAW_BUCKETS),
          "A message may make a statute of a tenant's file.",
          "Take S3_RAW_BUCKET and S3_PARSED_BUCKET out of STATUTES_RAW_BUCKETS."),
-    Rule("accessa.E250", lambda s: configuration_error(lambda: embedders.get_embedder("titan").model)
+    Rule("accessa.E250", lambda s: configuration_error(lambda: registry.get_embedder("titan").model)
          if uses_titan() else (),
          "{0}", "Correct TITAN_MODEL."),
 )

@@ -12,7 +12,7 @@ import httpx
 from django.conf import settings
 
 from documents.cli_progress import JobStatus
-from documents.storage import MIME
+from documents.storage.buckets import MIME
 
 TIMEOUT = 60.0
 

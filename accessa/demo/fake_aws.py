@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 from django.test import override_settings
 
-from accessa.demo.fake_vendors import Fakes, fetch_counters, run_fakes
+from accessa.demo.fakes_process import Fakes, fetch_counters, run_fakes
 
 BUCKET, QUEUE, DEAD_LETTERS = "laws", "laws", "laws-dead-letters"
 MAX_RECEIVES = 3

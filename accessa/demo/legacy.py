@@ -17,7 +17,7 @@ from django.test import override_settings
 from psycopg.conninfo import make_conninfo
 
 from accessa.demo.scenarios import Demo, DemoFailed, Scenario
-from embeddings import embedders
+from embeddings.embedders import registry
 from jobs.choices import ACTIVE
 from jobs.models import UploadJob
 from legacy.models import ImportRun, LegacyDocument, LegacyTenant
@@ -81,7 +81,7 @@ def _runs_of_demos() -> list[ImportRun]:
 
 def _confirm(mapping: Path) -> None:
     """Do what a person does with the mapping file."""
-    chosen = embedders.get_embedder(settings.EMBEDDER)
+    chosen = registry.get_embedder(settings.EMBEDDER)
     text = mapping.read_text(encoding="utf-8").replace("confirmed = false", "confirmed = true")
     text = text.replace('backup = ""', f'backup = "{BACKUP}"')
     text = text.replace('adopt_model = ""', f'adopt_model = "{chosen.model}@{chosen.version}"')

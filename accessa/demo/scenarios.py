@@ -15,7 +15,7 @@ from django.test import override_settings
 from rich.console import Console
 
 from accessa.demo.api_client import ApiClient, ApiClientError
-from accessa.demo.fake_vendors import Fakes, fetch_counters, run_fakes, vendor_variables
+from accessa.demo.fakes_process import Fakes, fetch_counters, run_fakes, vendor_variables
 from accessa.server.address import Address
 from accounts.models import User
 from documents.cli_progress import JobStatus, follow_jobs

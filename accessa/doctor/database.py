@@ -3,19 +3,16 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
-import psycopg
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
-from psycopg.conninfo import make_conninfo
 
 from accessa.checks.database import VECTOR, check_database
 from accessa.checks.deployment import EMBEDDED
+from accessa.doctor.embedded_server import database_exists
 from accessa.doctor.findings import Finding, error, note, system_check_findings, warning
-from accessa.embedded_postgres.os_user import EmbeddedError
-from accessa.embedded_postgres.server import EmbeddedServer
+from accessa.embedded_postgres.installation import EmbeddedError
 from jobs.cluster import live_clusters
 from jobs.safe_errors import safe_error_name
 
@@ -32,9 +29,6 @@ UNVACUUMED = """
 SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
     AND reloptions::text ~ 'autovacuum_enabled=(false|off|0)' ORDER BY 1
 """
-OTHER_CLIENTS = """
-SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())
-"""
 #   in libpq's message         reason, without host, user or password; most of its errors have no code
 CONNECT_ERRORS = {
     "password authentication": "the password is refused",
@@ -47,37 +41,6 @@ CONNECT_ERRORS = {
     "too many": "it has no connection left",
     "no such file": "nobody listens there",
 }
-
-
-def database_exists() -> bool:
-    """Tell whether there is a database to check: the first connection would create the embedded one."""
-    server = getattr(connection, "server", None)
-    return server is None or (server.data / "PG_VERSION").exists()
-
-
-@contextmanager
-def embedded_server_running() -> Iterator[None]:
-    """Start the embedded server if it is stopped, and stop it again unless others have connected."""
-    server: EmbeddedServer | None = getattr(connection, "server", None)
-    started = False
-    if server and database_exists():
-        with suppress(EmbeddedError):  # reported by the check of the database
-            started = server.ensure_running()
-    try:
-        yield
-    finally:
-        connection.close()
-        if server and started and not _has_other_clients(server):
-            server.stop()
-
-
-def _has_other_clients(server: EmbeddedServer) -> bool:
-    try:
-        with psycopg.connect(make_conninfo(**server.params())) as own:
-            row = own.execute(OTHER_CLIENTS).fetchone()
-    except psycopg.Error:  # somebody is stopping it
-        return True
-    return row is None or bool(row[0])
 
 
 def check_connection() -> Iterator[Finding]:
@@ -129,11 +92,12 @@ def check_limits() -> Iterator[Finding]:
     clusters = max(live_clusters.live_clusters().count(), 1)
     workers = max(live_clusters.count_workers(), settings.WORKERS)
     web = int(os.environ.get("WEB_WORKERS", "2")) * int(os.environ.get("WEB_THREADS", "16"))
+    web += settings.MCP_THREADS
     needed = workers * WORKER_CONNECTIONS + clusters * CLUSTER_CONNECTIONS + web
     offered = int(limits["max_connections"] - limits["superuser_reserved_connections"])
     if needed > offered:
         message = f"{workers} workers and {web} web threads may need {needed} connections, and {offered} are offered."
-        yield warning(message, "Raise max_connections, or lower WORKERS, WEB_WORKERS or WEB_THREADS.")
+        yield warning(message, "Raise max_connections, or lower WORKERS, WEB_WORKERS, WEB_THREADS or MCP_THREADS.")
     if not limits["idle_in_transaction_session_timeout"]:
         yield warning(
             "An abandoned transaction would slow down every claim, for ever.",

@@ -12,10 +12,10 @@ from accessa.checks.statutes import uses_titan
 from accessa.doctor.findings import Finding, Level, error, note, skipped, system_check_findings
 from accessa.doctor.http_probe import NoResponse, send_request
 from accessa.doctor.vendor_findings import KEY_REMEDY, TOP_UP, explain_no_response, explain_status
-from embeddings import embedders
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders import registry
 from embeddings.embedders.http_base import parse_json, validate_vectors
 from embeddings.embedders.openai import OpenAI
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.embedders.titan import Titan
 from jobs.outcomes import Permanent, Retryable, Wait
 from vendors import calls
@@ -115,7 +115,7 @@ def _call_guarded(probe: _OpenAIProbe) -> dict[str, Any]:
 
 
 def _check_local() -> Iterator[Finding]:
-    embedder = embedders.get_embedder(settings.EMBEDDER)
+    embedder = registry.get_embedder(settings.EMBEDDER)
     try:
         vectors = embedder.embed([WORD])
     except (InvalidResponse, OSError) as failure:

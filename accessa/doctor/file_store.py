@@ -19,7 +19,8 @@ from accessa.checks.bucket_probe import PRIVATE, PROBE_FOLDER
 from accessa.demo.api_client import upload_headers
 from accessa.doctor.findings import Finding, error, note, warning
 from accessa.doctor.http_probe import NoResponse, Response, send_request
-from documents.storage import MIME, Bucket, LocalSignedStorage, make_private_folder
+from documents.storage.buckets import MIME, Bucket, make_private_folder
+from documents.storage.local import LocalSignedStorage
 from documents.storage.s3 import S3Bucket, map_s3_errors
 
 STALE_AFTER = timedelta(minutes=10)

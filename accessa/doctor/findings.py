@@ -1,6 +1,6 @@
-"""Findings of doctor's checks, and the description of a check."""
+"""Findings of doctor's checks: their levels, messages and remedies."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -44,15 +44,3 @@ def system_check_findings(messages: Iterable[CheckMessage]) -> Iterator[Finding]
         if not message.is_silenced():
             make = error if isinstance(message, Error) or message.is_serious() else warning
             yield make(f"{message.msg} ({message.id})", str(message.hint or ""))
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """``passed`` is printed when there is no finding; ``timeout_remedy`` when ``run`` exceeds ``timeout`` seconds."""
-
-    name: str
-    passed: str
-    run: Callable[[], Iterable[Finding]]
-    needs: tuple[str, ...] = ()
-    timeout: float = 10.0
-    timeout_remedy: str = "Look whether a firewall or a proxy drops packets, and whether this machine is overloaded."

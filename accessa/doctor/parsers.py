@@ -11,8 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from accessa.doctor.findings import Finding, error, skipped, warning
 from accessa.doctor.http_probe import NoResponse, send_request
 from accessa.doctor.vendor_findings import explain_no_response, explain_status
-from documents import parsers
-from documents.parsers import ocr
+from documents.parsers import ocr, pdf_parser
 from jobs.outcomes import Permanent, Retryable
 
 PDF = (
@@ -56,7 +55,7 @@ def check_pdf() -> Iterator[Finding]:
     """Parse a page in the sandboxed child, which opens each document whatever the parser."""
     with _sample_pdf() as path:
         try:
-            pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages).markdown
+            pages = pdf_parser.parse_pdf(path, pages=pdf_parser.inspect_pdf(path).pages).markdown
         except (Permanent, Retryable) as failure:
             yield error(f"A small PDF cannot be parsed: {failure.code}.", CHILD)
             return

@@ -16,13 +16,13 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 
-from accessa.checks import is_allowed, is_local
+from accessa.checks.rules import is_allowed, is_local
 from accessa.demo.api_client import upload_headers
 from accessa.doctor.file_store import forge_signature, is_api_url
 from accessa.doctor.findings import Finding, error, note, skipped, warning
 from accessa.doctor.http_probe import NoResponse, Response, send_request
 from accessa.server.address import Address, published_url
-from documents.storage import MIME, Bucket
+from documents.storage.buckets import MIME, Bucket
 from vendors.webhook_secrets import webhook_secrets
 from webhooks.urls import urlpatterns as webhook_routes
 

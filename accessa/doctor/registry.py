@@ -5,8 +5,8 @@ from functools import partial
 from django.conf import settings
 from django.core.checks import run_checks as run_system_checks
 
-from accessa.checks import is_local
 from accessa.checks.deployment import check_deployment
+from accessa.checks.rules import is_local
 from accessa.doctor import (
     broker,
     clocks,
@@ -21,7 +21,8 @@ from accessa.doctor import (
     supabase_jwks,
     tenant_isolation,
 )
-from accessa.doctor.findings import Check, system_check_findings
+from accessa.doctor.findings import system_check_findings
+from accessa.doctor.runner import Check
 
 FIREWALL = "Look whether a firewall or a proxy drops the packets."
 DATABASE_FIREWALL = "Look whether a firewall drops packets to the database, or its pooler has no connection left."

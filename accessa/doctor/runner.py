@@ -2,14 +2,26 @@
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db import connection
 
-from accessa.doctor.findings import Check, Finding, Level, error, note, skipped
+from accessa.doctor.findings import Finding, Level, error, note, skipped
 from accessa.observability.redaction import redact_secrets
 from jobs.safe_errors import safe_error_name, safe_traceback
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """``passed`` is printed when there is no finding; ``timeout_remedy`` when ``run`` exceeds ``timeout`` seconds."""
+
+    name: str
+    passed: str
+    run: Callable[[], Iterable[Finding]]
+    needs: tuple[str, ...] = ()
+    timeout: float = 10.0
+    timeout_remedy: str = "Look whether a firewall or a proxy drops packets, and whether this machine is overloaded."
 
 
 @dataclass(frozen=True, slots=True)

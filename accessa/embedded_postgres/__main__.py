@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.embedded_postgres.installation import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 
 

@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from accessa.embedded_postgres.os_user import Account, EmbeddedError, binaries
+from accessa.embedded_postgres.installation import EmbeddedError, binaries
+from accessa.embedded_postgres.os_user import Account
 
 LONGEST_SOCKET_FOLDER = 90  # a socket's path may have 107 bytes, and "/.s.PGSQL.5432" takes 15
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 import psutil
 
-from accessa.embedded_postgres import bootstrap, data_directory, os_user
-from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.embedded_postgres import data_directory, installation, os_user, roles_and_extensions
+from accessa.embedded_postgres.installation import EmbeddedError
 
 STOP_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 START_SECONDS = 120  # recovery after a power cut replays the log first
@@ -36,10 +36,10 @@ class EmbeddedServer:
     def is_running(self) -> bool:
         """Tell whether it accepts connections and is bootstrapped. Takes about 0.1 ms."""
         postmaster = self._postmaster()
-        return postmaster is not None and postmaster[1] == "ready" and bootstrap.is_done(self.data)
+        return postmaster is not None and postmaster[1] == "ready" and roles_and_extensions.is_done(self.data)
 
-    def params(self, database: str = bootstrap.DATABASE) -> dict[str, str]:
-        return {"host": str(self.socket_folder), "port": "5432", "user": bootstrap.OWNER, "dbname": database}
+    def params(self, database: str = roles_and_extensions.DATABASE) -> dict[str, str]:
+        return {"host": str(self.socket_folder), "port": "5432", "user": roles_and_extensions.OWNER, "dbname": database}
 
     def ensure_running(self) -> bool:
         """Start it unless it runs; return whether this call did. Raises EmbeddedError."""
@@ -49,9 +49,9 @@ class EmbeddedServer:
             started = self._ready_process() is None
             if started:
                 self._start()
-            if not bootstrap.is_done(self.data):
-                bootstrap.prepare(self.socket_folder)
-                os_user.account_for(self.data).write(self.data / "accessa.bootstrap", bootstrap.VERSION)
+            if not roles_and_extensions.is_done(self.data):
+                roles_and_extensions.prepare(self.socket_folder)
+                os_user.account_for(self.data).write(self.data / "accessa.bootstrap", roles_and_extensions.VERSION)
         return started
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", timeout: float = 60) -> bool:
@@ -104,7 +104,7 @@ class EmbeddedServer:
 
     def _start(self) -> None:
         user = os_user.account_for(self.data)
-        user.let_execute(os_user.binaries().parent)
+        user.let_execute(installation.binaries().parent)
         user.let_reach(self.data)
         if not (self.data / "PG_VERSION").exists():
             data_directory.create(self.data, user, self.log)

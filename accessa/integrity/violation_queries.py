@@ -50,6 +50,9 @@ DOCUMENTS = {
         WHERE s.user_id <> c.user_id OR s.document_id <> c.document_id""",
     "words": """SELECT DISTINCT d.document_id, 'Words of the document belong to another tenant.'
         FROM document_terms t JOIN documents d USING (document_id) WHERE t.user_id <> d.user_id""",
+    "merged words": """SELECT t.document_id, 'The segment of the document''s words is missing, or another tenant''s.'
+        FROM document_terms t WHERE t.segment_id IS NOT NULL AND NOT EXISTS (
+            SELECT FROM posting_segments s WHERE s.segment_id = t.segment_id AND s.user_id = t.user_id)""",
 }
 
 # Documents whose object belongs between two others in a listing. A store with another order costs more single lookups.

@@ -3,8 +3,8 @@
 from typing import Any
 
 from accessa import health
-from accessa.openapi.error_responses import STORAGE
-from accounts.error_codes import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, UNSUPPORTED_MEDIA_TYPE
+from accessa.openapi.error_schemas import STORAGE
+from accounts.common_error_codes import BODY_TOO_LARGE, INVALID_REQUEST, NOT_FOUND, UNAVAILABLE, UNSUPPORTED_MEDIA_TYPE
 from accounts.errors import ErrorCode, raises
 from documents.error_codes import (
     ARTIFACT_EMPTY,

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 
-from accessa.openapi import error_responses, extra_operations
+from accessa.openapi import error_schemas, extra_operations
 from accounts.authentication import TENANT_HEADER
 from search.services import SOURCES
 
@@ -37,6 +37,10 @@ has signed in here, whose writing calls bring the CSRF token in `X-CSRFToken`. O
 answered like missing ones: 404. A service (a service token, or Supabase's service role) that sends
 `X-Accessa-User` searches, reads and polls as that tenant; the audit log keeps it.
 
+**Scopes.** An API token has some of `read`, `write` and `search`; each operation names the one that it takes, and
+answers 403 `INSUFFICIENT_SCOPE` without it. Whoever signs in, here or at Supabase, has all three. A service's token
+also has `service`.
+
 **Errors** have one shape: a stable `code`, a `detail` for people, the `field` where there is one. The codes
 of each operation are listed with it; any operation may answer 405 `METHOD_NOT_ALLOWED` and 500 `INTERNAL` in
 the same shape. Later failures are in a job's `last_error`.
@@ -49,7 +53,9 @@ TAGS = (
     ("files", r"^/upload$|^/storage/|^/documents(?!.*/purchases$)", "Declare a file, put its bytes, list documents."),
     ("jobs", r"^/jobs?\b(?!.*/advance$)", "The progress of a document's job, and why it does not move."),
     ("search", r"^/search$|^/answer$", "Answers to questions; passages, records of connected systems and statutes."),
+    ("webhooks", r"^/webhook-endpoints", "Your addresses that hear what happened, and what was sent to them."),
     ("cut-over", r"^/cutover$", "Which system has the caller's documents while an old one is being replaced."),
+    ("tokens", r"^/tokens\b", "API tokens of the caller, with scopes."),
     ("money", r"^/usage$|/purchases$", "Costs, and purchases from vendors."),
     ("machines", r"^/internal/|^/webhooks/|/advance$", "For other services: agents, deployments, the parsing vendor."),
     ("health", r"^/(health|ready)z$", "For monitoring."),
@@ -67,8 +73,12 @@ DESCRIPTIONS = {
     "FiltersRequest": "Restrictions applied before ranking.",
     "RecordResponse": "A record of a connected system, or a client profile.",
     "LawResponse": "A passage of a statute, with its citation. Every tenant can search statutes.",
+    "TokenResponse": "An API token, without its secret.",
+    "NewTokenResponse": "A new API token.",
     "UsageResponse": "Cents, by day and month (UTC).",
     "PurchaseResponse": "One paid call.",
+    "WebhookEndpointResponse": "An address that receives events, signed by Standard Webhooks.",
+    "DeliveryResponse": "A webhook that was sent, or waits to be, with its attempts.",
 }
 
 
@@ -158,8 +168,8 @@ def _add_tenant_header(method: str, operation: dict[str, Any]) -> None:
 
 def _add_errors(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     name = operation["operationId"]
-    for status, codes in error_responses.operation_codes(method, operation).items():
-        component = error_responses.component_name(name, status, codes)
+    for status, codes in error_schemas.operation_codes(method, operation).items():
+        component = error_schemas.component_name(name, status, codes)
         schemas[component] = {
             "type": "object",
             "required": ["code", "detail"],

@@ -12,7 +12,7 @@ from gunicorn.glogging import Logger  # type: ignore[import-untyped]
 from accessa import settings_logs
 from accessa.observability import logs
 from accessa.observability.redaction import redact
-from accessa.server import shutdown_state
+from accessa.server import gunicorn_worker
 from jobs import telemetry
 
 bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
@@ -63,7 +63,7 @@ def post_worker_init(worker: Any) -> None:
 
     A client that sends a byte now and then still holds a thread: in production a buffering proxy stands in front.
     """
-    shutdown_state.register_worker(worker)
+    gunicorn_worker.register_worker(worker)
     telemetry.start_tracers()
     # By its name: this file is imported before Django is loaded.
     import_string("documents.storage.file_cache.start_eviction")()

@@ -1,4 +1,4 @@
-"""Programs of `manage.py serve`: the API under gunicorn, the workers under django-q2, the consumer of statutes."""
+"""Programs of `manage.py serve`: the API under gunicorn, the workers under django-q2, the MCP server, the consumer."""
 
 import os
 import sys
@@ -12,7 +12,13 @@ from accessa.server.supervisor import Program
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def programs(address: Address) -> list[Program]:
+def mcp_url(mcp: Address) -> str:
+    """Return where assistants reach the MCP server: behind a proxy, at PUBLIC_URL."""
+    return f"{os.environ.get('PUBLIC_URL') or mcp.url}/mcp"
+
+
+def programs(address: Address, mcp: Address | None = None) -> list[Program]:
+    """Return what to run; with ``mcp`` the MCP server at that address, too."""
     # Signed URLs must lead back to where we listen.
     environment = {"PUBLIC_URL": os.environ.get("PUBLIC_URL") or address.url}
     api = ["gunicorn", "accessa.wsgi:application", "-c", "python:accessa.server.gunicorn_conf", "--bind", address.bind]
@@ -20,6 +26,10 @@ def programs(address: Address) -> list[Program]:
         Program("the API", [sys.executable, "-m", *api], REPOSITORY, environment),
         Program("the workers", [sys.executable, "manage.py", "qcluster"], REPOSITORY, environment),
     ]
+    if mcp is not None:
+        own = {"MCP_URL": os.environ.get("MCP_URL") or mcp_url(mcp)}
+        serve_mcp = [sys.executable, "manage.py", "serve_mcp", "--bind", mcp.bind]
+        running.append(Program("the MCP server", serve_mcp, REPOSITORY, environment | own))
     if settings.SQS_QUEUE_URL:
         consume = [sys.executable, "manage.py", "consume_sqs"]
         running.append(Program("the statutes' consumer", consume, REPOSITORY, environment))

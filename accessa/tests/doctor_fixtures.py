@@ -15,7 +15,7 @@ from accessa.doctor.findings import Level
 from accessa.doctor.registry import CHECKS
 from accessa.doctor.runner import run_checks
 from accounts.errors import ApiError
-from documents.storage import SIGNING_SALT
+from documents.storage.buckets import SIGNING_SALT
 from testing.fakes.faults import Fault
 from testing.fakes.http_messages import Request, Response, json_response
 from testing.fakes.server import Server

@@ -21,6 +21,8 @@ from embeddings.models import ActiveModel, VectorIndex
 from embeddings.reindexing.models import Campaign
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob
 from jobs.models import Cluster
+from outbox.models import EVENTS
+from outbox.webhooks import endpoints
 from statutes.models import Consumer, Law, LawVersion
 from testing.personas import Person, claim_at_stage, plan_pdf
 from vendors.models import Breaker, Budget, Purchase, RateLimit
@@ -81,6 +83,8 @@ def rows(ana: Person) -> Document:
     )  # fmt: skip
     Consumer.objects.create(name="host:2", state="idle")
     Group.objects.create(name="support")
+    endpoints.create_endpoint(user_id=ana.id, url=f"https://hooks.example.com/{CANARY}", events=EVENTS)
+    endpoints.publish(user_id=ana.id, type="sync.failed", data={})
     log.record_action(by=None, action="jobs.retry", reason="x", object_type="upload_job", object_id=uploaded.job_id)
     return document
 

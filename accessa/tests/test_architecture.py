@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Each may import what stands to its left.
 ORDER = (
-    "accounts", "jobs", "vendors", "documents", "embeddings", "webhooks", "integrations", "statutes", "search",
-    "legacy", "metrics", "console", "portal", "accessa",
+    "accounts", "jobs", "vendors", "outbox", "documents", "embeddings", "webhooks", "integrations", "statutes",
+    "search", "legacy", "metrics", "console", "portal", "accessa",
 )  # fmt: skip
 TOOLS = ("testing", "benchmarks", "samples")
 LONGEST_FILE, LONGEST_FUNCTION = 500, 50

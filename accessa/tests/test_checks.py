@@ -14,7 +14,7 @@ from accessa.checks.bucket_probe import check_buckets
 from accessa.checks.deployment import check_deployment
 from accessa.checks.settings import check_settings
 from documents.tests.s3_settings import use_s3_storage
-from embeddings import embedders
+from embeddings.embedders import registry
 from embeddings.models import ActiveModel
 from testing.fakes.s3 import S3Server
 
@@ -51,7 +51,7 @@ def test_an_embedder_without_its_package_stops_the_worker(
     names: dict[str, Any], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`qcluster` and `consume_sqs` run these checks when they start."""
-    monkeypatch.setitem(embedders.OPTIONAL_PACKAGES, "minilm", ("numpy", "no-such-package"))
+    monkeypatch.setitem(registry.OPTIONAL_PACKAGES, "minilm", ("numpy", "no-such-package"))
     settings.EMBEDDER = "local"
     for name, value in names.items():
         setattr(settings, name, value)
@@ -130,17 +130,17 @@ def test_a_superuser_is_a_warning() -> None:
 
 def test_deployment_refuses_development_defaults(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "accessa.embedded_postgres.backend")
-    monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.LocalSignedStorage")
-    settings.SECRET_KEY_IS_LOCAL = True
-    settings.DEBUG = True
+    monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.local.LocalSignedStorage")
+    settings.SECRET_KEY_IS_LOCAL = settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = True
+    settings.DEBUG = settings.WEBHOOKS_ALLOW_LOOPBACK = True
 
-    assert deployment_ids() == ["accessa.E101", "accessa.E102", "accessa.E103", "accessa.E104"]
+    assert deployment_ids() == [f"accessa.E{number}" for number in (101, 102, 103, 104, 117, 110)]
 
 
 def test_deployment_accepts_explicit_settings(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.s3.S3Bucket")
-    settings.SECRET_KEY_IS_LOCAL = False
+    settings.SECRET_KEY_IS_LOCAL = settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
 
     assert deployment_ids() == []
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from accessa.checks import check_rules, connectors
+from accessa.checks import connectors
+from accessa.checks.rules import check_rules
 from accessa.checks.settings import check_settings
 from accessa.env import Env, find_unread_variables
 from accessa.observability import redaction
@@ -85,6 +86,7 @@ def test_a_number_that_connectors_cannot_work_with_is_found(name: str, value: in
 
 
 def test_a_deployment_has_no_recorded_answers(settings: Any, connector: Callable[..., None]) -> None:
+    settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
     assert list(check_rules(connectors.CONNECTOR_DEPLOYMENT_RULES)) == []
 
     settings.INTEGRATIONS_USE_FIXTURES = True

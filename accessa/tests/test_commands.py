@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from structlog.contextvars import get_contextvars
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accounts import api_tokens
 from accounts.audit.models import AuditEntry
 from accounts.models import ApiToken, User
@@ -160,7 +160,9 @@ def test_create_user_prints_a_token_that_works(db: None) -> None:
     token = command_output("create_user", "Zoe@Example.org").strip()
 
     user = User.objects.get(email="zoe@example.org")
-    assert api_tokens.find_valid_token(token) == api_tokens.ValidToken(user.pk, is_staff=False, scope="tenant")
+    valid = api_tokens.find_valid_token(token)
+    assert valid is not None
+    assert (valid.user_id, valid.is_staff, sorted(valid.scopes)) == (user.pk, False, ["read", "search", "write"])
     assert not user.has_usable_password()
 
 
@@ -171,7 +173,8 @@ def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> No
 
     assert first != second
     assert User.objects.get().pk == user_id
-    assert set(ApiToken.objects.values_list("scope", flat=True)) == {"tenant", "service"}
+    scopes = {frozenset(token.scopes) for token in ApiToken.objects.all()}
+    assert scopes == {api_tokens.TENANT_SCOPES, api_tokens.ALL_SCOPES}
     with pytest.raises(CommandError, match="another id"):
         command_output("create_user", "zoe@example.org", id=uuid4())
 

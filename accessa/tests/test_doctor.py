@@ -21,9 +21,9 @@ from django.test import override_settings
 from accessa import config_digest
 from accessa.checks.active_models import check_embedding_models
 from accessa.doctor import http_probe
-from accessa.doctor.findings import Check, Finding, Level, note
+from accessa.doctor.findings import Finding, Level, note
 from accessa.doctor.registry import CHECKS
-from accessa.doctor.runner import run_checks
+from accessa.doctor.runner import Check, run_checks
 from accessa.management.commands import doctor
 from accessa.management.commands.doctor import NAMES
 from accessa.observability.redaction import secrets_pattern
@@ -611,12 +611,15 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"EMBEDDER": "openai"}, "accessa.E214", "OPENAI_API_KEY"),
     ({"EMBEDDER": "ada"}, "accessa.E214", "openai"),
     ({"OPENAI_API_KEY": "sk-key"}, "accessa.W215", "Unset EMBEDDER"),
+    ({"ANSWERER": "openai"}, "accessa.E264", "OPENAI_API_KEY"),
+    ({"ANSWERER": "oracle"}, "accessa.E263", "extractive"),
     (
         {"EMBEDDER": "remote", "BOOTS_BRAIN_URL": "http://127.0.0.1:8000", "BRAIN_API_SECRET": "s"},
         "accessa.E216",
         "BOOTS",
     ),
     ({"BOOTS_BRAIN_URL": "https://brain.example"}, "accessa.W261", "BRAIN_API_SECRET"),
+    ({"RERANKER": "cohere"}, "accessa.E262", "the whole address"),
     ({"LLAMAPARSE_WEBHOOK_SECRETS": ["whsec_" + "ä" * 30]}, "accessa.E217", "openssl"),
     ({"LLAMAPARSE_WEBHOOK_SECRETS": ["short"]}, "webhooks.E001", "openssl"),
     ({"LLAMAPARSE_CALLBACK_URL": "http://127.0.0.1:8000/hook"}, "accessa.E218", "/webhooks/llamaparse"),
@@ -645,6 +648,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
         "https://",
     ),
     ({"SUPABASE_JWT_SECRET": "x" * 31}, "accessa.E234", "openssl rand"),
+    ({"MCP_AUTHORIZATION_SERVER": "https://auth.example.org"}, "accessa.E265", "SUPABASE_JWKS_URL"),
     ({"S3_ENDPOINT_URL": "minio:9000", "STORAGE": "s3"}, "accessa.E235", "scheme://host"),
     ({"CORS_ALLOWED_ORIGINS": ["*"]}, "corsheaders.E013", ""),
 ]

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from accessa import env
-from accessa.checks import check_rules
+from accessa.checks.rules import check_rules
 from accessa.checks.settings import check_settings
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES, STATUTE_RULES
 from accessa.doctor.findings import Level

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accessa.checks import check_rules
+from accessa.checks.rules import check_rules
 from accessa.checks.settings import check_settings
 from accessa.checks.statutes import STATUTE_DEPLOYMENT_RULES
 from accessa.doctor.embedders import check_titan

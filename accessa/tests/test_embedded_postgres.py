@@ -19,9 +19,9 @@ import pytest
 from django.db import connections
 from psycopg.conninfo import make_conninfo
 
-from accessa.doctor.database import embedded_server_running
-from accessa.embedded_postgres import bootstrap, data_directory, os_user
-from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.doctor.embedded_server import embedded_server_running
+from accessa.embedded_postgres import data_directory, os_user, roles_and_extensions
+from accessa.embedded_postgres.installation import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 
 START = "from accessa.embedded_postgres.server import EmbeddedServer; print(EmbeddedServer().ensure_running())"
@@ -267,7 +267,7 @@ def test_a_new_database_has_the_extensions(server: EmbeddedServer) -> None:
 def test_bootstrap_can_run_again(server: EmbeddedServer) -> None:
     tell(server, "ALTER ROLE accessa_app NOBYPASSRLS", user="postgres")
 
-    bootstrap.prepare(server.socket_folder)
+    roles_and_extensions.prepare(server.socket_folder)
 
     assert ask(server, "SELECT rolbypassrls FROM pg_roles WHERE rolname = 'accessa_app'") is True
 

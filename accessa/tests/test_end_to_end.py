@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import connection, connections, transaction
 from django.db.utils import DEFAULT_DB_ALIAS
 
-from documents import storage
 from documents.deterministic_ids import uuidv5
 from documents.models import Document
+from documents.storage import buckets
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import claims, services, worker
 from jobs.choices import Stage
@@ -351,11 +351,11 @@ def test_vectors_that_were_kept_before_a_crash_are_not_computed_again(ana: Perso
 
 
 def failing(after: int) -> Any:
-    from embeddings import embedders  # noqa: PLC0415
+    from embeddings.embedders import registry  # noqa: PLC0415
     from testing.personas import FailingEmbedder  # noqa: PLC0415
 
-    embedders.get_embedder.cache_clear()
-    embedder = embedders.get_embedder("testing.personas.FailingEmbedder")
+    registry.get_embedder.cache_clear()
+    embedder = registry.get_embedder("testing.personas.FailingEmbedder")
     assert isinstance(embedder, FailingEmbedder)
     embedder.calls_until_failure = after
     return embedder
@@ -432,19 +432,20 @@ def test_deletion_at_any_stage_leaves_nothing_and_refuses_late_writes(stage: str
 
 
 def test_deleted_while_a_worker_parses_no_object_comes_back(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    from documents import parsers, periodic  # noqa: PLC0415
+    from documents import periodic  # noqa: PLC0415
+    from documents.parsers import pdf_parser  # noqa: PLC0415
 
     uploaded = ana.upload(PDF)
     claim = claim_at_stage("parsing")
     claim.job.document  # noqa: B018  # the worker has read it
-    parse = parsers.parse_pdf
+    parse = pdf_parser.parse_pdf
 
-    def meanwhile(*args: Any, **kwargs: Any) -> parsers.ParsedPdf:
+    def meanwhile(*args: Any, **kwargs: Any) -> pdf_parser.ParsedPdf:
         pages = parse(*args, **kwargs)
         assert ana.delete(f"/documents/{uploaded.document_id}").status_code == 204
         return pages
 
-    monkeypatch.setattr(parsers, "parse_pdf", meanwhile)
+    monkeypatch.setattr(pdf_parser, "parse_pdf", meanwhile)
     with pytest.raises(claims.ClaimLost):
         run_stage(claim)
 
@@ -501,7 +502,7 @@ def test_deleting_one_document_touches_no_other(ana: Person, ben: Person) -> Non
 
 def test_storage_paths_are_the_canonical_ones(ana: Person) -> None:
     uploaded = ana.ingest(PDF)
-    bucket, name = storage.locate(Document.objects.get().raw_path)
+    bucket, name = buckets.locate(Document.objects.get().raw_path)
 
     assert bucket.exists(name)
     assert original_file(uploaded).read_bytes() == PDF

@@ -3,7 +3,8 @@
 import pytest
 from django.db import connection
 
-from accessa.integrity import find_violations, violation_queries
+from accessa.integrity import violation_queries
+from accessa.integrity.violations import find_violations
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
 from integrations.sync import lifecycle

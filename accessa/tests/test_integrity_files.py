@@ -8,7 +8,7 @@ import pytest
 from django.core.files.storage import storages
 from django.db import connection
 
-from accessa import integrity
+from accessa.integrity import violations as integrity
 from documents.models import Document
 from documents.tests.s3_settings import use_s3_storage
 from testing.fakes.s3 import S3Server

@@ -224,7 +224,7 @@ def test_only_the_service_advances(ana: Person, ben: Person, sam: Person, platfo
     browser.force_login(sam.user)
 
     for answer in (ana.post(path), ben.post(path), sam.post(path), browser.post(path)):
-        assert refusal(answer) == (403, "FORBIDDEN")
+        assert refusal(answer) == (403, "INSUFFICIENT_SCOPE")
     assert refusal(platform.post(path)) == (409, "INVARIANT_VIOLATED")
     assert refusal(platform.post("/jobs/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42/advance")) == (404, "NOT_FOUND")
     assert uploaded.job.stage == "queued"

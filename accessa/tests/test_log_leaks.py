@@ -97,7 +97,7 @@ def test_a_bug_in_a_stage_leaves_none(
     def bug(text: str, *args: Any, **options: Any) -> None:
         raise ValueError(f"cannot cut {text}")
 
-    monkeypatch.setattr("embeddings.chunking.split_markdown", bug)
+    monkeypatch.setattr("embeddings.chunking.chunkers.split_markdown", bug)
     listen(caplog)
 
     uploaded = ana.ingest(PDF)

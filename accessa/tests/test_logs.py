@@ -19,7 +19,7 @@ from django.test import Client
 from accessa import health, settings_logs
 from accessa.observability.logs import LogFormatter
 from accessa.observability.redaction import redact
-from accessa.server import shutdown_state
+from accessa.server import gunicorn_worker
 from jobs import services, telemetry, worker
 from jobs.models import Event, UploadJob
 from testing.pdfs import text_pdf
@@ -253,9 +253,9 @@ def stopping() -> Any:
     class Worker:
         alive = False
 
-    shutdown_state.register_worker(Worker())
+    gunicorn_worker.register_worker(Worker())
     yield
-    shutdown_state._workers.clear()
+    gunicorn_worker._workers.clear()
 
 
 @pytest.mark.django_db

@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from accessa.openapi.hooks import EXAMPLES_FILE, examples
+from accounts.models import ApiToken
 from testing.fuzzing import SECRET
 from testing.openapi_examples import collect_examples
 from testing.personas import Person
@@ -57,6 +58,22 @@ def test_whoever_needs_no_login_is_known() -> None:
     open_to_all = {name for name, operation in operations() if operation["security"] == []}
 
     assert open_to_all == {"put_bytes", "get_bytes", "alive", "ready"}
+
+
+def test_every_operation_names_the_scope_that_it_takes() -> None:
+    scopes = {
+        name: scopes for name, operation in operations() for each in operation["security"]
+        for scheme, scopes in each.items() if scheme == "bearer"
+    }  # fmt: skip
+    by_scope = {scope: {name for name, own in scopes.items() if own == [scope]} for scope in ApiToken.Scope.values}
+
+    assert by_scope["search"] == {"search", "answer"}
+    assert by_scope["service"] == {"advance_job"}
+    assert by_scope["write"] == {
+        "upload", "delete_document", "retry_job", "create_token", "revoke_token", "create_webhook_endpoint",
+        "change_webhook_endpoint", "delete_webhook_endpoint", "rotate_webhook_secret", "resend_webhook",
+    }  # fmt: skip
+    assert scopes.keys() == set().union(*by_scope.values())
 
 
 def test_rate_limit_errors_have_retry_after() -> None:
@@ -113,7 +130,13 @@ def test_every_example_is_valid_by_the_schema() -> None:
 def test_nearly_every_operation_has_an_example() -> None:
     shown = {name for name, operation in operations() if "example" in json.dumps(operation)}
 
-    assert {name for name, _ in operations()} - shown <= {"get_bytes", "delete_document", "document_page"}
+    assert {name for name, _ in operations()} - shown <= {
+        "get_bytes",
+        "delete_document",
+        "delete_webhook_endpoint",
+        "document_page",
+        "revoke_token",
+    }
 
 
 # The page

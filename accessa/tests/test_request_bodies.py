@@ -10,8 +10,8 @@ import pytest
 import requests
 from django.test import Client
 
-from documents import storage
 from documents.models import Document
+from documents.storage import buckets
 from testing.api_server import ApiServer, running_api_server
 from testing.personas import Person, plan_pdf, upload_request
 from webhooks.tests.signers import RUNNING_EVENT, SECRET, StandardSigner
@@ -126,7 +126,7 @@ def test_a_body_without_content_length_is_read_everywhere(server: ApiServer, ana
 
     assert declaration.status_code == put.status_code == found.status_code == callback.status_code == 200
     assert status_and_code(longer) == (422, "LENGTH_MISMATCH")
-    bucket, name = storage.locate(Document.objects.get().raw_path)
+    bucket, name = buckets.locate(Document.objects.get().raw_path)
     assert bucket.read(name) == pdf
     assert (signed_in.status_code, signed_in.headers["Location"]) == (302, "/")
 

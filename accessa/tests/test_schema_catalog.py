@@ -101,7 +101,7 @@ def test_the_embedding_stands_behind_the_small_columns() -> None:
         "SELECT attname FROM pg_attribute WHERE attrelid = 'document_chunks'::regclass AND attnum > 0 ORDER BY attnum"
     )
 
-    assert columns[-1] == ("embedding",)
+    assert columns[-2:] == [("embedding",), ("embedding_signs",)]
 
 
 def test_an_embedding_has_1536_dimensions_and_chunks_a_fillfactor_of_70() -> None:

@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from accessa.server import pidfile
 from accessa.server.address import ADDRESS, PIDFILE, Address, publish_address, published_url
-from accessa.server.programs import programs
+from accessa.server.programs import mcp_url, programs
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +70,27 @@ def test_signed_urls_lead_back_to_where_it_listens(monkeypatch: pytest.MonkeyPat
     urls = {program.environment["PUBLIC_URL"] for program in programs(Address("127.0.0.1", 8123))}
 
     assert urls == {"http://127.0.0.1:8123"}
+
+
+def test_the_mcp_server_has_the_next_port_unless_another_or_none_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PUBLIC_URL", raising=False)
+    monkeypatch.delenv("MCP_URL", raising=False)
+    *_, server = programs(Address("127.0.0.1", 8123), Address("127.0.0.1", 8124))
+    assert server.command[-2:] == ["--bind", "127.0.0.1:8124"]
+    assert server.environment["MCP_URL"] == "http://127.0.0.1:8124/mcp"
+    assert server.environment["PUBLIC_URL"] == "http://127.0.0.1:8123"
+
+    monkeypatch.setenv("PUBLIC_URL", "https://accessa.example.org")
+    assert mcp_url(Address("127.0.0.1", 8124)) == "https://accessa.example.org/mcp"
+
+
+def test_an_mcp_port_in_use_is_named_and_exits_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CommandError, match=f"127.0.0.1:{port}, for assistants, is in use") as refusal:
+            call_command("serve", bind="127.0.0.1:0", mcp_port=port)
+
+    assert refusal.value.returncode == 2
 
 
 @pytest.mark.parametrize(("queue", "kept"), [("", 2), ("https://sqs.us-east-1.amazonaws.com/1/laws", 3)])

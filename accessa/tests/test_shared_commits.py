@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 
 from accessa.pipelines import PIPELINES
-from documents import parsers
 from documents.models import Document
+from documents.parsers import pdf_parser
 from documents.parsers.failures import parse_failure
 from documents.parsers.sandbox.client import pdf_sandbox
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
@@ -130,7 +130,7 @@ def test_a_document_that_takes_more_than_a_second_is_parsed_once(
 def test_a_longer_document_is_parsed_by_a_child_of_its_own(
     ana: Person, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parsers, "PAGES_PARSED_AT_ONCE", 2)
+    monkeypatch.setattr(pdf_parser, "PAGES_PARSED_AT_ONCE", 2)
 
     uploaded = ana.ingest(PDF)
 

@@ -16,7 +16,12 @@ from accessa.server.supervisor import Child, Program, Supervisor
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLEEPER = "import time; time.sleep(600)"
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+DEAF = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(600)
+"""
 START_ANOTHER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', sys.argv[1]]); time.sleep(600)"
 LEAVES_A_NOTE = """
 import pathlib, signal, subprocess, sys, time
@@ -122,12 +127,14 @@ def test_a_program_that_ran_a_while_is_started_at_once_again(monkeypatch: pytest
     assert child.schedule_restart() == 0.5
 
 
-def test_stop_terminates_all_and_kills_unresponsive_programs(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stop_terminates_all_and_kills_unresponsive_programs(tmp_path: Path) -> None:
     reports: list[str] = []
-    runner = Supervisor([python(SLEEPER), python(DEAF, name="deaf")], stop_seconds=0.5, report=reports.append)
+    ready = tmp_path / "ready"
+    deaf = python(DEAF, str(ready), name="deaf")
+    runner = Supervisor([python(SLEEPER), deaf], stop_seconds=0.5, report=reports.append)
     runner.tick()
     numbers = [number(child) for child in runner.children]
-    wait_until(lambda: capfd.readouterr().out == "1\n")
+    wait_until(ready.exists)
 
     began = time.monotonic()
     runner.stop()

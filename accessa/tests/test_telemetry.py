@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
-from accessa import observability
+from accessa.observability import receivers
 from testing import log_leaks
 from testing.api_server import running_api_server
 from testing.cluster import create_jobs, running_cluster, wait_until
@@ -163,21 +163,21 @@ def _frames(event: dict[str, Any]) -> list[dict[str, Any]]:
     return [frame for value in event["exception"]["values"] for frame in value["stacktrace"]["frames"]]
 
 
-@pytest.mark.parametrize("receiver", observability.RECEIVERS, ids=lambda receiver: receiver.setting)
+@pytest.mark.parametrize("receiver", receivers.RECEIVERS, ids=lambda receiver: receiver.setting)
 def test_a_package_that_is_missing_is_named_with_its_remedy(
-    receiver: observability.Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
+    receiver: receivers.Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SENTRY_DSN = settings.OTEL_EXPORTER_OTLP_ENDPOINT = ""
     setattr(settings, receiver.setting, "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, receiver.package.partition(".")[0], None)
 
-    (collected,) = observability.check_packages(app_configs=None)
+    (collected,) = receivers.check_packages(app_configs=None)
 
     assert receiver.setting in collected.msg
     assert collected.hint is not None
     assert "requirements/optional.txt" in collected.hint
     with pytest.raises(ImproperlyConfigured, match=r"requirements/optional\.txt"):
-        observability.LazyReceiver(receiver).start()
+        receivers.LazyReceiver(receiver).start()
 
 
 def test_without_a_receiver_nothing_is_loaded() -> None:

@@ -14,9 +14,11 @@ from django.test import Client
 
 from documents.models import Document
 from embeddings.models import DocumentChunk
-from embeddings.search import bm25
+from embeddings.search import postings
 from jobs import services
 from jobs.models import UploadJob
+from outbox.models import EVENTS
+from outbox.webhooks import endpoints
 from testing.factories.records import create_client, create_record, create_source
 from testing.personas import Person, Upload, plan_pdf
 
@@ -29,8 +31,13 @@ TENANT_TABLES = (
     "document_chunks",
     "document_vector_buffer",
     "answer_feedback",
+    "saved_questions",
     "document_terms",
+    "posting_segments",
+    "posting_blocks",
     "shadow_vectors",
+    "outbox",
+    "webhook_endpoints",
     "connected_sources",
     "source_documents",
     "client_intelligence",
@@ -51,6 +58,7 @@ ONE: dict[str, Look] = {
 MANY: dict[str, Look] = {
     "jobs": lambda ben, ana: ben.get("/jobs"),
     "documents": lambda ben, ana: ben.get("/documents"),
+    "webhook endpoints": lambda ben, ana: ben.get("/webhook-endpoints"),
     "search": lambda ben, ana: ben.post("/search", {"query": "hospital care"}),
     "search in it": lambda ben, ana: ben.post(
         "/search", {"query": "hospital care", "document_ids": [str(ana.document_id)]}
@@ -66,6 +74,7 @@ MANY: dict[str, Look] = {
 
 @pytest.fixture
 def owned(ana: Person, ben: Person) -> Upload:
+    endpoints.create_endpoint(user_id=ana.id, url="https://hooks.example.com/", events=EVENTS)
     uploaded = ana.ingest(plan_pdf("hospital care", "drugs"))
     assert uploaded.job.state == "done"
     create_record(create_source(ana.id), "company:1", "hospital care")
@@ -93,7 +102,9 @@ def unscoped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return filtered(self, *args, **{name: term for name, term in terms.items() if name != "user_id"})
 
     monkeypatch.setattr(QuerySet, "filter", forgetful)
-    for module, name in ((bm25, "SELECT_POSTINGS"), (services, "TENANT_JOB")):  # whose cursors are none of Django's
+    # Their cursors are none of Django's.
+    reads = [(postings, name) for name in ("SELECT_SEGMENTS", "SELECT_DOCUMENT_TERMS", "SELECT_BLOCKS", "IN_SEGMENTS")]
+    for module, name in (*reads, (services, "TENANT_JOB")):
         monkeypatch.setattr(module, name, WHOSE.sub("true", getattr(module, name)))
     with connection.execute_wrapper(careless):
         yield

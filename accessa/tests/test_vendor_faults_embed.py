@@ -14,8 +14,8 @@ from django.db.models import Sum
 
 from accessa.tests import fault_matrix
 from accessa.tests.fault_matrix import CANARY, MORE_KINDS, OUTCOMES, PATIENT, QUICK, SLOW
-from embeddings import embedders
-from embeddings.embedders import DIMENSIONS, openai, remote_accessa
+from embeddings.embedders import openai, registry, remote_accessa
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.models import DocumentChunk
 from testing.embedders import InstantEmbedder
 from testing.factories.pending_documents import create_chunked_job, passage_texts
@@ -220,12 +220,12 @@ def brain(settings: Any) -> Iterator[Brain]:
         settings.BOOTS_BRAIN_URL, settings.BRAIN_API_SECRET = server.url, SECRET
         settings.VENDOR_TIMEOUT_SECONDS = PATIENT
         settings.EMBED_BATCH = BATCH
-        embedders.get_embedder.cache_clear()
+        registry.get_embedder.cache_clear()
         yield server
         for seconds in (QUICK, PATIENT):
             remote_accessa._client(seconds, os.getpid()).close()
         remote_accessa._client.cache_clear()
-    embedders.get_embedder.cache_clear()
+    registry.get_embedder.cache_clear()
 
 
 @pytest.mark.parametrize(("kind", "site", "word"), cells("brain"))
@@ -234,7 +234,7 @@ def test_another_deployment_may_be_as_bad(
 ) -> None:
     fault_matrix.listen(caplog)
     job = create_chunked_job(PASSAGES, user_id=ana.id)
-    assert embedders.get_embedder("remote").model == InstantEmbedder.model
+    assert registry.get_embedder("remote").model == InstantEmbedder.model
     settings.VENDOR_TIMEOUT_SECONDS = QUICK if kind in SLOW else PATIENT
     fault_matrix.inject_fault(brain, "POST /internal/embed", kind)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models.functions import Now
 
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import REASON_REQUIRED
+from accounts.common_error_codes import REASON_REQUIRED
 from accounts.errors import ApiError
 
 if TYPE_CHECKING:  # whose manager writes an entry

@@ -9,13 +9,14 @@ VIEW_PERMISSIONS = (
     "documents.view_document", "documents.view_parserequest", "documents.view_objectdeletion",
     "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
     "embeddings.view_activemodel", "embeddings.view_vectorindex",
-    "webhooks.view_delivery", "reindexing.view_campaign", "accounts.view_user",
+    "outbox.view_message", "outbox.view_webhookendpoint", "webhooks.view_delivery",
+    "reindexing.view_campaign", "accounts.view_user",
     "metrics.view_metricrollup",
     "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
     "statutes.view_law", "statutes.view_lawversion", "statutes.view_consumer",
     "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_ratelimit",
 )  # fmt: skip
-SUPPORT_PERMISSIONS = (*VIEW_PERMISSIONS, "jobs.retry_uploadjob", "documents.read_text")
+SUPPORT_PERMISSIONS = (*VIEW_PERMISSIONS, "jobs.retry_uploadjob", "documents.read_text", "outbox.resend_message")
 GROUPS = {
     "support": SUPPORT_PERMISSIONS,
     "operator": (

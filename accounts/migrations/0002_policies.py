@@ -3,7 +3,12 @@
 from django.conf import settings
 from django.db import migrations
 
-from accounts.rls import hide_tables
+from accounts.rls import enable_rls, hide_tables
+
+# Not the digest: it would identify the token.
+READABLE_TOKEN_COLUMNS = (
+    "token_id", "user_id", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at",
+)  # fmt: skip
 
 # Supabase has auth.uid(); elsewhere it is created here with the same result. After SET LOCAL the setting is '' and not
 # NULL, hence the nullif.
@@ -34,7 +39,8 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RunSQL(UID, migrations.RunSQL.noop),
-        hide_tables("users", "users_groups", "users_user_permissions", "api_tokens", "rate_windows", "idempotency_keys"),
+        hide_tables("users", "users_groups", "users_user_permissions", "rate_windows", "idempotency_keys"),
+        enable_rls("api_tokens", "own_tokens", columns=READABLE_TOKEN_COLUMNS),
         hide_tables("auth_group", "auth_group_permissions", "auth_permission"),
         hide_tables("django_admin_log", "django_content_type", "django_migrations", "django_session"),
         hide_tables("django_q_ormq", "django_q_schedule", "django_q_task"),

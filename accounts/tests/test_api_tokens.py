@@ -17,7 +17,7 @@ from testing.personas import Person
 pytestmark = pytest.mark.django_db
 
 ADD, REVOKE = "accounts_apitoken_add", "accounts_apitoken_revoke"
-WANTED = {"name": "agent platform", "scope": "tenant", "days": "30", "reason": "INC-7"}
+WANTED: dict[str, Any] = {"name": "agent platform", "scopes": ["read", "search"], "days": "30", "reason": "INC-7"}
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def otto(db: None) -> Staff:
     return Staff("otto", group="operator")
 
 
-def issue_token(by: Staff, **fields: str) -> str:
+def issue_token(by: Staff, **fields: Any) -> str:
     answer = by.post(ADD, **{**WANTED, **fields})
     assert "no-store" in answer.headers["Cache-Control"]
     return str(re.findall(r"acc_[\w-]+", answer.content.decode())[0])
@@ -47,7 +47,7 @@ def test_a_token_is_shown_once_and_only_its_digest_is_kept(otto: Staff, ana: Per
     assert call_status(plain) == 200
     assert token.digest == api_tokens.token_digest(plain)
     assert plain not in str(ApiToken.objects.filter(pk=token.pk).values())
-    assert (token.user_id, token.scope, in_days(token)) == (ana.id, "tenant", 30)
+    assert (token.user_id, token.scopes, in_days(token)) == (ana.id, ["read", "search"], 30)
     assert audit_entries() == [("tokens.make", otto.user.email, str(token.pk), ana.id)]
     for page in (otto.page("accounts_apitoken_changelist"), otto.page("accounts_apitoken_change", token.pk)):
         assert str(token.pk) in page
@@ -59,10 +59,10 @@ def test_a_token_is_shown_once_and_only_its_digest_is_kept(otto: Staff, ana: Per
     "wrong",
     [
         {"user": "nobody@example.org"}, {"user": "\x00"}, {"user": str(uuid4())}, {"reason": " "}, {"days": "0"},
-        {"days": "99999999"}, {"scope": "root"}, {"name": ""},
+        {"days": "99999999"}, {"scopes": ["root"]}, {"scopes": []}, {"name": ""},
     ],
 )  # fmt: skip
-def test_a_token_needs_a_user_and_a_reason(wrong: dict[str, str], otto: Staff, ana: Person) -> None:
+def test_a_token_needs_a_user_and_a_reason(wrong: dict[str, Any], otto: Staff, ana: Person) -> None:
     before = ApiToken.objects.count()
 
     answer = otto.post(ADD, **{**WANTED, "user": str(ana.id), **wrong})
@@ -86,14 +86,14 @@ def test_an_operator_issues_no_token_for_other_staff(otto: Staff) -> None:
     answers = [otto.post(ADD, **WANTED, user=email) for email in (*(o.user.email for o in others), root.user.email)]
     answers.append(otto.post(ADD, **WANTED, user="boss@example.org"))
     with pytest.raises(ApiError, match="TOKEN_OF_STAFF") as refused:
-        api_tokens.issue_token(others[1].user, name="x", scope="tenant", by=otto.user, reason="x")
+        api_tokens.issue_token(others[1].user, name="x", scopes=["read"], by=otto.user, reason="x")
 
     assert refused.value.status == 403
     assert all("you would act as them" in answer.content.decode() for answer in answers)
     assert (ApiToken.objects.count(), audit_entries()) == (0, [])
     assert call_status(issue_token(otto, user=otto.user.email)) == 200
     assert call_status(issue_token(root, user=others[0].user.email)) == 200
-    assert call_status(api_tokens.issue_token(others[1].user, name="x", scope="tenant", by=None, reason="x")) == 200
+    assert call_status(api_tokens.issue_token(others[1].user, name="x", scopes=["read"], by=None, reason="x")) == 200
 
 
 def test_a_revoked_token_is_refused_and_the_reason_is_kept(otto: Staff, ana: Person) -> None:

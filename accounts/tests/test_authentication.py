@@ -360,7 +360,7 @@ def test_a_bearer_token_takes_precedence_over_a_session(sam: Person) -> None:
 def test_no_claim_but_the_service_role_makes_a_service(role: str) -> None:
     answer = call(f"Bearer {sign_jwt(role=role)}", f"/jobs/{uuid4()}/advance", "post")
 
-    assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
+    assert (answer.status_code, answer.json()["code"]) == (403, "INSUFFICIENT_SCOPE")
 
 
 def test_the_service_role_of_supabase_is_the_service() -> None:

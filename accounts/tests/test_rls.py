@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.utils import DataError, ProgrammingError
 
 from accounts.rls import as_tenant, fetch_as_tenant
-from embeddings.search import search_snapshot
+from embeddings.search.hybrid_search import search_snapshot
 from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db

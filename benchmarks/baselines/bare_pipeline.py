@@ -22,11 +22,12 @@ from django.utils import timezone  # noqa: E402
 from pgvector.psycopg import register_vector  # noqa: E402
 from psycopg.types.json import Jsonb  # noqa: E402
 
-from documents import parsers  # noqa: E402
 from documents.deterministic_ids import chunk_id  # noqa: E402
 from documents.markdown.normalization import normalize_pages  # noqa: E402
+from documents.parsers import pdf_parser  # noqa: E402
 from documents.parsers.failures import parse_failure  # noqa: E402
-from embeddings import chunking, embedders  # noqa: E402
+from embeddings.chunking import chunkers  # noqa: E402
+from embeddings.embedders import registry  # noqa: E402
 from jobs.outcomes import StageFailure  # noqa: E402
 
 COPY = """COPY document_chunks (chunk_id, user_id, document_id, chunker_name, chunker_version, chunk_ord, chunk_sha,
@@ -39,12 +40,12 @@ TYPES = (
 
 
 def embed_and_copy(path: Path, document_id: UUID, user_id: UUID) -> None:
-    pages = parsers.parse_pdf(path, pages=settings.MAX_PAGES).markdown
+    pages = pdf_parser.parse_pdf(path, pages=settings.MAX_PAGES).markdown
     normalized = normalize_pages(pages)
     if not normalized.text:
         raise parse_failure("NO_TEXT_LAYER")
-    chunks = chunking.split_markdown(normalized.text, normalized.page_starts)
-    embedder = embedders.get_embedder(settings.EMBEDDER)
+    chunks = chunkers.split_markdown(normalized.text, normalized.page_starts)
+    embedder = registry.get_embedder(settings.EMBEDDER)
     vectors: list[Any] = []
     for start in range(0, len(chunks), embedder.batch_size):
         vectors.extend(embedder.embed([chunk.text for chunk in chunks[start : start + embedder.batch_size]]))
@@ -53,15 +54,15 @@ def embed_and_copy(path: Path, document_id: UUID, user_id: UUID) -> None:
 
 def _copy(document_id: UUID, user_id: UUID, chunks: Any, embedder: Any, vectors: list[Any]) -> None:
     now = timezone.now()
-    chunker = (chunking.NAME, chunking.VERSION)
+    chunker = (chunkers.NAME, chunkers.VERSION)
     with connection.cursor() as cursor, cursor.copy(COPY) as copy:
         copy.set_types(TYPES)
-        for chunk, vector, vector_sha in zip(chunks, vectors, map(embedders.vector_sha, vectors), strict=True):
+        for chunk, vector, vector_sha in zip(chunks, vectors, map(registry.vector_sha, vectors), strict=True):
             sha = hashlib.sha256(chunk.text.encode()).hexdigest()
             id = chunk_id(document_id, *chunker, chunk.ord)
             copy.write_row((
                 id, user_id, document_id, *chunker, chunk.ord, sha, chunk.text, Jsonb(chunk.meta), embedder.model,
-                embedder.version, embedders.DIMENSIONS, vector_sha, now, vector,
+                embedder.version, registry.DIMENSIONS, vector_sha, now, vector,
             ))  # fmt: skip
 
 

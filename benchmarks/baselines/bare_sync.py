@@ -28,7 +28,7 @@ def main(records: int) -> float:
 
     from integrations.models import ConnectedSource  # noqa: PLC0415
     from testing.embedders import InstantEmbedder  # noqa: PLC0415
-    from testing.fakes import instant_provider  # noqa: PLC0415
+    from testing.fakes.instant_provider import mapping  # noqa: PLC0415
     from testing.fakes.instant_provider.rest import Client  # noqa: PLC0415
 
     client, embedder = Client(ConnectedSource(user_id=uuid4(), provider="hubspot"), None), InstantEmbedder()
@@ -37,13 +37,13 @@ def main(records: int) -> float:
         cursor.execute(CLIENTS)
         cursor.execute("TRUNCATE bare_records, bare_clients")
     began, done = time.perf_counter(), 0
-    for stream in instant_provider.STREAMS:
+    for stream in mapping.STREAMS:
         if stream.name not in ("contacts", "companies", "deals"):
             continue
         page_token: str | None = None
         while True:
             page = client.page(stream, "full_sync", None, page_token)
-            mapped = [instant_provider.map_record(item) for item in page.items]
+            mapped = [mapping.map_record(item) for item in page.items]
             vectors = [
                 row
                 for at in range(0, len(mapped), BATCH)

@@ -39,9 +39,10 @@ def open_set(name: str, folder: Path) -> Path:
     return questions
 
 
-def off_topic_questions() -> list[str]:
-    """Return questions that no document answers: 120 about other things, 100 without a meaning."""
-    return (HERE / "off_topic.txt").read_text(encoding="utf-8").splitlines()
+def off_topic_questions(*, held_out: bool = False) -> list[str]:
+    """Return questions that no document answers, those that chose the floor or those that only report it."""
+    name = "off_topic_held_out.txt" if held_out else "off_topic.txt"
+    return (HERE / name).read_text(encoding="utf-8").splitlines()
 
 
 def _print_text(source: Path, target: Path) -> None:

@@ -1,10 +1,12 @@
 """Smoke tests: each benchmark runs with --quick and prints its result line; goals are not asserted."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -42,15 +44,35 @@ COMMAND = [sys.executable, "-m", "benchmarks"]
 Run = subprocess.CompletedProcess[str]
 
 
-def quick(name: str) -> Run:
-    return subprocess.run([*COMMAND, name, "--quick"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+WRITE_TEMPLATE = """
+import pathlib, sys
+from benchmarks import database
+with database.running_server() as server:
+    server.start()
+    server.write_template(pathlib.Path(sys.argv[1]))
+"""
+
+
+def quick(name: str, template: Path) -> Run:
+    environment = os.environ | {"BENCHMARKS_TEMPLATE": str(template)}
+    return subprocess.run(
+        [*COMMAND, name, "--quick"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.fixture(scope="module")
-def runs() -> Iterator[dict[str, Future[Run]]]:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the data of a migrated server; each benchmark starts a server of its own from a copy."""
+    path = tmp_path_factory.mktemp("benchmarks") / "postgres"
+    subprocess.run([sys.executable, "-c", WRITE_TEMPLATE, path], cwd=ROOT, check=True, timeout=300)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(template: Path) -> Iterator[dict[str, Future[Run]]]:
     """All of them, three at a time: each waits more than it works, and what it measures here nobody reads."""
     with ThreadPoolExecutor(3) as pool:
-        yield {name: pool.submit(quick, name) for name in SMALL}
+        yield {name: pool.submit(quick, name, template) for name in SMALL}
 
 
 @pytest.mark.parametrize("name", SMALL)

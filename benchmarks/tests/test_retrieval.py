@@ -15,7 +15,7 @@ from benchmarks import question_sets, questions, ranking_metrics, retrieval, tex
 from benchmarks.baselines.bm25 import Okapi, words
 from benchmarks.questions import Question
 from benchmarks.subprocesses import ROOT
-from embeddings import embedders
+from embeddings.embedders import registry
 
 GOOD = {"document": "plan.pdf", "question": "Is ice cream covered?", "pages": [2]}
 FIRST, SECOND, THIRD = (UUID(int=number) for number in (1, 2, 3))
@@ -99,7 +99,7 @@ def test_a_path_without_questions_ends_the_benchmark_with_a_sentence() -> None:
 
 
 def test_an_embedder_without_its_package_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(embedders.OPTIONAL_PACKAGES, "minilm", ("no-such-package",))
+    monkeypatch.setitem(registry.OPTIONAL_PACKAGES, "minilm", ("no-such-package",))
     parser = ArgumentParser(exit_on_error=False)
     retrieval.add_arguments(parser)
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.audit.models import AuditEntry
-from console import dead_letters
+from console import dead_letter_groups
 from console.tests.conftest import Staff
 from documents.error_codes import PARSE_LOST
 from documents.models import Document
@@ -31,7 +31,7 @@ def test_dead_letters_are_grouped_by_stage_and_code(dead: Dead) -> None:
     many = [dead("PARSE_FAILED", "parsing", finished_at=moment, attempts=n) for n, moment in enumerate(moments, 1)]
     dead("PARSE_FAILED", "parsed"), dead("VECTORS_NOT_SOUND"), dead("A_FIRST"), JobFactory.create(state="done")
 
-    groups = {(group.stage, group.code): group for group in dead_letters.groups()}
+    groups = {(group.stage, group.code): group for group in dead_letter_groups.groups()}
 
     assert {key: group.counted for key, group in groups.items()} == {
         ("parsing", "PARSE_FAILED"): 5,
@@ -46,11 +46,11 @@ def test_dead_letters_are_grouped_by_stage_and_code(dead: Dead) -> None:
 
 
 def test_a_large_group_is_counted_no_further_than_it_matters(dead: Dead, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "MAX_COUNT", 2)
+    monkeypatch.setattr(dead_letter_groups, "MAX_COUNT", 2)
     for _ in range(4):
         dead()
 
-    (group,) = dead_letters.groups()
+    (group,) = dead_letter_groups.groups()
 
     assert (group.counted, group.count) == (3, "2+")
 
@@ -173,12 +173,12 @@ def test_groups_and_batches_are_read_along_their_index(dead: Dead) -> None:
     for _ in range(3):
         dead()
     params: dict[str, Any] = {"stages": Stage.values, "most_codes": 30, "most_counted": 1000, "samples": 3}
-    batch = str(dead_letters.group_jobs("embedding", "X").values("pk")[:1000].query)
+    batch = str(dead_letter_groups.group_jobs("embedding", "X").values("pk")[:1000].query)
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {dead_letters.GROUPS}", params)
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {dead_letter_groups.GROUPS}", params)
         plan = json.dumps(cursor.fetchone()[0])
-        cursor.execute(*explained(dead_letters.group_jobs("embedding", "X")[:1000]))
+        cursor.execute(*explained(dead_letter_groups.group_jobs("embedding", "X")[:1000]))
         listed = json.dumps(cursor.fetchone()[0])
 
     assert plan.count('"ix_jobs_dead"') >= 4

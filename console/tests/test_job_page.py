@@ -13,8 +13,9 @@ from django.test import Client
 from accounts.audit.models import AuditEntry
 from console import timeline
 from console.tests.conftest import Staff
-from documents import services, storage
+from documents import services
 from documents.models import Document
+from documents.storage import buckets
 from jobs.models import Event, UploadJob
 from testing.factories import JobFactory
 from testing.pdfs import text_pdf
@@ -59,7 +60,7 @@ def test_releases_by_overload_are_shown(sue: Client) -> None:
 
     page = sue.get(at(job)).content.decode()
 
-    assert "<dt>released by overload</dt><dd>3 of 10 times</dd>" in page
+    assert "<dt>lost at no attempt</dt><dd>3 of 10 times</dd>" in page
 
 
 def test_a_wait_has_its_reason(sue: Client) -> None:
@@ -157,7 +158,7 @@ def test_an_unavailable_store_is_reported_on_the_page(
     def away(*_: Any) -> bool:
         raise OSError("away")
 
-    monkeypatch.setattr("documents.storage.LocalSignedStorage.exists", away)
+    monkeypatch.setattr("documents.storage.local.LocalSignedStorage.exists", away)
 
     assert sue.get(at(real.job)).status_code == 200
     assert "cannot be checked" in sue.get(at(real.job, "invariants")).content.decode()
@@ -370,7 +371,7 @@ def test_a_document_without_parse_or_original_has_a_page(sue: Client, real: Uplo
     bare = JobFactory.create()
     document = Document.objects.get(pk=real.document_id)
     for path in (document.raw_path, document.parsed_path):
-        bucket, name = storage.locate(str(path))
+        bucket, name = buckets.locate(str(path))
         bucket.delete(name)
 
     for document_id in (bare.document_id, real.document_id):

@@ -3,10 +3,10 @@
 import pytest
 from django.test import Client
 
-from accounts.error_codes import UNDECLARED
+from accounts.common_error_codes import UNDECLARED
 from accounts.errors import Context, error_codes
-from console import dead_letters
-from console.dead_letters import find_failure, find_wait
+from console import dead_letter_groups
+from console.remedies import find_failure, find_wait
 from console.tests.test_job_page import at
 from documents.parsers.failures import FAILURES
 from testing.factories import JobFactory
@@ -58,6 +58,6 @@ def test_a_group_of_dead_statutes_has_the_remedy_for_statutes(sue: Client) -> No
     error = {"code": "PARSER_OUT_OF_MEMORY", "detail": "x", "stage": "parsing", "attempt": 1}
     JobFactory.create(stage="parsing", state="deadletter", pipeline="statute", attempts=1, last_error=error)
 
-    [group] = dead_letters.groups()
+    [group] = dead_letter_groups.groups()
 
     assert group.remedy is STATUTES["PARSER_OUT_OF_MEMORY"]

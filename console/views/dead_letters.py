@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.admin_base import parse_utc_datetime
 from accounts.errors import ApiError
-from console import dead_letters
+from console import dead_letter_groups
 from console.views import VIEW, allowed_actions, render_page, require_permissions
 from jobs import staff_actions
 from jobs.admin import report_bulk_result
@@ -22,7 +22,7 @@ from jobs.error_codes import JOB_LET_GO
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
     user = require_permissions(request, VIEW)
-    groups = dead_letters.groups()
+    groups = dead_letter_groups.groups()
     return render_page(
         request,
         "console/dead_letters.html",
@@ -44,7 +44,7 @@ def retry(request: HttpRequest) -> HttpResponse:
         messages.error(request, f"{JOB_LET_GO}: a job with {code} has not failed; retry it from its own page.")
         return HttpResponseRedirect(reverse("console:dead-letters"))
     if request.method == "POST":
-        batch = dead_letters.retry_batch(stage, code, before=before, size=staff_actions.MAX_JOBS)
+        batch = dead_letter_groups.retry_batch(stage, code, before=before, size=staff_actions.MAX_JOBS)
         job_ids = [job_id for job_id, _ in batch]
         try:
             retried = staff_actions.run_bulk_action("retry", job_ids, by=user, reason=request.POST.get("reason", ""))
@@ -53,7 +53,7 @@ def retry(request: HttpRequest) -> HttpResponse:
         else:
             report_bulk_result(request, "retry", retried)
             return HttpResponseRedirect(_next_url(stage, code, batch, retried))
-    count = dead_letters.count_jobs(stage, code, before=before)
+    count = dead_letter_groups.count_jobs(stage, code, before=before)
     return render_page(
         request,
         "console/retry_form.html",

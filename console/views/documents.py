@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.audit import log
 from accounts.audit.models import AuditEntry
-from accounts.error_codes import unavailable
+from accounts.common_error_codes import unavailable
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from console.views import READ, render_page, require_permissions

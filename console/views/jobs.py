@@ -10,8 +10,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from accounts.errors import ApiError
 from accounts.models import User
-from console.dead_letters import find_failure, find_wait
 from console.job_invariants import invariant_report
+from console.remedies import find_failure, find_wait
 from console.timeline import format_elapsed, job_timeline
 from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
 from jobs import display_status, pipeline, services, staff_actions

@@ -96,7 +96,10 @@ _NESTED = 3  # emphasis in emphasis
 
 def plain_text(markdown: str) -> str:
     """Return prose without marks of headings, bullets, quotes, emphasis and code, its white space as spaces."""
-    text = _HEADING_END.sub("", _LINE_MARK.sub(" ", markdown)) if "#" in markdown else _LINE_MARK.sub(" ", markdown)
+    # Most sentences are one line that begins with a letter, without any mark to look for.
+    text = _LINE_MARK.sub(" ", markdown) if "\n" in markdown or not markdown[:1].isalnum() else markdown
+    if "#" in text:
+        text = _HEADING_END.sub("", text)
     for sign, emphasis in (("*", _STARS), ("_", _LOW_LINES)):
         for _ in range(_NESTED if sign in text else 0):
             text = emphasis.sub(r"\2", text)

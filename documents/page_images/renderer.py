@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from accounts.error_codes import not_found, unavailable
+from accounts.common_error_codes import not_found, unavailable
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import verified_original
 from documents.error_codes import NOT_READY, PAGE_NOT_FOUND, PAGE_NOT_SHOWN
 from documents.models import Document
 from documents.parsers.sandbox.client import SandboxClient, register_cleanup
-from documents.storage import file_cache, storage_error
+from documents.storage import file_cache
+from documents.storage.buckets import storage_error
 from jobs.outcomes import Permanent, Retryable, StageFailure
 
 log = logging.getLogger("accessa.documents")
@@ -61,7 +62,9 @@ _failed: OrderedDict[Key, None] = OrderedDict()  # requests that killed a child,
 _waiting: Counter[UUID] = Counter()  # requests by tenant
 _sandboxes: queue.LifoQueue[SandboxClient] = queue.LifoQueue()  # last in, first out: the second starts only when needed
 for _ in range(MAX_CONCURRENT):
-    _sandboxes.put(register_cleanup(SandboxClient("documents.page_images.child", MEMORY_MB, grace_seconds=2.0)))
+    _sandboxes.put(
+        register_cleanup(SandboxClient("documents.page_images.page_fork_server", MEMORY_MB, grace_seconds=2.0))
+    )
 
 
 def render_page(document: Document, page: int, *, width: int = DEFAULT_WIDTH) -> bytes:

@@ -14,7 +14,7 @@ import llama_cloud
 from django.conf import settings
 from llama_cloud import DefaultHttpxClient, LlamaCloud, omit
 
-from documents.parsers import parse_timeout
+from documents.parsers.pdf_parser import parse_timeout
 from documents.parsers.registry import Status, VendorParse
 from vendors import http_deadline
 from vendors.call_failures import InvalidResponse

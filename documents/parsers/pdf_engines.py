@@ -2,7 +2,6 @@
 
 import codecs
 import re
-import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 from mmap import ACCESS_READ, mmap
@@ -13,9 +12,9 @@ import pdf_oxide
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from documents.parsers import file_structure, form_fields, page_layout, reading_order, vertical_text
+from documents.parsers import file_structure, form_fields, liteparse_pages, reading_order, right_to_left, vertical_text
 from documents.parsers.form_fields import FieldValue
-from documents.parsers.page_layout import PageLayout
+from documents.parsers.liteparse_pages import PageLayout
 from documents.parsers.reading_order import Run
 from documents.parsers.sandbox import rlimits
 
@@ -25,10 +24,8 @@ WARM_UP_MEMORY_MB = 768  # without a limit PDFium reserves a gigabyte of address
 PAGE_CPU_SECONDS = 4.0  # real pages take 0.01 to 0.3 s; bombs must be refused within 5 s (RELIABILITY)
 LAYOUT_CPU_SECONDS = 0.1  # for each page of the document, which LiteParse reads at once
 SURVEY_CPU_SECONDS = 0.005  # for each page of the document: at the first one pdf-oxide looks through all of them
-RIGHT_TO_LEFT_SHARE = 0.3  # a line of Arabic at the foot of an English page must not cost the page its headings
 LOST_SHARE = 0.5
 FOUND_WITHIN = (4.0, 6.0)  # points from the place of a run's first letter, where italics and small letters are
-RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]")
 LONG_WORD = re.compile(r"[^\W\d_]{3,}")
 # C0 and C1 controls except tab and newline, surrogates, and PDFium's noncharacters at a hyphenated break.
 UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -132,7 +129,7 @@ def open_document(path: Path) -> OpenedPdf:
     if is_truncated:
         # Both engines rebuild what is left and show the rest as blank pages: the loss would go unnoticed.
         raise PdfError("PDF_TRUNCATED")
-    page_layout.shared_parser()
+    liteparse_pages.shared_parser()
     if fium is None:
         return OpenedPdf(content, None, oxide_count, oxide.permissions() is not None, damage)
     is_encrypted = bool(pdfium.FPDF_GetSecurityHandlerRevision(fium.raw) >= 0)
@@ -145,20 +142,20 @@ def warm_up() -> None:
     fium = pypdfium2.PdfDocument(WARM_UP_PDF)
     fium[0].get_textpage().get_text_bounded()
     with rlimits.limited_memory(WARM_UP_MEMORY_MB):
-        page_layout.parse_pages(WARM_UP_PDF)
+        liteparse_pages.parse_pages(WARM_UP_PDF)
 
 
 def extract_markdown(document: OpenedPdf, layouts: dict[int, PageLayout]) -> tuple[list[str], list[int]]:
     """Return a string for each page, "" for an unreadable one, and the pages, from 1, whose order is doubtful.
 
-    Raises ``PdfError`` when no page can be read.
+    A page without a layout, where others have one, is doubtful, too. Raises ``PdfError`` when no page can be read.
     """
     pages, doubtful = [], []
     for number in range(document.count):
         rlimits.limit_cpu_time(PAGE_CPU_SECONDS + (SURVEY_CPU_SECONDS * document.count if number == 0 else 0))
         page, is_doubtful = _extract_page(document, number, layouts.get(number))
         pages.append(page)
-        if is_doubtful:
+        if is_doubtful or (page and layouts and number not in layouts):
             doubtful.append(number + 1)
     if all(page is None for page in pages) or (document.damage == "PDF_TRUNCATED" and not any(pages)):
         raise PdfError(document.damage)  # "needs OCR" would be the wrong advice
@@ -169,7 +166,7 @@ def parse_layouts(document: OpenedPdf) -> dict[int, PageLayout]:
     """Return the layout of each page, from 0, that LiteParse can read."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS + LAYOUT_CPU_SECONDS * document.count)
     try:
-        return page_layout.parse_pages(document.data)
+        return liteparse_pages.parse_pages(document.data)
     except MemoryError:
         raise
     except BaseException:  # a Rust panic arrives as a BaseException of its own
@@ -234,12 +231,15 @@ def _open_plain(fium: Any, number: int) -> PlainPage | None:
         page = fium[number]
         text_page = page.get_textpage()
         text = clean_text(text_page.get_text_bounded())
+        is_reversed = right_to_left.is_right_to_left(text)
+        if is_reversed:
+            text = clean_text(right_to_left.read_words(text_page))
         vertical = vertical_text.read_columns(text_page) if vertical_text.may_be_vertical(text) else None
         has_annotations = pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
         values = form_fields.read_values(fium, number, page, text_page)
     except pypdfium2.PdfiumError:
         return None
-    is_final = vertical is not None or _is_right_to_left(text) or not (text or has_annotations)
+    is_final = vertical is not None or is_reversed or not (text or has_annotations)
     return PlainPage(page, text_page, clean_text(vertical or text), values, is_final)
 
 
@@ -269,11 +269,3 @@ def clean_text(text: str) -> str:
     """Return text that UTF-8 and PostgreSQL (no NUL) can hold, with one kind of line end."""
     text = UNCLEAN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n")
-
-
-def _is_right_to_left(text: str) -> bool:
-    if not RIGHT_TO_LEFT.search(text):
-        return False
-    letters = [character for character in text if character.isalpha()]
-    reversed_ = sum(unicodedata.bidirectional(character) in ("R", "AL") for character in letters)
-    return bool(letters) and reversed_ >= RIGHT_TO_LEFT_SHARE * len(letters)

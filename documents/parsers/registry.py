@@ -10,9 +10,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from documents import parsers
 from documents.parsers import ocr as ocr_engine
-from vendors.vendor import Vendor
+from documents.parsers import pdf_parser
+from vendors.vendor_account import Vendor
 
 Status = Literal["pending", "completed", "failed", "cancelled", "lost", "malformed"]
 
@@ -40,10 +40,10 @@ def configured_parser(*, ocr: bool) -> Parser:
 
 def local_parser(*, ocr: bool, has_layout: bool = True) -> Parser:
     """Return the local parser, or without ``has_layout`` the one that reads what LiteParse cannot."""
-    name, version = parsers.NAME, parsers.VERSION
+    name, version = pdf_parser.NAME, pdf_parser.VERSION
     if not has_layout:
         # A newer LiteParse may be able to: its version makes the difference for a reparse.
-        name, version = parsers.FALLBACK_NAME, f"{parsers.FALLBACK_VERSION}+{name}-{version}"
+        name, version = pdf_parser.FALLBACK_NAME, f"{pdf_parser.FALLBACK_VERSION}+{name}-{version}"
     return Parser(name, f"{version}.ocr-{ocr_engine.VERSION}" if ocr else version)
 
 

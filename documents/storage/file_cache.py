@@ -16,10 +16,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.rls import as_tenant
-from documents import parsed_text, storage, verified_original
+from documents import parse_store, verified_original
 from documents.models import Document
+from documents.storage import buckets, local
 
 log = logging.getLogger("accessa.documents")
 
@@ -44,7 +45,7 @@ def cached_original(document: Document) -> Iterator[Path]:
         try:
             os.link(cached, own)
         except FileNotFoundError:
-            with verified_original.verified_original(document) as fetched, storage.open_private(own) as copy:
+            with verified_original.verified_original(document) as fetched, buckets.open_private(own) as copy:
                 copy.write(fetched.read_bytes())
             _cache(document, own, cached)
         yield own
@@ -68,16 +69,16 @@ def read_page(document: Document, number: int) -> tuple[str, int] | None:
 
 def _cached_parse(document: Document) -> bytes:
     if not document.parsed_path or _is_local(document.parsed_path):
-        return parsed_text.read_bytes(document)
+        return parse_store.read_bytes(document)
     cached = _folder() / f"{document.pk}.{document.parsed_sha256 or ''}"
     evict_expired()
     with suppress(FileNotFoundError):
         return cached.read_bytes()
-    fetched = parsed_text.read_bytes(document)
+    fetched = parse_store.read_bytes(document)
     if hashlib.sha256(fetched).hexdigest() == document.parsed_sha256:
         own = _folder() / uuid.uuid4().hex
         try:
-            with storage.open_private(own) as file:
+            with buckets.open_private(own) as file:
                 file.write(fetched)
             _cache(document, own, cached)
         finally:
@@ -125,7 +126,7 @@ def _cache(document: Document, own: Path, cached: Path) -> None:
 
 
 def _is_local(path: str) -> bool:
-    return isinstance(storage.locate(path)[0], storage.LocalSignedStorage)
+    return isinstance(buckets.locate(path)[0], local.LocalSignedStorage)
 
 
 def _schedule_eviction() -> None:
@@ -149,4 +150,4 @@ def _cached_files() -> Iterator[tuple[float, int, Path]]:
 
 
 def _folder() -> Path:
-    return storage.make_private_folder(Path(settings.STORAGE_ROOT, FOLDER))
+    return buckets.make_private_folder(Path(settings.STORAGE_ROOT, FOLDER))

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.core.files import File
 from django.utils.http import content_disposition_header
 
-from documents.storage import MIME, Bucket
+from documents.storage.buckets import MIME, Bucket
 
 log = logging.getLogger("accessa.storage")
 

@@ -12,11 +12,11 @@ from django.core.files.storage import storages
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from django.views import View
 
-from accounts.error_codes import METHOD_NOT_ALLOWED, not_found
+from accounts.common_error_codes import METHOD_NOT_ALLOWED, not_found
 from accounts.errors import ApiError
 from documents import error_codes, services
 from documents.models import Document
-from documents.storage import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
+from documents.storage.buckets import BUCKETS, SIGNING_SALT, UploadRejected, storage_error
 
 READ_BYTES = 64 * 1024
 

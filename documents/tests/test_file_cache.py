@@ -12,12 +12,11 @@ import pytest
 from django.core.files.storage import storages
 from django.db.models.functions import Now
 
-from accessa.server import gunicorn_conf, shutdown_state
+from accessa.server import gunicorn_conf, gunicorn_worker
 from accounts.errors import ApiError
-from documents import storage
 from documents.models import Document
 from documents.page_images import renderer
-from documents.storage import file_cache
+from documents.storage import buckets, file_cache
 from documents.tests.s3_settings import use_s3_storage
 from testing.fakes.faults import Fault
 from testing.fakes.s3 import S3Server
@@ -97,7 +96,7 @@ def test_fetching_from_the_store_occupies_no_sandbox(remote_ana: Person, server:
 def test_a_text_is_fetched_once_for_all_its_pages(remote_ana: Person, settings: Any) -> None:
     document = Document.objects.get(pk=remote_ana.ingest(plan_pdf("hospital care", "drugs")).document_id)
     first = file_cache.read_page(document, 1)
-    bucket, name = storage.locate(str(document.parsed_path))
+    bucket, name = buckets.locate(str(document.parsed_path))
     text = bucket.read(name).decode()
     bucket.delete(name)
 
@@ -142,7 +141,7 @@ def test_a_web_process_evicts_another_processs_files_when_it_starts(settings: An
     os.utime(old, (time.time() - file_cache.MAX_AGE_SECONDS - 1,) * 2)
 
     gunicorn_conf.post_worker_init(SimpleNamespace(sockets=[], alive=True))
-    shutdown_state._workers.clear()
+    gunicorn_worker._workers.clear()
 
     assert cached_files(settings) == [young]
     assert file_cache._timer_pending.locked(), "the young one goes too, though nobody looks at a page"

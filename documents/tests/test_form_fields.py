@@ -3,8 +3,7 @@
 import pypdfium2
 import pytest
 
-from documents import parsers
-from documents.parsers import form_fields
+from documents.parsers import form_fields, pdf_parser
 from documents.parsers.form_fields import FieldValue
 from testing.form_pdfs import LABEL, PRINT, RECT, FormPdf, annotated_pdf, form_pdfs, free_text, widget
 from testing.pdfs import SavePdf, content_stream
@@ -20,7 +19,7 @@ def read_values(content: bytes) -> list[FieldValue]:
 
 @KINDS
 def test_what_a_reader_displays_is_parsed(form: FormPdf, save_pdf: SavePdf) -> None:
-    (page,) = parsers.parse_pdf(save_pdf(form.content), pages=1).markdown
+    (page,) = pdf_parser.parse_pdf(save_pdf(form.content), pages=1).markdown
 
     assert [text for text in form.shown if text not in page] == []
     assert [text for text in form.hidden if text in page] == []

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents import parsers
 from documents.markdown.normalization import normalize_pages
+from documents.parsers import pdf_parser
 from documents.parsers.heading_levels import normalize_headings
 from documents.parsers.running_headers import remove_headers_footers
 from documents.parsers.sandbox.client import ROOT
-from embeddings.chunking import split_markdown
+from embeddings.chunking.chunkers import split_markdown
 
 SAMPLES = ROOT / "samples"
 
@@ -266,7 +266,7 @@ def test_time_is_linear_in_any_text(pages: list[str]) -> None:
 @pytest.fixture(scope="module")
 def evidence() -> list[str]:
     path = SAMPLES / "evidence_of_coverage.pdf"
-    return parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages).markdown
+    return pdf_parser.parse_pdf(path, pages=pdf_parser.inspect_pdf(path).pages).markdown
 
 
 def test_passages_of_the_sample_say_where_they_are_from(evidence: list[str]) -> None:
@@ -293,4 +293,4 @@ def test_normalization_of_pages_is_idempotent(evidence: list[str]) -> None:
 
 
 def test_the_parser_version_contains_the_heading_rules() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+\+2", parsers.VERSION)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\+2", pdf_parser.VERSION)

@@ -8,9 +8,10 @@ import pytest
 from django.db import connection
 
 from accessa.pipelines import INSURANCE
-from documents import periodic, storage
+from documents import periodic
 from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import registry
+from documents.storage import buckets
 from jobs import failpoints, services, worker
 from jobs.models import Event, UploadJob
 from testing.fakes.faults import hang, http_error
@@ -135,7 +136,7 @@ def test_a_retry_after_a_storage_failure_fetches_the_parse_and_buys_none(ana: Pe
 
 
 def _overwrite(path: str) -> None:
-    bucket, name = storage.locate(path)
+    bucket, name = buckets.locate(path)
     bucket.put(name, b"another text")
 
 

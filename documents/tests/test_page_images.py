@@ -20,13 +20,12 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from accounts.errors import ApiError
-from documents import storage
 from documents.models import Document
 from documents.page_images import passage_boxes, renderer
 from documents.page_images.renderer import Box, locate_passage, render_page
 from documents.parsers.failures import parse_failure
 from documents.parsers.sandbox.client import ROOT, SandboxClient
-from documents.storage import file_cache
+from documents.storage import buckets, file_cache
 from documents.tests.s3_settings import use_s3_storage
 from testing import pdf_bombs
 from testing.fakes.s3 import S3Server
@@ -304,7 +303,7 @@ def test_a_page_is_rendered_although_one_of_its_images_is_a_bomb(store_document:
 
 
 def test_the_child_knows_no_django() -> None:
-    code = "import sys, documents.page_images.child; sys.exit('django' in sys.modules)"
+    code = "import sys, documents.page_images.page_fork_server; sys.exit('django' in sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
@@ -512,7 +511,7 @@ def test_a_cached_file_of_a_deleted_document_is_not_shown(
 def test_a_second_page_needs_no_second_fetch(remote_document: StoreDocument, server: S3Server) -> None:
     document = remote_document(text_pdf("one", "two"))
     first = render_page(document, 1)
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     bucket.delete(name)
 
     assert render_page(document, 2) != first

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import parsers
-from documents.parsers import file_structure, pdf_engines
+from documents.parsers import file_structure, pdf_engines, pdf_parser
 from documents.parsers.failures import FAILURES
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
@@ -24,7 +23,7 @@ WHOLE = text_pdf("hello world")
 def outcome(path: Path) -> str:
     """As a stage would do it: the code, or "text"."""
     try:
-        pages = parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages).markdown
+        pages = pdf_parser.parse_pdf(path, pages=pdf_parser.inspect_pdf(path).pages).markdown
     except StageFailure as failure:
         return failure.code
     return "text" if any(page.strip() for page in pages) else "NO_TEXT_LAYER"
@@ -36,8 +35,8 @@ def outcome(path: Path) -> str:
 def test_pages_come_back_in_order_and_blank_ones_keep_their_place(save_pdf: SavePdf) -> None:
     path = save_pdf(text_pdf("first", "", "third"))
 
-    assert parsers.inspect_pdf(path) == parsers.Inspection(pages=3, encrypted=False)
-    assert parsers.parse_pdf(path, pages=3).markdown == ["first", "", "third"]
+    assert pdf_parser.inspect_pdf(path) == pdf_parser.Inspection(pages=3, encrypted=False)
+    assert pdf_parser.parse_pdf(path, pages=3).markdown == ["first", "", "third"]
 
 
 def test_lines_that_the_layout_drops_stand_at_its_end() -> None:
@@ -50,7 +49,7 @@ def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
     body = b"0 -14 Td (It pays the hospital, and it pays the doctor.) Tj " * 4
     big = b"BT /F1 30 Tf 72 740 Td (Your plan) Tj /F1 10 Tf 0 -60 Td %s ET" % body
 
-    (page,) = parsers.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(big)]))), pages=1).markdown
+    (page,) = pdf_parser.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(big)]))), pages=1).markdown
 
     assert page.startswith("# Your plan\n")
 
@@ -58,8 +57,8 @@ def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
 def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
     path = save_pdf(encrypted_pdf("open to all"))
 
-    assert parsers.inspect_pdf(path) == parsers.Inspection(pages=1, encrypted=True)
-    assert parsers.parse_pdf(path, pages=1).markdown == ["open to all"]
+    assert pdf_parser.inspect_pdf(path) == pdf_parser.Inspection(pages=1, encrypted=True)
+    assert pdf_parser.parse_pdf(path, pages=1).markdown == ["open to all"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
 def test_the_second_engine_reads_pages_that_the_first_cannot(save_pdf: SavePdf, whole: bytes, wound: bytes) -> None:
     assert whole in WHOLE
 
-    assert parsers.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1).markdown == ["hello world"]
+    assert pdf_parser.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1).markdown == ["hello world"]
 
 
 def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
@@ -84,7 +83,7 @@ def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
     objects = page_objects([content_stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
+    (page,) = pdf_parser.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
 
     assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
 
@@ -102,7 +101,7 @@ def test_nul_and_surrogates_from_a_font_map_are_removed(save_pdf: SavePdf) -> No
     objects = page_objects([content_stream(text_operators("xABx and more words"))])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
 
-    (page,) = parsers.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
+    (page,) = pdf_parser.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
 
     assert "and more words" in page
     assert "\0" not in page
@@ -112,15 +111,15 @@ def test_nul_and_surrogates_from_a_font_map_are_removed(save_pdf: SavePdf) -> No
 def test_images_are_not_carried_into_the_text(save_pdf: SavePdf) -> None:
     path = save_pdf(pdf_bombs.pixel_flood())
 
-    assert parsers.parse_pdf(path, pages=1).markdown == ["beside the flood"]
+    assert pdf_parser.parse_pdf(path, pages=1).markdown == ["beside the flood"]
 
 
 @pytest.mark.slow
 def test_the_same_bytes_give_the_same_text_in_every_process(tmp_path: Path) -> None:
     paths = [path for path in SHARED_FILES if path.parent.name in ("text", "plans")]
-    code = "import sys, hashlib, pathlib; from documents import parsers\nfor name in sys.argv[1:]:\n"
+    code = "import sys, hashlib, pathlib; from documents.parsers import pdf_parser\nfor name in sys.argv[1:]:\n"
     code += (
-        "  print(hashlib.sha256(repr(parsers.parse_pdf(pathlib.Path(name), pages=1).markdown).encode()).hexdigest())"
+        "  print(hashlib.sha256(repr(pdf_parser.parse_pdf(pathlib.Path(name), pages=1).markdown).encode()).hexdigest())"
     )
 
     printed = {
@@ -152,7 +151,7 @@ XREF_STREAM = content_stream(b"", b"/Type /XRef /Root 1 0 R /Size 7 /W [1 2 1]")
     ],
 )
 def test_whole_files_are_read_whatever_their_end(save_pdf: SavePdf, content: bytes) -> None:
-    assert parsers.parse_pdf(save_pdf(content), pages=1).markdown == ["hello world"]
+    assert pdf_parser.parse_pdf(save_pdf(content), pages=1).markdown == ["hello world"]
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="The shared PDFs are not here.")
@@ -160,7 +159,7 @@ def test_pages_of_a_file_whose_references_are_wrong_keep_their_order(save_pdf: S
     whole = (SHARED / "text" / "normal_4pages.pdf").read_bytes()
     wrong = whole[: whole.rindex(b"startxref")] + b"startxref\n77\n%%EOF\n"
 
-    expected, pages = (parsers.parse_pdf(save_pdf(pdf), pages=4).markdown for pdf in (whole, wrong))
+    expected, pages = (pdf_parser.parse_pdf(save_pdf(pdf), pages=4).markdown for pdf in (whole, wrong))
 
     for right, page in zip(expected, pages, strict=True):
         assert len(set(page.split()) & set(right.split())) > 0.6 * len(set(right.split()))
@@ -226,7 +225,7 @@ def test_broken_files_fail_permanently(save_pdf: SavePdf, content: bytes, code: 
     path = save_pdf(content)
 
     with pytest.raises(Permanent) as refusal:
-        parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
+        pdf_parser.parse_pdf(path, pages=pdf_parser.inspect_pdf(path).pages)
 
     assert refusal.value.code == code
     assert str(path) not in refusal.value.detail
@@ -245,12 +244,12 @@ def test_every_failure_has_a_sentence() -> None:
 
 @pytest.mark.parametrize(("pages", "seconds"), [(0, 120), (1, 120), (50, 120), (51, 240), (200, 480), (10_000, 600)])
 def test_the_deadline_grows_with_the_pages_up_to_ten_minutes(pages: int, seconds: float) -> None:
-    assert parsers.parse_timeout(pages) == seconds
+    assert pdf_parser.parse_timeout(pages) == seconds
 
 
 @pytest.mark.parametrize(("pages", "seconds"), [(1, 25), (200, 25), (201, 50), (1000, 125)])
 def test_a_file_over_the_specs_page_limit_gets_more_computing_time(pages: int, seconds: int) -> None:
-    assert parsers.cpu_limit(pages) == seconds
+    assert pdf_parser.cpu_limit(pages) == seconds
 
 
 @pytest.mark.slow
@@ -258,8 +257,8 @@ def test_parse_seconds_most_raises_the_deadline_and_the_time_limit_of_the_stage(
     program = (
         "import django; django.setup()\n"
         "from accessa import pipelines\n"
-        "from documents import parsers\n"
-        "print(parsers.parse_timeout(1000), pipelines.INSURANCE.step('parsing').time_limit)"
+        "from documents.parsers import pdf_parser\n"
+        "print(pdf_parser.parse_timeout(1000), pipelines.INSURANCE.step('parsing').time_limit)"
     )
     names = {"PARSE_SECONDS_MOST": "1800", "DJANGO_SETTINGS_MODULE": "accessa.settings"}
 

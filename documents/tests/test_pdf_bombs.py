@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from documents import parsers
+from documents.parsers import pdf_parser
 from documents.parsers.failures import FAILURES
 from documents.parsers.sandbox.client import pdf_sandbox
 from jobs.outcomes import StageFailure
@@ -41,7 +41,7 @@ def test_there_are_twelve_kinds_of_bombs() -> None:
 def outcome(path: Path) -> str:
     """Inspect, then parse unless the inspection fails, as the pipeline does."""
     try:
-        parsers.parse_pdf(path, pages=parsers.inspect_pdf(path).pages)
+        pdf_parser.parse_pdf(path, pages=pdf_parser.inspect_pdf(path).pages)
     except StageFailure as failure:
         return failure.code
     return "read"

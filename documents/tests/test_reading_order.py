@@ -2,14 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pypdfium2 import PdfDocument
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfgen.canvas import Canvas
 
-from documents.parsers import ParsedPdf, parse_pdf
+from documents.parsers import liteparse_pages
+from documents.parsers.pdf_engines import OpenedPdf, extract_markdown
+from documents.parsers.pdf_parser import ParsedPdf, parse_pdf
 from documents.parsers.reading_order import Region, Run, compare, is_plausible, rebuild, split_title
+from documents.parsers.right_to_left import read_words
+from documents.parsers.sandbox import rlimits
 from documents.parsers.sandbox.client import ROOT
 
 SAMPLES = ROOT / "samples"
@@ -103,6 +110,64 @@ def test_vertical_japanese_is_read_from_right_to_left(tmp_path: Path) -> None:
     parsed = parse(tmp_path / "vertical.pdf")
 
     assert parsed.markdown[0].strip() == "".join(columns)
+
+
+def test_a_page_on_which_the_search_for_tables_fails_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[Any] = [
+        SimpleNamespace(page_num=number, text_items=[], blocks=[], vector_graphics=SimpleNamespace(lines=[]))
+        for number in (1, 2, 3)
+    ]
+    pages[1].text_items = [SimpleNamespace(words=[object()])]
+    parser = SimpleNamespace(parse_bytes=lambda data: SimpleNamespace(pages=pages))
+    monkeypatch.setattr(liteparse_pages, "shared_parser", lambda: parser)
+
+    assert list(liteparse_pages.parse_pages(b"")) == [0, 2]
+
+
+def test_pages_without_a_layout_are_doubtful_where_others_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rlimits, "limit_cpu_time", lambda seconds: None)  # of the process of the test
+    content = (SAMPLES / "amendment.pdf").read_bytes()
+    with PdfDocument(content) as fium:
+        document = OpenedPdf(content, fium, count=2, encrypted=False, damage="")
+        layout = liteparse_pages.PageLayout("Part A", None, [])
+
+        assert extract_markdown(document, {})[1] == []
+        assert extract_markdown(document, {5: layout})[1] == [1, 2]
+
+
+class TextPage:
+    """PDFium's text page: characters with their left edges, as it returns Arabic that a browser has printed."""
+
+    def __init__(self, text: str, lefts: Sequence[float]) -> None:
+        self.text, self.lefts = text, lefts
+
+    def get_text_range(self) -> str:
+        return self.text
+
+    def count_chars(self) -> int:
+        return len(self.lefts)
+
+    def get_charbox(self, index: int) -> tuple[float, float, float, float]:
+        return self.lefts[index], 0.0, self.lefts[index] + 5, 10.0
+
+
+@pytest.mark.parametrize(
+    ("text", "lefts", "expected"),
+    [
+        ("ةقيثو", [0, 5, 10, 15, 20], "وثيقة"),  # from the left
+        ("وثيقة", [20, 15, 10, 5, 0], "وثيقة"),  # from the right: nothing to do
+        ("ةقيثو.", [5, 10, 15, 20, 25, 0], "وثيقة."),
+        ("ملاس", [0, 5, 5, 10], "سلام"),  # a ligature's letters are in order
+        ("com.x", [10, 15, 20, 5, 0], "x.com"),
+        ("90 ab", [0, 5, 10, 15, 20], "90 ab"),
+        ("وث20", [0, 5, 10, 15], "وث20"),  # figures keep their order
+        ("وثيقة", [0, 5], "وثيقة"),  # characters whose places are not known
+    ],
+)
+def test_words_of_right_to_left_pages_are_in_the_order_of_their_letters(
+    text: str, lefts: Sequence[float], expected: str
+) -> None:
+    assert read_words(TextPage(text, lefts)) == expected
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,11 @@ import requests
 from botocore.exceptions import ClientError
 from django.core.files.storage import storages
 
-from accessa.integrity import find_violations
-from documents import services, storage
+from accessa.integrity.violations import find_violations
+from documents import services
 from documents.markdown.normalization import normalize_pages
 from documents.models import Document
+from documents.storage import buckets
 from documents.storage.s3 import S3Bucket, map_s3_errors
 from documents.tests.s3_settings import use_s3_storage
 from jobs import worker
@@ -126,7 +127,7 @@ def test_bytes_that_were_sent_from_this_side_are_the_same(s3: S3Server, ana: Per
 
     assert raw().read(f"{ana.id}/{upload.document_id}.pdf") == PDF
     assert list(raw().incoming().iterdir()) == []
-    with pytest.raises(storage.UploadRejected, match="HASH_MISMATCH"):
+    with pytest.raises(buckets.UploadRejected, match="HASH_MISMATCH"):
         services.store_upload(Document.objects.get(), [PDF[:-1] + b"x"])
     assert list(raw().incoming().iterdir()) == []
 
@@ -286,7 +287,7 @@ def test_a_full_bucket_is_a_full_disk(code: str) -> None:
     with pytest.raises(OSError, match="space") as failed:
         _raised({"ResponseMetadata": {"HTTPStatusCode": 400}, "Error": {"Code": code}})
 
-    assert storage.storage_error(failed.value).status == 507
+    assert buckets.storage_error(failed.value).status == 507
 
 
 def _raised(response: Any) -> None:
@@ -333,7 +334,7 @@ def outcome(call: str) -> str:
     except FileNotFoundError:
         return "missing"
     except OSError as error:
-        known = storage.storage_error(error).status in (503, 507) and infrastructure_wait(error)
+        known = buckets.storage_error(error).status in (503, 507) and infrastructure_wait(error)
         return "away" if known else repr(error)
     return "true" if answer == TRUTH[call] else repr(answer)
 

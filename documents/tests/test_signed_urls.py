@@ -17,8 +17,8 @@ import requests
 from django.core import signing
 from django.core.files.storage import storages
 
-from documents import storage
 from documents.models import Document
+from documents.storage import buckets
 from jobs import worker
 from jobs.models import UploadJob
 from testing.personas import Person, plan_pdf, upload_request
@@ -52,7 +52,7 @@ def stored_names() -> list[str]:
 
 def incoming_files(settings: Any) -> list[Path]:
     """Files of uploads that did not end, once the server has had time to notice."""
-    folder = Path(settings.STORAGE_ROOT, "raw", storage.INCOMING)
+    folder = Path(settings.STORAGE_ROOT, "raw", buckets.INCOMING)
     for _ in range(100):
         if not (files := list(folder.glob("*"))):
             return []
@@ -92,7 +92,7 @@ def test_the_declared_bytes_arrive_whole_and_wake_the_job(url: str, ana: Person)
     assert requests.put(url, PDF, headers=TYPE, timeout=10).status_code == 200
 
     document = Document.objects.get()
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     assert bucket.read(name) == PDF
     job = UploadJob.objects.get()
     assert (job.state, job.run_after, job.wait_reason) == ("queued", None, None)
@@ -205,7 +205,7 @@ def test_a_connection_that_breaks_off_leaves_no_file(url: str, settings: Any) ->
 def test_bytes_beyond_the_declared_length_are_not_read(url: str) -> None:
     by_socket(url, f"Content-Length: {len(PDF)}\r\nConnection: close\r\n", PDF + b"more of it")
 
-    bucket, name = storage.locate(Document.objects.get().raw_path)
+    bucket, name = buckets.locate(Document.objects.get().raw_path)
     assert bucket.read(name) == PDF
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from documents.parsers.page_layout import find_tables
+from documents.parsers.liteparse_pages import find_tables
 from documents.parsers.table_grids import Box, Table, Word, join_wrapped
 
 WIDTH = 5.0  # of a letter

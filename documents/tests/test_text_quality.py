@@ -12,8 +12,7 @@ from pathlib import Path
 import django
 import pytest
 
-from documents import parsers
-from documents.parsers import text_quality
+from documents.parsers import pdf_parser, text_quality
 from testing.pdfs import SavePdf, text_pdf
 from testing.personas import Person
 
@@ -130,7 +129,7 @@ BAD = substitute(GOOD.lower(), LETTERS)
 
 
 def test_the_child_names_unreadable_pages_and_blanks_them(save_pdf: SavePdf) -> None:
-    parsed = parsers.parse_pdf(save_pdf(text_pdf(GOOD, BAD, "")), pages=3)
+    parsed = pdf_parser.parse_pdf(save_pdf(text_pdf(GOOD, BAD, "")), pages=3)
 
     assert parsed.unreadable == [2]
     assert [bool(page) for page in parsed.markdown] == [True, False, False]

@@ -12,10 +12,11 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from documents import parsed_text, periodic, storage, vendor_parses
+from documents import parse_store, periodic, vendor_parses
 from documents import services as documents
 from documents.models import Document, ObjectDeletion, ParseRequest
 from documents.parsers import ocr, registry
+from documents.storage import buckets
 from documents.tests import test_llamaparse
 from documents.tests.test_llamaparse import PDF, THREE_PAGES_CENTS, document, ingest, parse_request, sold_parses
 from jobs import claims, failpoints, services, worker
@@ -97,7 +98,7 @@ def retry_vendor_deletions() -> None:
 
 def overwrite(uploaded: Upload) -> None:
     """Change a document's text in the store."""
-    bucket, name = storage.locate(str(document(uploaded).parsed_path))
+    bucket, name = buckets.locate(str(document(uploaded).parsed_path))
     bucket.put(name, b"another text")
 
 
@@ -113,8 +114,8 @@ def faults() -> int:
 
 
 def assert_whole(uploaded: Upload) -> None:
-    assert parsed_text.read_bytes(document(uploaded)).decode().strip() == "the same text"
-    assert parsed_text.is_intact(document(uploaded))
+    assert parse_store.read_bytes(document(uploaded)).decode().strip() == "the same text"
+    assert parse_store.is_intact(document(uploaded))
     assert uploaded.job.parsed_path == document(uploaded).parsed_path
 
 
@@ -181,7 +182,7 @@ def test_a_shared_text_survives_the_reparse_of_its_owner(ana: Person, monkeypatc
 
     worker.run_stage(claim)
 
-    assert document(owner).parsed_path != parsed_text.own_path(document(owner)), "it shares the text that was read"
+    assert document(owner).parsed_path != parse_store.own_path(document(owner)), "it shares the text that was read"
     assert_whole(borrowed[0])
 
 
@@ -597,5 +598,5 @@ def test_declaring_a_parsed_document_with_ocr_parses_it_again(ana: Person, monke
     run_all_jobs(4)
     assert uploaded.job.state == "done"
     assert document(uploaded).parser_version == registry.local_parser(ocr=True).version
-    assert "Scanned words of page 2." in parsed_text.read_bytes(document(uploaded)).decode()
+    assert "Scanned words of page 2." in parse_store.read_bytes(document(uploaded)).decode()
     assert UploadJob.objects.get(pk=uploaded.job_id).parsed_sha256 == document(uploaded).parsed_sha256

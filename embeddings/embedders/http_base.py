@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy
 
-from embeddings.embedders import DIMENSIONS, Vectors, unit
+from embeddings.embedders.registry import DIMENSIONS, Vectors, unit
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 CONNECT_SECONDS = 5.0
 
@@ -66,13 +66,18 @@ class HttpEmbedder(ABC):
         return self.call(texts).vectors if texts else numpy.zeros((0, DIMENSIONS), dtype=numpy.float32)
 
 
-def read_body(pieces: Iterable[bytes], deadline: float) -> bytes:
-    """Join a body; raise ``TimeoutError`` past the deadline: a client's own timeout is only for the next piece."""
+def read_body(pieces: Iterable[bytes], deadline: float, *, most: int | None = None) -> bytes:
+    """Join a body; raise ``TimeoutError`` past the deadline: a client's own timeout is only for the next piece.
+
+    Raise ``InvalidResponse`` for one of more than ``most`` bytes.
+    """
     body = bytearray()
     for piece in pieces:
         body += piece
         if time.monotonic() > deadline:
             raise TimeoutError("The response did not end in time.")
+        if most is not None and len(body) > most:
+            raise InvalidResponse("The response is too long.")
     return bytes(body)
 
 

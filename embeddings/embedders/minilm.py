@@ -10,8 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from embeddings.embedders import Vectors, replace_surrogates, unit
 from embeddings.embedders.packaged_models import find_model_file, load_tokenizer
+from embeddings.embedders.registry import Vectors, replace_surrogates, unit
 
 REQUIREMENTS = "requirements/optional.txt"
 WIDTH = 384

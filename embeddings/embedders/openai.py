@@ -16,12 +16,13 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer
-from embeddings.embedders import http_base, replace_surrogates
+from embeddings.embedders import http_base
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder
+from embeddings.embedders.registry import replace_surrogates
 from jobs import telemetry
 from vendors import calls, http_deadline, ledger
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 MAX_TOKENS = 8_191  # tokens; the client's own documentation says 8192, the model's page 8191
 

@@ -14,12 +14,13 @@ import httpx
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings.embedders import DIMENSIONS, http_base, replace_surrogates
+from embeddings.embedders import http_base
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder
+from embeddings.embedders.registry import DIMENSIONS, replace_surrogates
 from jobs import telemetry
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 PROBE = "model"  # the text sent to learn the model's name
 

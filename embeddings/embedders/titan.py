@@ -12,12 +12,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from embeddings import tokenizer
-from embeddings.embedders import DIMENSIONS, replace_surrogates
 from embeddings.embedders.http_base import NO_SLOT, EmbedResponse, HttpEmbedder, parse_json, validate_vectors
+from embeddings.embedders.registry import DIMENSIONS, replace_surrogates
 from vendors import aws_client, calls
 from vendors.call_failures import InvalidResponse
 from vendors.ledger import CENT_FRACTION
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 MAX_TOKENS, MAX_CHARACTERS = 8_192, 50_000
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from embeddings.embedders import Vectors, replace_surrogates, unit
 from embeddings.embedders.packaged_models import find_model_file, load_tokenizer
+from embeddings.embedders.registry import Vectors, replace_surrogates, unit
 
 # No token crosses these borders (a test proves it against the vocabulary), so pieces can be looked up alone.
 PIECE = re.compile(r"▁*[^▁\n0-9]+|[0-9]|▁+|\n")

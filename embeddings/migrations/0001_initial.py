@@ -53,6 +53,7 @@ class Migration(migrations.Migration):
                 ('term', models.TextField()),
                 ('postings', models.BinaryField()),
                 ('row_postings', models.BinaryField(null=True)),
+                ('segment_id', models.BigIntegerField(null=True)),
             ],
             options={
                 'db_table': 'document_terms',
@@ -202,5 +203,53 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='vectorbuffer',
             constraint=models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='buffer_vector_dim'),
+        ),
+        migrations.CreateModel(
+            name='PostingBlock',
+            fields=[
+                ('pk', models.CompositePrimaryKey('user_id', 'term', 'segment_id', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('user_id', models.UUIDField()),
+                ('term', models.TextField()),
+                ('segment_id', models.BigIntegerField()),
+                ('size', models.IntegerField()),
+                ('postings', models.BinaryField()),
+                ('row_postings', models.BinaryField(null=True)),
+            ],
+            options={
+                'db_table': 'posting_blocks',
+                'default_permissions': (),
+            },
+        ),
+        migrations.CreateModel(
+            name='PostingSegment',
+            fields=[
+                ('segment_id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('user_id', models.UUIDField()),
+                ('documents', models.BinaryField()),
+                ('slots', models.IntegerField()),
+                ('rows', models.IntegerField()),
+                ('deleted_documents', django.contrib.postgres.fields.ArrayField(base_field=models.UUIDField(), db_default=[], size=None)),
+                ('deleted_at', models.DateTimeField(null=True)),
+            ],
+            options={
+                'db_table': 'posting_segments',
+                'default_permissions': (),
+            },
+        ),
+        migrations.AddIndex(
+            model_name='documentterm',
+            index=models.Index(models.F('user_id'), condition=models.Q(('term', '')), name='ix_terms_unmerged'),
+        ),
+        migrations.AddIndex(
+            model_name='postingblock',
+            index=models.Index(models.F('segment_id'), name='ix_posting_blocks_segment'),
+        ),
+        migrations.AddIndex(
+            model_name='postingsegment',
+            index=models.Index(models.F('user_id'), name='ix_posting_segments_user'),
+        ),
+        migrations.AddIndex(
+            model_name='postingsegment',
+            index=models.Index(models.F('deleted_at'), condition=models.Q(('deleted_at__isnull', False)), name='ix_posting_segments_deleted'),
         ),
     ]

@@ -18,7 +18,8 @@ from unfold import widgets
 from accounts.admin_base import BoundedAdmin, choice_filter, reason_field
 from accounts.audit import log
 from accounts.errors import ApiError
-from embeddings import chunking, embedders
+from embeddings.chunking import chunkers
+from embeddings.embedders import registry
 from embeddings.reindexing import campaign_scope, cost_estimates, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from vendors import tenant_argument
@@ -37,10 +38,10 @@ NEEDS_LIVE_TENANT = {"roll-back", "settle"}
 
 
 def target_choices() -> list[tuple[str, str]]:
-    models = {f"{each.model}@{each.version}" for each in embedders.configured_embedders()}
+    models = {f"{each.model}@{each.version}" for each in registry.configured_embedders()}
     return [
         *((f"reembed {label}", f"model {label}") for label in sorted(models)),
-        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunking.all_chunkers())),
+        *((f"rechunk {label}", f"chunker {label}") for label in sorted(chunkers.all_chunkers())),
         ("reparse", f"parser {campaign_scope.validate_target(kind='reparse').label}"),
     ]
 

@@ -13,8 +13,8 @@ from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document
 from documents.parsers import registry
-from embeddings import chunking, embedders
-from embeddings.embedders import EmbeddingModel
+from embeddings.chunking import chunkers
+from embeddings.embedders.registry import EmbeddingModel, configured_embedders, find_embedder
 from embeddings.models import ActiveModel
 from embeddings.reindexing import error_codes
 from embeddings.reindexing.models import Campaign, CampaignTenant
@@ -107,7 +107,7 @@ def validate_target(
         return Target(model=target)
     if kind == Campaign.Kind.RECHUNK:
         try:
-            return Target(chunker=chunking.get_chunker(chunker or "").label)
+            return Target(chunker=chunkers.get_chunker(chunker or "").label)
         except ImproperlyConfigured as error:
             raise ApiError(error_codes.UNKNOWN_CHUNKER, str(error), field="chunker") from error
     raise ApiError(error_codes.UNKNOWN_KIND, "A campaign is a reembed, a rechunk or a reparse.", field="kind")
@@ -115,8 +115,8 @@ def validate_target(
 
 def require_embedder(model: EmbeddingModel) -> None:
     """Raise ``ApiError("UNKNOWN_MODEL")`` unless an embedder of this model is configured."""
-    if embedders.find_embedder(model) is None:
-        labels = sorted({f"{each.model}@{each.version}" for each in embedders.configured_embedders()})
+    if find_embedder(model) is None:
+        labels = sorted({f"{each.model}@{each.version}" for each in configured_embedders()})
         detail = f"This model is not configured here; there are {', '.join(labels)}. A vendor's model needs its key."
         raise ApiError(error_codes.UNKNOWN_MODEL, detail, field="model")
 

@@ -10,8 +10,9 @@ from django.conf import settings
 
 from accounts.errors import ApiError
 from documents.models import Document
-from embeddings import embedders, embedding_calls
-from embeddings.embedders import EmbeddingModel
+from embeddings import embedding_calls
+from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import DocumentChunk
 from embeddings.reindexing.error_codes import CANARIES_INVALID
 from embeddings.search.vector_search import Scope, nearest_chunks
@@ -111,7 +112,7 @@ def measure_recall(
 
     None when the model is not configured any more. Billed to the campaign; raises what ``embed_texts`` raises.
     """
-    embedder = embedders.find_embedder(model)
+    embedder = registry.find_embedder(model)
     if embedder is None:
         return None
     hits, scope = 0, Scope(user_id, model)

@@ -9,9 +9,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from embeddings import embedders, tokenizer
-from embeddings.embedders import Embedder, EmbeddingModel
+from embeddings import tokenizer
+from embeddings.embedders import registry
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedders.registry import Embedder, EmbeddingModel
 from embeddings.reindexing import canary_queries
 from embeddings.reindexing.campaign_scope import Share, Target, select_tenants, validate_target
 from vendors import ledger
@@ -59,7 +60,7 @@ def estimate(
     by_model: dict[EmbeddingModel, list[Share]] = {}
     for share in shares:
         by_model.setdefault(target.model or share.active, []).append(share)
-    hours = [_model_hours(embedders.find_embedder(model), part) for model, part in by_model.items()]
+    hours = [_model_hours(registry.find_embedder(model), part) for model, part in by_model.items()]
     return Estimate(
         tenants=len(shares),
         documents=sum(share.documents for share in shares),
@@ -85,9 +86,9 @@ def total_cents(target: Target, shares: Sequence[Share]) -> Decimal:
     """Return the price of parsing and embedding the tenants' documents, and the canaries with both models."""
     cents = Decimal(0)
     for share in shares:
-        active = embedders.find_embedder(share.active)
+        active = registry.find_embedder(share.active)
         # The chunks of a rechunk or a reparse are embedded with the active model.
-        chosen = embedders.find_embedder(target.model) if target.model else active
+        chosen = registry.find_embedder(target.model) if target.model else active
         cents += price(chosen, share.billed_tokens) + parse_price(target, share.pages)
         if target.model:
             tokens = min(share.passages, canary_queries.MAX_DRAWN) * canary_queries.TOKENS

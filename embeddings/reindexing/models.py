@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 
 TARGETS = ("embed_model", "embed_version", "chunker", "parser")
 

@@ -13,12 +13,14 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from documents.models import Document
 from documents.staged_parses import REPARSE
-from embeddings import active_model, chunking, embedders
-from embeddings.embedders import DIMENSIONS, Embedder, EmbeddingModel
+from embeddings import active_model
+from embeddings.chunking import chunkers
+from embeddings.embedders import registry
+from embeddings.embedders.registry import DIMENSIONS, Embedder, EmbeddingModel
 from embeddings.models import RECHUNK, REEMBED, STAGED
 from embeddings.reindexing import campaign_scope, cost_estimates
 from embeddings.reindexing.models import Campaign, CampaignTenant
@@ -206,7 +208,7 @@ def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> Up
 
     Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it or its parse is gone.
     """
-    label, document = chunking.get_chunker(chunker).label, Document.objects.filter(pk=document_id).first()
+    label, document = chunkers.get_chunker(chunker).label, Document.objects.filter(pk=document_id).first()
     if document is None or document.parsed_path is None:
         raise not_found()
     payload = {"chunker": label}
@@ -221,8 +223,8 @@ def enqueue_reparse(*, document_id: UUID, campaign_id: UUID) -> UploadJob:
     document = Document.objects.filter(pk=document_id).first()
     if document is None or document.stored_at is None:
         raise not_found()
-    known = document.chunks_version in chunking.all_chunkers()
-    label = chunking.get_chunker((known and document.chunks_version) or settings.CHUNKER).label
+    known = document.chunks_version in chunkers.all_chunkers()
+    label = chunkers.get_chunker((known and document.chunks_version) or settings.CHUNKER).label
     return _enqueue(
         document, pipeline=REPARSE, campaign_id=campaign_id, chunks_version=label + STAGED, payload={"chunker": label}
     )
@@ -257,7 +259,7 @@ def tenant_embedder(campaign: Campaign, tenant: CampaignTenant) -> Embedder | No
     None: it is not configured.
     """
     is_reembed = campaign.kind == Campaign.Kind.REEMBED
-    return embedders.find_embedder(
+    return registry.find_embedder(
         target_model(campaign, tenant) if is_reembed else active_model.active_model(tenant.user_id)
     )
 

@@ -12,11 +12,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, Sum
 from django.db.models.functions import Now
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import shadow_vectors
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel
 from embeddings.reindexing import campaign_scope, canary_queries, cost_estimates, scheduler, tenant_workflow
 from embeddings.reindexing.campaign_scope import Share, require_embedder

@@ -17,8 +17,9 @@ from django.db.models.functions import Now
 from documents import staged_parses
 from documents.locks import lock_document
 from documents.models import Document
-from embeddings import active_model, chunk_store, embedders, hnsw_indexes, shadow_vectors, vector_store
-from embeddings.embedders import EmbeddingModel
+from embeddings import active_model, chunk_store, hnsw_indexes, shadow_vectors, vector_store
+from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, VectorIndex
 from embeddings.reindexing import canary_queries, cost_estimates, scheduler
 from embeddings.reindexing.models import Campaign, CampaignTenant
@@ -134,7 +135,7 @@ def _measure_recall(tenant: CampaignTenant, canaries: list[canary_queries.Canary
     models = {"after": target, "before": active_model.active_model(tenant.user_id)}
     left = {name: model for name, model in models.items() if name not in recall}
     tokens = len(canaries) * canary_queries.TOKENS
-    prices = (cost_estimates.price(embedders.find_embedder(model), tokens) for model in left.values())
+    prices = (cost_estimates.price(registry.find_embedder(model), tokens) for model in left.values())
     cents = sum(prices, Decimal(0))
     if scheduler.fits_budget(tenant.campaign, cents):
         for name, model in left.items():

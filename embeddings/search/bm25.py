@@ -1,19 +1,19 @@
 """BM25: the index of a document's words, written when its vectors are committed, and the search over it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import log
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
-import psycopg
 from django.db import connection
 from numpy.typing import NDArray
 
 from embeddings.search import document_names
-from embeddings.search.query_parser import CONFIGURATIONS, ENGLISH
+from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH
+from embeddings.search.postings import EVERY_CHUNK, Postings, read_postings
 from embeddings.search.table_rows import MAX_ROWS, table_rows
 from embeddings.search.vector_search import Scope
 
@@ -23,12 +23,6 @@ HEADING_WEIGHT = 2  # a word of the heading path counts like so many in the text
 AVERAGE_LENGTH = 130  # words of a chunk: frozen, so that one document's impacts never depend on another's
 NAME_WEIGHT = 1.0  # of the idf of words that name the chunk's document
 SCALE = 1000  # impacts, BM25's part of the term frequency, are kept as thousandths
-# A chunk with a term, as int4send and int2send write it, sorted by ordinal.
-POSTING = np.dtype([("ord", ">i4"), ("impact", ">i2")])
-EVERY_CHUNK = ""  # the term whose postings count the chunks
-
-# A row of a table in a chunk with a term, sorted by ordinal and row.
-ROW_POSTING = np.dtype([("ord", ">i4"), ("row", ">i2"), ("impact", ">i2")])
 ROW_BITS = 16
 AVERAGE_ROW_LENGTH = 30  # words of a row with its column heads and headings
 
@@ -123,37 +117,6 @@ def _rows_of_chunk(ord: int, text: str, headings: str | None, language: str | No
         yield RowOfChunk(ord, number, configuration, title, row.text)
 
 
-# Postings (6 bytes each, those of rows 8) that a search reads at most: as many words as fit, the rarest first. A word
-# in every other chunk of a million hardly adds to a score, and takes as long as all other words together.
-MAX_POSTINGS = 1_000_000
-# A row a word: the postings of its documents one after another, and the number of chunks, which is the number of
-# postings of the empty term. Postings are counted beforehand only where the words, each in every chunk, can be too
-# many; counting takes a third as long as reading.
-SELECT_POSTINGS = """
-    WITH every AS (
-        SELECT (coalesce(sum(octet_length(postings)), 0) / %(wide)s)::bigint AS chunks,
-               (coalesce(sum(octet_length(row_postings)), 0) / %(wide_row)s)::bigint AS rows FROM document_terms
-        WHERE user_id = %(user)s AND term = %(every)s{documents}),
-    counted AS (
-        SELECT term, sum(octet_length(postings)) / %(wide)s
-               + coalesce(sum(octet_length(row_postings)), 0) / %(wide_row)s AS size FROM document_terms
-        WHERE user_id = %(user)s AND term = ANY(%(words)s::text[]){documents} GROUP BY term),
-    rarest AS (
-        SELECT array_agg(term) AS terms FROM (
-            SELECT term, sum(size) OVER (ORDER BY size, term) - size AS before FROM counted) c
-        WHERE before < %(most)s),
-    chosen AS (
-        SELECT CASE WHEN (SELECT chunks + rows FROM every) * cardinality(%(words)s::text[]) <= %(most)s
-                    THEN %(words)s::text[] ELSE (SELECT terms FROM rarest) END AS terms)
-    SELECT term, (SELECT chunks FROM every),
-           string_agg(uuid_send(document_id), '' ORDER BY document_id),
-           string_agg(int4send(octet_length(postings) / %(wide)s), '' ORDER BY document_id),
-           string_agg(postings, '' ORDER BY document_id),
-           string_agg(int4send(coalesce(octet_length(row_postings), 0) / %(wide_row)s), '' ORDER BY document_id),
-           coalesce(string_agg(row_postings, '' ORDER BY document_id), '')
-    FROM document_terms
-    WHERE user_id = %(user)s AND term = ANY((SELECT terms FROM chosen)::text[]){documents}
-    GROUP BY term"""
 # The best-ranked chunks that search may return, in the order of their rank.
 SELECT_CHUNKS = """
     SELECT c.chunk_id, r.bm25, r.row_number, r.row_bm25, r.row_share
@@ -187,51 +150,37 @@ class TextHit(NamedTuple):
     row: RowHit | None = None
 
 
-class WordPostings(NamedTuple):
-    """One word's postings: its documents, the number of its chunks and rows in each, and these one after another."""
-
-    word: str
-    chunk_count: int  # of the collection
-    documents: NDArray[Any]  # 16 bytes each, sorted
-    counts: NDArray[Any]
-    postings: NDArray[Any]  # POSTING
-    row_counts: NDArray[Any]
-    row_postings: NDArray[Any]  # ROW_POSTING
-
-    @property
-    def idf(self) -> float:
-        return _idf(self.chunk_count, self.postings.size)
-
-
 def _idf(chunk_count: int, size: int) -> float:
     return log(1 + (chunk_count - size + 0.5) / (size + 0.5))
 
 
-def inverse_frequencies(words: list[WordPostings], lexemes: list[str]) -> dict[str, float]:
+def inverse_frequencies(postings: Postings, lexemes: Sequence[str]) -> dict[str, float]:
     """Return the idf of each lexeme. One that no chunk has is the rarest; without any word, all weigh alike."""
-    found = {word.word: word.idf for word in words}
-    rarest = _idf(words[0].chunk_count, 0) if words else 1.0
-    return {lexeme: found.get(lexeme, rarest) for lexeme in lexemes}
+    own = {word.word: _idf(postings.chunk_count, word.chunk_count) for word in postings.words}
+    rarest = _idf(postings.chunk_count, 0) if own else 1.0
+    return {lexeme: own.get(lexeme, rarest) for lexeme in lexemes}
 
 
-def best_coverage(words: list[WordPostings], lexemes: list[str]) -> float:
+def best_coverage(postings: Postings, lexemes: Sequence[str]) -> float:
     """Return the greatest share of the lexemes, by idf, that stand in one chunk."""
-    slots = _slots(words)
-    shares = np.zeros(slots.begins[-1])
-    for at, word in enumerate(words):
-        shares[slots.locate(at, word.counts, word.postings)] += word.idf
-    total = sum(inverse_frequencies(words, lexemes).values())
+    idf = inverse_frequencies(postings, lexemes)
+    shares = np.zeros(postings.begins[-1])
+    for word in postings.words:
+        word.add_presence(shares, idf[word.word])
+    total = sum(idf.values())
     return float(shares.max(initial=0.0)) / total if total else 0.0
 
 
 def search_bm25(scope: Scope, lexemes: list[str], n: int) -> list[TextHit]:
     """Return the ``n`` best chunks with any of the ``lexemes``. Call inside ``as_tenant``."""
-    return rank_chunks(scope, read_postings(scope, lexemes), {}, n)
+    return rank_chunks(scope, read_postings(scope, lexemes), n)
 
 
-def rank_chunks(scope: Scope, words: list[WordPostings], named: Mapping[UUID, float], n: int) -> list[TextHit]:
-    """Return the ``n`` best chunks with any of the ``words``; ``named``: what a document's name adds to its chunks."""
-    if not words:
+def rank_chunks(
+    scope: Scope, postings: Postings, n: int, name_scores: NDArray[np.float64] | None = None
+) -> list[TextHit]:
+    """Return the ``n`` best chunks; ``name_scores``: what the name of each document adds to its chunks with a word."""
+    if not postings.words:
         return []
     sql = SELECT_CHUNKS.format(
         conditions="".join(f" AND ({condition})" for condition, _ in scope.conditions),
@@ -242,7 +191,7 @@ def rank_chunks(scope: Scope, words: list[WordPostings], named: Mapping[UUID, fl
         params |= more
     hits: list[TextHit] = []
     with connection.cursor() as cursor:
-        for batch in _ranked_batches(words, named, n + SPARE):
+        for batch in _ranked_batches(postings, name_scores, n + SPARE):
             # Array literals are written here: psycopg would look up how to write each element of a list.
             arrays = {name: "{" + ",".join(map(str, column)) + "}" for name, column in batch.items()}
             cursor.execute(sql, params | arrays | {"n": n - len(hits)})
@@ -253,77 +202,34 @@ def rank_chunks(scope: Scope, words: list[WordPostings], named: Mapping[UUID, fl
     return hits
 
 
-def read_postings(scope: Scope, lexemes: list[str]) -> list[WordPostings]:
-    """Return the postings of those lexemes that the scope has. Call inside ``as_tenant``."""
-    if not lexemes:
-        return []
-    params = scope.params | {"words": lexemes, "every": EVERY_CHUNK, "most": MAX_POSTINGS}
-    params |= {"wide": POSTING.itemsize, "wide_row": ROW_POSTING.itemsize}
-    documents = "" if scope.document_ids is None else " AND document_id = ANY(%(documents)s)"
-    types: tuple[Any, ...] = "S16", ">i4", POSTING, ">i4", ROW_POSTING
-    connection.ensure_connection()
-    # Binary, which is half as much to send and nothing to decode: Django's own cursors read text.
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(SELECT_POSTINGS.format(documents=documents), params, binary=True)
-        return [
-            WordPostings(word, chunks, *map(np.frombuffer, columns, types))
-            for word, chunks, *columns in cursor.fetchall()
-        ]
-
-
-class Slots(NamedTuple):
-    """A range of slots for the chunks of each document: a chunk's slot is its document's first, plus its ordinal."""
-
-    documents: NDArray[Any]
-    begins: NDArray[Any]  # of each document, and their end
-    words: list[NDArray[Any]]  # each word's documents, as places in ``documents``
-
-    def locate(self, at: int, counts: NDArray[Any], postings: NDArray[Any]) -> NDArray[Any]:
-        """Return the slot of each posting of the word ``at``, or of each of its rows' postings."""
-        slots: NDArray[Any] = np.repeat(self.begins[self.words[at]], counts) + postings["ord"]
-        return slots
-
-
-def _slots(words: list[WordPostings]) -> Slots:
-    documents = np.unique(np.concatenate([word.documents for word in words])) if words else np.zeros(0, "S16")
-    places = [np.searchsorted(documents, word.documents) for word in words]
-    # The highest ordinal with one of the words says how many slots a document needs.
-    sizes = np.zeros(documents.size, "i8")
-    for own, word in zip(places, words, strict=True):
-        sizes[own] = np.maximum(sizes[own], word.postings["ord"][np.cumsum(word.counts) - 1] + 1)
-        if word.row_postings.size:  # a long head is cut: its last word may stand in rows alone
-            own, last = own[word.row_counts > 0], np.cumsum(word.row_counts)[word.row_counts > 0] - 1
-            sizes[own] = np.maximum(sizes[own], word.row_postings["ord"][last] + 1)
-    return Slots(documents, np.concatenate([[0], np.cumsum(sizes)]), places)
-
-
 def _ranked_batches(
-    words: list[WordPostings], named: Mapping[UUID, float], size: int
+    postings: Postings, name_scores: NDArray[np.float64] | None, size: int
 ) -> Iterator[dict[str, list[Any]]]:
     """Score all chunks with one of the words, and yield them in batches, best first.
 
     Equal scores are in the order of their document and their ordinal.
     """
-    slots = _slots(words)
-    scores = np.zeros(slots.begins[-1])
-    for at, word in enumerate(words):
-        scores[slots.locate(at, word.counts, word.postings)] += word.idf / SCALE * word.postings["impact"]
-    _add_names(scores, slots, named)
-    rows = _best_rows(words, slots, scores)
+    scores = np.zeros(postings.begins[-1])
+    for word in postings.words:
+        word.add_to(scores, _idf(postings.chunk_count, word.chunk_count) / SCALE)
+    if name_scores is not None and name_scores.any():
+        added = np.repeat(NAME_WEIGHT * name_scores, np.diff(postings.begins))
+        np.add(scores, added, out=scores, where=scores > 0)
+    rows = _best_rows(postings, scores)
     left = np.flatnonzero(scores)
     while left.size:
-        # The highest, of equal ones those that come first: much faster than sorting all.
+        # The highest, with all that equal the least of them: much faster than sorting all.
         own, size = scores[left], min(size, left.size)
-        least = np.partition(own, -size)[-size]
-        best = own > least
-        best[np.flatnonzero(own == least)[: size - best.sum()]] = True
-        batch, left = left[best], left[~best]
-        batch = batch[np.argsort(-scores[batch], kind="stable")]
-        document = np.searchsorted(slots.begins, batch, side="right") - 1
+        best = np.flatnonzero(own >= np.partition(own, -size)[-size])
+        documents = np.searchsorted(postings.begins, left[best], side="right") - 1
+        ords = left[best] - postings.begins[documents]
+        order = np.lexsort((ords, postings.documents[documents], -own[best]))[:size]
+        batch, documents = left[best[order]], documents[order]
+        left = np.delete(left, best[order])
         best_rows = [rows.get(slot, NO_ROW) for slot in batch.tolist()]
         yield {
-            "document_ids": [bytes(slots.documents[each]).ljust(16, b"\0").hex() for each in document],
-            "ords": (batch - slots.begins[document]).tolist(),
+            "document_ids": [postings.document_id(at) for at in documents],
+            "ords": ords[order].tolist(),
             "scores": scores[batch].tolist(),
             "row_numbers": [row.number for row in best_rows],
             "row_scores": [row.bm25 for row in best_rows],
@@ -332,33 +238,27 @@ def _ranked_batches(
         size *= GROWTH
 
 
-def _add_names(scores: NDArray[Any], slots: Slots, named: Mapping[UUID, float]) -> None:
-    """Add to each score what its document's name adds."""
-    for document_id, score in named.items():
-        at = int(np.searchsorted(slots.documents, np.bytes_(document_id.bytes)))
-        if at < slots.documents.size and bytes(slots.documents[at]).ljust(16, b"\0") == document_id.bytes:
-            own = scores[slots.begins[at] : slots.begins[at + 1]]
-            own[own > 0] += NAME_WEIGHT * score
-
-
 NO_ROW = RowHit(-1, 0.0, 0.0)
 
 
-def _best_rows(words: list[WordPostings], slots: Slots, scores: NDArray[Any]) -> dict[int, RowHit]:
+def _best_rows(postings: Postings, scores: NDArray[Any]) -> dict[int, RowHit]:
     """Return the best row of the best chunks by their slot, of equal ones the first."""
-    if not any(word.row_postings.size for word in words):
+    words = postings.words
+    if not any(word.row_slots.size for word in words):
         return {}
     least = np.partition(scores, -CHUNKS_WITH_ROWS)[-CHUNKS_WITH_ROWS] if scores.size > CHUNKS_WITH_ROWS else 0.0
     keys, impacts, idfs = [], [], []
-    for at, word in enumerate(words):
-        chunks = slots.locate(at, word.row_counts, word.row_postings)
-        kept = (scores[chunks] >= least) & (scores[chunks] > 0)
-        keys.append(chunks[kept] << ROW_BITS | word.row_postings["row"][kept])
-        impacts.append(word.idf / SCALE * word.row_postings["impact"][kept])
-        idfs.append(np.full(keys[-1].size, word.idf))
+    for word in words:
+        idf = _idf(postings.chunk_count, word.chunk_count)
+        kept = (scores[word.row_slots] >= least) & (scores[word.row_slots] > 0)
+        keys.append(word.row_slots[kept] << ROW_BITS | word.row_numbers[kept])
+        impacts.append(idf / SCALE * word.row_impacts[kept])
+        idfs.append(np.full(keys[-1].size, idf))
     rows, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     bm25 = np.bincount(inverse, np.concatenate(impacts), rows.size)
-    share = np.bincount(inverse, np.concatenate(idfs), rows.size) / sum(word.idf for word in words)
+    share = np.bincount(inverse, np.concatenate(idfs), rows.size) / sum(
+        _idf(postings.chunk_count, word.chunk_count) for word in words
+    )
     order = np.argsort(-bm25, kind="stable")
     chunks, first = np.unique(rows[order] >> ROW_BITS, return_index=True)
     best = order[first]

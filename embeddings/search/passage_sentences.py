@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice, takewhile
@@ -16,6 +16,10 @@ _LINE = re.compile(r"[^\n]+")
 _ITEM = re.compile(r" *+(?:[-*+]|\d{1,9}[.)]) ++(?=\S)")
 _HEADING = re.compile(r" {0,3}#{1,6} ")
 _RULE = re.compile(r"[ \t|:=_*+>#-]*+\Z")  # marks without a word: a line between parts, an empty item
+
+
+MAX_TERM_CHARS = 60  # of a bold term before its explanation: "**Balance billing.** A bill for …"
+_STRAY_MARKS = re.compile(r"\A\*{2,3}(?=\w)|(?<=[\w.!?])\*{2,3}\Z")  # of bold text that is more than one sentence
 
 
 class Kind(StrEnum):
@@ -102,8 +106,9 @@ class _Reader:
             return
         mark = _ITEM.match(self.text, self.start, self.end) if self.kind == Kind.ITEM else None
         kind, start, self.start = self.kind, mark.end() if mark else self.start, -1
-        for span in sentence_spans(self.text, start, self.end):
+        for span in _join_terms(self.text, sentence_spans(self.text, start, self.end)):
             text = plain_text(self.text[slice(*span)])
+            text = _STRAY_MARKS.sub("", text) if "**" in text else text
             if not text:
                 continue
             if kind != Kind.ITEM:
@@ -128,3 +133,17 @@ class _Reader:
     def _sentence(self, kind: Kind, start: int, end: int, text: str) -> Sentence:
         is_listed = kind == Kind.ITEM
         return Sentence(kind, start, end, text, "" if kind == Kind.HEADING else self.title, self.lead * is_listed)
+
+
+def _join_terms(text: str, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the spans, a term in bold as one with the sentence that follows it."""
+    begin = -1
+    for start, end in spans:
+        is_term = begin < 0 and text.startswith("**", start) and end - start <= MAX_TERM_CHARS
+        if is_term:
+            begin, term_end = start, end
+        else:
+            yield begin if begin >= 0 else start, end
+            begin = -1
+    if begin >= 0:
+        yield begin, term_end

@@ -11,8 +11,9 @@ from uuid import UUID
 from django.db import connection
 
 from embeddings.search.fusion import RankedChunk, ScoreParts
-from embeddings.search.query_parser import ENGLISH, config_of_chunk
-from embeddings.search.sentence_ranking import RankedText, best_sentence, rank_sentences
+from embeddings.search.lexemes import ENGLISH, config_of_chunk
+from embeddings.search.passage_sentences import Sentence, passage_sentences
+from embeddings.search.sentence_scores import RankedText, best_sentence, rank_sentences
 from embeddings.search.snippets import NO_SNIPPET, Snippet, render_snippet
 
 # LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
@@ -48,6 +49,8 @@ class Passage:
     start: int
     end: int
     meta: Mapping[str, Any]  # of the best chunk, as the chunker wrote it
+    sentences: Sequence[Sentence]  # of the best chunk
+    idf: Mapping[str, float]  # of the query's lexemes, among all passages
     is_relevant: bool = True  # False in all passages of a query that none of them answers
 
 
@@ -63,6 +66,7 @@ class RetrievedChunk:
     start: int
     end: int
     headings: list[str]
+    sentences: Sequence[Sentence]
 
 
 def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[RetrievedChunk]:
@@ -76,21 +80,25 @@ def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[Retrieve
             document_id, filename, name, version, ordinal, text, meta = row
             meta = json.loads(meta) if meta else {}
             place = int(meta.get("start", 0)), int(meta.get("end", 0)), meta.get("headings", [])
-            chunks.append(RetrievedChunk(ranked, document_id, filename, (name, version), ordinal, text, meta, *place))
+            chunk = ranked, document_id, filename, (name, version), ordinal, text, meta, *place
+            chunks.append(RetrievedChunk(*chunk, passage_sentences(text)))
     return chunks
 
 
 def make_passages(
-    chunks: Sequence[RetrievedChunk], lexemes: Sequence[str], question: str, *, merge: bool
+    chunks: Sequence[RetrievedChunk], idf: Mapping[str, float], question: str, *, merge: bool, is_relevant: bool = True
 ) -> list[Passage]:
-    """Return the chunks as passages with snippets; ``merge`` joins neighbours of one section."""
+    """Return the chunks as passages with snippets; ``merge`` joins neighbours of one section.
+
+    ``idf`` are the question's lexemes with their idf. Of chunks that only come nearest, no sentence is marked.
+    """
     if not chunks:
         return []
     groups = group_neighbours(chunks) if merge else [[chunk] for chunk in chunks]
     best_chunks = [min(group, key=lambda chunk: (-chunk.ranked.score, chunk.ranked.chunk_id)) for group in groups]
     passages = []
     for group, best, (snippet, span) in zip(
-        groups, best_chunks, make_snippets(best_chunks, lexemes, question), strict=True
+        groups, best_chunks, make_snippets(best_chunks, idf, question, is_relevant=is_relevant), strict=True
     ):
         pages = [chunk.meta.get("pages", []) for chunk in group]
         passage = Passage(
@@ -109,23 +117,26 @@ def make_passages(
             start=min(chunk.start for chunk in group),
             end=max(chunk.end for chunk in group),
             meta=best.meta,
+            sentences=best.sentences,
+            idf=idf,
+            is_relevant=is_relevant,
         )
         passages.append(passage)
     return passages
 
 
 def make_snippets(
-    chunks: Sequence[RetrievedChunk], lexemes: Sequence[str], question: str
+    chunks: Sequence[RetrievedChunk], idf: Mapping[str, float], question: str, *, is_relevant: bool
 ) -> Iterator[tuple[Snippet, tuple[int, int] | None]]:
-    """Yield each chunk's snippet, and where its best sentence stands in the parsed markdown."""
-    texts = [RankedText(chunk.text, chunk.headings, config_of_chunk(chunk.meta)) for chunk in chunks]
-    for chunk, sentences in zip(chunks, rank_sentences(texts, lexemes, question), strict=True):
+    """Yield each chunk's snippet, and where the sentence that answers stands in the parsed markdown."""
+    texts = [RankedText(chunk.sentences, chunk.headings, config_of_chunk(chunk.meta)) for chunk in chunks]
+    for chunk, sentences in zip(chunks, rank_sentences(texts, idf, question), strict=True):
         repeated = len(chunk.text) - (chunk.end - chunk.start) if chunk.end > chunk.start else 0
         own = [each for each in sentences if each.sentence.start >= repeated]
         if best := best_sentence(own):
             sentence, shift = best.sentence, chunk.start - repeated
-            snippet = render_snippet([each.sentence for each in own], sentence)
-            yield snippet, (sentence.start + shift, sentence.end + shift)
+            snippet = render_snippet([each.sentence for each in own], sentence, is_marked=is_relevant)
+            yield snippet, (sentence.start + shift, sentence.end + shift) if is_relevant else None
         else:
             yield NO_SNIPPET, None
 

@@ -24,15 +24,16 @@ class Snippet:
 NO_SNIPPET = Snippet("", "")
 
 
-def render_snippet(sentences: Sequence[Sentence], best: Sentence) -> Snippet:
+def render_snippet(sentences: Sequence[Sentence], best: Sentence, *, is_marked: bool = True) -> Snippet:
     """Return the snippet of a passage's sentences in reading order, of which ``best`` is one."""
+    marked = best if is_marked else None
     if best.kind == Kind.ROW:
-        return Snippet(cut_text(best.text), render_table([best], best))
+        return Snippet(cut_text(best.text), render_table([best], marked))
     chosen = _around(sentences, best)
     lead = [escape(cut_text(best.lead))] if best.kind == Kind.ITEM and best.lead else []
     html = [f"<p>{text}</p>" for text in lead]
     for is_list, group in groupby(chosen, key=lambda each: each.kind == Kind.ITEM):
-        shown = [_marked(each, best) for each in group]
+        shown = [_mark(cut_text(each.text), each is marked) for each in group]
         html.append(_list(shown) if is_list else f"<p>{' '.join(shown)}</p>")
     text = " ".join(cut_text(each) for each in ([best.lead] if lead else []) + [each.text for each in chosen])
     return Snippet(text, "".join(html))
@@ -67,10 +68,6 @@ def _around(sentences: Sequence[Sentence], best: Sentence) -> list[Sentence]:
             room -= len(neighbour.text) + 1
             first, last = min(first, edge), max(last, edge)
     return list(sentences[first : last + 1])
-
-
-def _marked(sentence: Sentence, best: Sentence) -> str:
-    return _mark(cut_text(sentence.text), sentence is best)
 
 
 def _mark(text: str, is_best: bool) -> str:

@@ -12,7 +12,7 @@ import psycopg
 from django.db import connection, transaction
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-from embeddings.embedders import EmbeddingModel, Vectors
+from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.models import VectorIndex
 
 Condition = tuple[str, dict[str, Any]]  # SQL on a chunk ``c``, with its parameters
@@ -33,6 +33,20 @@ INDEX_SETTINGS = {"enable_sort": "off", "hnsw.iterative_scan": "relaxed_order", 
 BUILT_INDEXES = """
     SELECT table_name, since, upto FROM vector_indexes
     WHERE user_id = %(user)s AND embed_model = %(model)s AND embed_version = %(version)s AND built_at IS NOT NULL"""
+# Of vectors that no index covers, so many with the nearest signs are compared: all, unless an index is built late. Of
+# 50,000 texts of the model with the fewest signs, 4,000 have 99.9 % of the ten nearest (integrations.search).
+COMPARED = 3_000
+HAS_LONG_TAIL = " OR ".join(
+    f"""EXISTS (
+        SELECT FROM {table} v
+        WHERE v.user_id = %(user)s AND v.embed_model = %(model)s AND v.embed_version = %(version)s
+            AND v.embed_updated_at >= coalesce((
+                SELECT max(x.upto) FROM vector_indexes x
+                WHERE x.user_id = %(user)s AND x.embed_model = %(model)s AND x.embed_version = %(version)s
+                    AND x.table_name = '{table}' AND x.built_at IS NOT NULL), '-infinity')
+        OFFSET %(most)s)"""
+    for table in (LIVE.value, SHADOW.value)
+)
 HAS_FEW_CHUNKS = """
     SELECT count(*) <= %(few)s FROM (
         SELECT FROM document_chunks WHERE document_id = ANY(%(documents)s) AND user_id = %(user)s
@@ -75,17 +89,22 @@ def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> l
     """Return the ``n`` chunks nearest to ``vector``, best first; fewer only if there are fewer.
 
     Call inside ``as_tenant``, or as the application's role. Where an index yields fewer than ``n``, as with a filter,
-    the scan is exact.
+    the scan is exact. While an index is built late, the COMPARED with the nearest signs are compared.
     """
-    with connection.cursor() as cursor:
+    compared = None
+    # Fetched after both are sent: within ``search_snapshot`` that is one round trip.
+    with connection.cursor() as tail, connection.cursor() as cursor:
+        tail.execute(f"SELECT {HAS_LONG_TAIL}", scope.params | {"most": COMPARED})
         cursor.execute(BUILT_INDEXES, scope.params)
+        if tail.fetchone()[0] and not scope.conditions and scope.document_ids is None:
+            compared = max(n, COMPARED)
         indexes = [VectorIndex(table_name=table, since=since, upto=upto) for table, since, upto in cursor.fetchall()]
         if indexes and scope.document_ids is not None:
             cursor.execute(HAS_FEW_CHUNKS, scope.params | {"few": FEW_PASSAGES})
             if cursor.fetchone()[0]:
                 indexes = []
     segments = index_segments(scope, indexes)
-    hits, counts = _run(scope, segments, vector, n)
+    hits, counts = _run(scope, segments, vector, n, compared)
     if any(segment.indexed and counts[at] < n for at, segment in enumerate(segments)):
         return nearest_chunks_exact(scope, vector, n)
     return hits
@@ -118,7 +137,7 @@ def index_segments(scope: Scope, indexes: Iterable[VectorIndex]) -> list[IndexSe
 
 
 def _run(
-    scope: Scope, segments: list[IndexSegment], vector: Sequence[float] | Vectors, n: int
+    scope: Scope, segments: list[IndexSegment], vector: Sequence[float] | Vectors, n: int, compared: int | None = None
 ) -> tuple[list[VectorHit], Counter[int]]:
     """Return the hits, and how many rows each segment yielded."""
     if n < 1 or scope.document_ids == ():
@@ -130,12 +149,12 @@ def _run(
     read = ", ".join(f"current_setting('{name}', true)" for name in planner)
     write = ", ".join(f"set_config('{name}', %s, true)" for name in planner)
     # Set back, not rolled back to a savepoint: after that psycopg forgets all statements that it has prepared.
-    with transaction.atomic(savepoint=False), connection.cursor() as cursor:
-        cursor.execute(f"SELECT {read}; SELECT {write}", [str(setting) for setting in planner.values()])
-        before = cursor.fetchone()
-        cursor.execute(compose_sql(scope, segments, vector, n=n, candidates=candidates))
+    with transaction.atomic(savepoint=False), connection.cursor() as before, connection.cursor() as cursor:
+        before.execute(f"SELECT {read}")
+        cursor.execute(f"SELECT {write}", [str(setting) for setting in planner.values()])
+        cursor.execute(compose_sql(scope, segments, vector, n=n, candidates=candidates, compared=compared))
         rows: list[tuple[int, UUID, float]] = cursor.fetchall()
-        cursor.execute(f"SELECT {write}", before)
+        cursor.execute(f"SELECT {write}", before.fetchone())
     # A chunk that moved meanwhile is in two segments: the later one has its present vector.
     distances = {chunk_id: distance for _, chunk_id, distance in rows}
     ranked = heapq.nsmallest(n, distances.items(), key=lambda pair: (pair[1], pair[0]))
@@ -148,14 +167,29 @@ def _run(
 STATEMENT = "WITH q AS MATERIALIZED (SELECT {vector}::vector(1536) AS v) {segments}"
 SEGMENT = """(SELECT {at} AS segment, {t}.chunk_id, {t}.embedding <=> (SELECT v FROM q) AS distance
           FROM {source} WHERE {conditions} ORDER BY {order} LIMIT {most})"""
+# The signs are read from an index alone: 24 ms for 75,000 vectors, which take 290 to be compared. The chunks are an
+# array, so that a planner that underestimates them reads each row once at most.
+BY_SIGNS = """{t}.chunk_id = ANY(ARRAY(
+    SELECT {t}.chunk_id FROM {source} WHERE {conditions}
+    ORDER BY {t}.embedding_signs <~> (SELECT binary_quantize(v)::bit(1536) FROM q) LIMIT {compared}))
+    AND {conditions}"""
 BY_DISTANCE = "distance, {t}.chunk_id"
 BY_INDEX = "{t}.embedding::halfvec(1536) <=> (SELECT v FROM q)::halfvec(1536)"
 
 
 def compose_sql(
-    scope: Scope, segments: Sequence[IndexSegment], vector: Sequence[float] | Vectors, *, n: int, candidates: int
+    scope: Scope,
+    segments: Sequence[IndexSegment],
+    vector: Sequence[float] | Vectors,
+    *,
+    n: int,
+    candidates: int,
+    compared: int | None = None,
 ) -> Composable:
-    """Return the statement: rows of segment, chunk, distance; ``candidates`` of an indexed segment, ``n`` of others."""
+    """Return the statement: rows of segment, chunk, distance; ``candidates`` of an indexed segment, ``n`` of others.
+
+    Of those others, only the ``compared`` with the nearest signs are compared; None: all.
+    """
     connection.ensure_connection()
     composed = []
     for at, segment in enumerate(segments):
@@ -164,11 +198,19 @@ def compose_sql(
         source = "shadow_vectors s" if is_shadow else "document_chunks c"
         if is_shadow and scope.conditions:
             source += " JOIN document_chunks c ON c.chunk_id = s.chunk_id"
+        conditions = SQL(" AND ").join(_conditions(scope, segment, table))
+        if compared and not segment.indexed:
+            conditions = SQL(BY_SIGNS).format(
+                t=table,
+                source=SQL(source),
+                conditions=conditions,
+                compared=Literal(compared),
+            )
         sql = SQL(SEGMENT).format(
             at=Literal(at),
             t=table,
             source=SQL(source),
-            conditions=SQL(" AND ").join(_conditions(scope, segment, table)),
+            conditions=conditions,
             order=SQL(BY_INDEX if segment.indexed else BY_DISTANCE).format(t=table),
             most=Literal(candidates if segment.indexed else n),
         )

@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from accessa.integrity import find_violations
-from embeddings import embedders
-from embeddings.embedders import EmbeddingModel
+from accessa.integrity.violations import find_violations
+from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import DocumentChunk, DocumentTerm
 from embeddings.reindexing import scheduler
 from jobs import failpoints, worker
@@ -80,6 +80,6 @@ def recording_embedder(settings: Any) -> FailingEmbedder:
     """Return the model to move to, which records the texts it embeds."""
     settings.EMBEDDER = FAILING
     settings.EMBED_BATCH = 2
-    embedder: Any = embedders.get_embedder(FAILING)
+    embedder: Any = registry.get_embedder(FAILING)
     embedder.seen, embedder.calls_until_failure = [], -1
     return embedder  # type: ignore[no-any-return]

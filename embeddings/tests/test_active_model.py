@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from django.db import connection
 
-from embeddings import active_model, buffer_cleanup, embedders
-from embeddings.embedders import EmbeddingModel
+from embeddings import active_model, buffer_cleanup
+from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, VectorBuffer
-from embeddings.search import bm25
+from embeddings.search.postings import POSTING
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import claims, failpoints, worker
 from jobs.claims import Claim
@@ -54,7 +55,7 @@ def sent_back_from(job: UploadJob) -> list[str]:
 def counted(uploaded: Upload) -> list[int]:
     """Return the passages that full text search knows."""
     every = DocumentTerm.objects.get(document=uploaded.document_id, term="")
-    return list(np.frombuffer(every.postings, bm25.POSTING)["ord"])
+    return list(np.frombuffer(every.postings, POSTING)["ord"])
 
 
 def test_first_vectors_decide_the_tenants_model(ana: Person, settings: Any) -> None:
@@ -205,7 +206,7 @@ def test_job_waits_for_an_unconfigured_model_without_spending_attempts(
     point(ana, "gone")
 
     with monkeypatch.context() as patch:
-        patch.setitem(embedders.OPTIONAL_PACKAGES, settings.EMBEDDER, ("no-such-package",))
+        patch.setitem(registry.OPTIONAL_PACKAGES, settings.EMBEDDER, ("no-such-package",))
         uploaded = ana.ingest(PDF)
 
     job = uploaded.job
@@ -263,7 +264,7 @@ def _named(model: EmbeddingModel) -> tuple[str, str]:
 
 
 def _record_texts() -> list[str]:
-    embedder: Any = embedders.get_embedder("testing.personas.FailingEmbedder")
+    embedder: Any = registry.get_embedder("testing.personas.FailingEmbedder")
     embedder.seen, embedder.calls_until_failure = [], -1
     seen: list[str] = embedder.seen
     return seen

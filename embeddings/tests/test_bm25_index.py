@@ -12,8 +12,10 @@ from django.db import connection
 from accounts.rls import as_tenant
 from embeddings import active_model
 from embeddings.models import DocumentChunk, DocumentTerm
-from embeddings.search import bm25, document_names
-from embeddings.search.query_parser import query_lexemes
+from embeddings.search import bm25
+from embeddings.search import postings as bm25_postings
+from embeddings.search.lexemes import query_lexemes
+from embeddings.search.postings import POSTING
 from embeddings.search.vector_search import Scope
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
@@ -123,7 +125,7 @@ def test_only_the_rarest_words_are_scored_above_the_postings_limit(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_searchable_document(ana.id, ["zebra"] * 8 + ["wig"] * 40 + ["zebra wig"] + ["fig"] * 60)
-    monkeypatch.setattr(bm25, "MAX_POSTINGS", 9)
+    monkeypatch.setattr(bm25_postings, "MAX_POSTINGS", 9)
 
     few = bm25_scores(ana.id, "zebra wig")
 
@@ -149,9 +151,9 @@ def test_unsearchable_postings_take_no_result_slot(ana: Person) -> None:
 
 
 def rows() -> list[tuple[str, list[int], list[int]]]:
-    indexed = DocumentTerm.objects.exclude(term__startswith=document_names.PREFIX)
+    indexed = DocumentTerm.objects.exclude(term__startswith=bm25_postings.NAME_PREFIX)
     stored = indexed.order_by("document_id", "term").values_list("term", "postings")
-    read = [(term, np.frombuffer(postings, bm25.POSTING)) for term, postings in stored]
+    read = [(term, np.frombuffer(postings, POSTING)) for term, postings in stored]
     return [(term, places["ord"].tolist(), places["impact"].tolist()) for term, places in read]
 
 

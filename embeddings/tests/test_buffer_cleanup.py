@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from embeddings import buffer_cleanup
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
-from embeddings.search import search
+from embeddings.search.hybrid_search import search
 from embeddings.tests.campaign_helpers import FAILING, LOCAL, PDF, recording_embedder, reembed, reload_job
 from jobs import services, worker
 from testing.personas import FailingEmbedder, Person, Upload

@@ -15,10 +15,11 @@ from django.core.exceptions import ImproperlyConfigured
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.markdown.contents import find_contents
 from documents.markdown.normalization import normalize, normalize_pages
-from embeddings import chunking, tokenizer
-from embeddings.chunking import DEFAULT_SIZES, Chunk, MarkdownChunker, split_markdown
+from documents.markdown.table_of_contents import find_contents
+from embeddings import tokenizer
+from embeddings.chunking import chunkers
+from embeddings.chunking.chunkers import DEFAULT_SIZES, Chunk, MarkdownChunker, split_markdown
 
 SENTENCE = "The plan pays 80 percent of the allowed amount after the deductible is met. "
 PARAGRAPH = SENTENCE * 6
@@ -87,7 +88,7 @@ def assert_sound(
 
 
 @settings(max_examples=300)
-@given(documents, st.booleans(), st.sampled_from(list(chunking.CHUNKERS.values())))
+@given(documents, st.booleans(), st.sampled_from(list(chunkers.CHUNKERS.values())))
 def test_chunks_cover_the_text_within_their_limits(raw: str, is_normal: bool, chunker: MarkdownChunker) -> None:
     text = normalize(raw) if is_normal else raw
 
@@ -110,7 +111,7 @@ def test_the_published_example() -> None:
 def test_the_configurations_are_frozen(
     label: str, largest_header: int, overlap: int, small: int, target: int, more: dict[str, str]
 ) -> None:
-    config = json.loads(chunking.get_chunker(label).config)
+    config = json.loads(chunkers.get_chunker(label).config)
 
     assert config == {
         "encoding": "cl100k_base",
@@ -123,13 +124,13 @@ def test_the_configurations_are_frozen(
 
 
 def test_all_configurations_are_known_here() -> None:
-    assert list(chunking.CHUNKERS) == [label for label, *_ in CONFIGURATIONS]
-    assert list(chunking.all_chunkers()) == [*chunking.CHUNKERS, "legal-articles@1"]
-    assert chunking.get_chunker("markdown-simple@1").split(EXAMPLE) == split_markdown(EXAMPLE)
+    assert list(chunkers.CHUNKERS) == [label for label, *_ in CONFIGURATIONS]
+    assert list(chunkers.all_chunkers()) == [*chunkers.CHUNKERS, "legal-articles@1"]
+    assert chunkers.get_chunker("markdown-simple@1").split(EXAMPLE) == split_markdown(EXAMPLE)
     with pytest.raises(
         ImproperlyConfigured, match="legal-articles@1, markdown-simple@1, markdown-simple@2, markdown-simple@3"
     ):
-        chunking.get_chunker("markdown-simple@0")
+        chunkers.get_chunker("markdown-simple@0")
 
 
 def long_document() -> str:
@@ -154,7 +155,7 @@ CUTS = [
 @pytest.mark.parametrize(("label", "sha"), CUTS)
 def test_chunks_of_a_version_never_change(label: str, sha: str) -> None:
     """Whoever changes this hash changes the texts behind stored chunk ids: that is another version."""
-    split = chunking.get_chunker(label).split(long_document())
+    split = chunkers.get_chunker(label).split(long_document())
     chunks = json.dumps([dataclasses.astuple(chunk)[:8] for chunk in split])  # a title is in the text
 
     assert hashlib.sha256(chunks.encode()).hexdigest() == sha

@@ -7,8 +7,8 @@ from statistics import mean
 import pytest
 
 from documents.markdown.normalization import normalize
-from embeddings import chunking
-from embeddings.chunking import Chunk
+from embeddings.chunking import chunkers
+from embeddings.chunking.chunkers import Chunk
 
 WORDS = ["the", "plan", "pays", "care", "copay", "deductible", "member", "network", "visit", "drug", "limit", "year"]
 KINDS = ["headings", "paragraphs", "one paragraph", "table", "list"]
@@ -50,13 +50,13 @@ def new(before: Sequence[Chunk], after: Sequence[Chunk]) -> list[Chunk]:
     return [chunk for chunk in after if chunk.text not in known]
 
 
-@pytest.mark.parametrize("label", chunking.CHUNKERS)
+@pytest.mark.parametrize("label", chunkers.CHUNKERS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("edit", [insert, delete, change])
 def test_chunks_behind_a_changed_page_stay_the_same(
     edit: Callable[[list[str], int, random.Random], None], kind: str, label: str
 ) -> None:
-    cut, rng = chunking.get_chunker(label).split, random.Random(f"{kind} {edit.__name__}")
+    cut, rng = chunkers.get_chunker(label).split, random.Random(f"{kind} {edit.__name__}")
     pieces = blocks(kind, rng)
     before = cut(normalize("".join(pieces)))
 

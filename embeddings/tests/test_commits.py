@@ -9,13 +9,14 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accessa.pipelines import INSURANCE
 from documents.locks import lock_document
-from documents.markdown.contents import find_contents
+from documents.markdown.table_of_contents import find_contents
 from documents.models import Document
-from embeddings import buffer_cleanup, embedders, stage_invariants
-from embeddings.chunking import split_markdown
+from embeddings import buffer_cleanup, stage_invariants
+from embeddings.chunking.chunkers import split_markdown
+from embeddings.embedders import registry
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from jobs import worker
 from jobs.choices import Stage
@@ -222,7 +223,7 @@ def test_changed_buffered_vector_is_never_committed(swept: bool, ana: Person) ->
 
     assert uploaded.job.state == "done"
     chunk = DocumentChunk.objects.get(chunk_ord=0)
-    (expected,) = embedders.get_embedder("local").embed([chunk.text])
+    (expected,) = registry.get_embedder("local").embed([chunk.text])
     assert list(chunk.embedding) == pytest.approx(list(expected), abs=1e-6)
 
 

@@ -15,8 +15,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from tokenizers import Tokenizer
 
-from embeddings.embedders import DIMENSIONS, Embedder, get_embedder, unit, vector_sha
 from embeddings.embedders.packaged_models import find_model_file
+from embeddings.embedders.registry import DIMENSIONS, Embedder, get_embedder, unit, vector_sha
 from embeddings.embedders.wordllama import PIECE, WordLlama
 
 INSTANT = "testing.embedders.InstantEmbedder"
@@ -177,6 +177,6 @@ def _another_process(script: str, stdin: str = "") -> str:
     command = [
         sys.executable,
         "-c",
-        f"import json, sys; from embeddings.embedders import get_embedder, vector_sha; {script}",
+        f"import json, sys; from embeddings.embedders.registry import get_embedder, vector_sha; {script}",
     ]
     return subprocess.run(command, input=stdin, cwd=ROOT, capture_output=True, text=True, check=True).stdout

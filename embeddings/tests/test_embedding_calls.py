@@ -12,8 +12,8 @@ from django.db import connection
 from django.db.models import Sum
 
 from embeddings import tokenizer
-from embeddings.embedders import DIMENSIONS
 from embeddings.embedders.openai import OpenAI
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.tests.conftest import RecordingOpenAIServer
 from jobs import worker

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection, connections, transaction
 from django.db.models.functions import Now
 
 from embeddings import hnsw_indexes
-from embeddings.models import DocumentChunk, VectorIndex
+from embeddings.models import DocumentChunk, PostingSegment, VectorIndex
 from embeddings.search.vector_search import Scope, nearest_chunks, nearest_chunks_exact
 from testing.concurrency import run_concurrently
 from testing.factories import vectors
@@ -275,3 +275,14 @@ def test_build_restores_session_settings_and_refuses_a_transaction(large: Stored
 
     with transaction.atomic(), pytest.raises(RuntimeError, match="inside a transaction"):
         seal(large.user_id)
+
+
+def test_longest_tail_counts_what_no_index_covers(large: StoredVectors) -> None:
+    assert hnsw_indexes.longest_tail() == 0  # its words are not merged: a small tenant
+    PostingSegment.objects.create(user_id=large.user_id, documents=b"", slots=60, rows=0)
+    seen = [hnsw_indexes.longest_tail()]
+
+    seal(large.user_id)
+    store_vectors(large.user_id, ROWS[60:80])
+
+    assert [*seen, hnsw_indexes.longest_tail()] == [60, 20]

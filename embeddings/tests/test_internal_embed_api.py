@@ -10,8 +10,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from accounts.authentication import NO_TENANT_ID
-from embeddings import embedders
-from embeddings.embedders import DIMENSIONS, remote_accessa
+from embeddings.embedders import registry, remote_accessa
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.embedders.remote_accessa import RemoteAccessa
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer
@@ -196,7 +196,7 @@ class Brain(Server):
 
 @pytest.fixture
 def brain(settings: Any, db: None) -> Any:
-    embedders.get_embedder.cache_clear()
+    registry.get_embedder.cache_clear()
     with Brain() as server:
         settings.EMBEDDER = "remote"
         settings.BOOTS_BRAIN_URL = server.url + "/"
@@ -205,7 +205,7 @@ def brain(settings: Any, db: None) -> Any:
         yield server
     remote_accessa._client(5.0, os.getpid()).close()
     remote_accessa._client.cache_clear()
-    embedders.get_embedder.cache_clear()
+    registry.get_embedder.cache_clear()
 
 
 def test_remote_embedding_costs_nothing(brain: Brain, ana: Person) -> None:

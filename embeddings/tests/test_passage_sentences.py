@@ -164,3 +164,20 @@ def test_hostile_passages_are_read_in_linear_time(text: str) -> None:
 
     assert time.process_time() - began < 3
     assert sum(len(each.text) + len(each.title) for each in sentences) < 120 * len(text)
+
+
+def test_a_bold_term_is_read_with_its_explanation() -> None:
+    text = "**Peer review.** A talk between doctors. More of it. **Balance billing. A bill** for the rest. **Term.**"
+
+    assert [each.text for each in passage_sentences(text)] == [
+        "Peer review. A talk between doctors.",
+        "More of it.",
+        "Balance billing. A bill for the rest.",
+        "Term.",
+    ]
+    assert [
+        each.text for each in passage_sentences("**All of this is bold, and it is a long sentence of a booklet. So**")
+    ] == [
+        "All of this is bold, and it is a long sentence of a booklet.",
+        "So",
+    ]

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from embeddings import hnsw_indexes
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.management.commands import recall
 from embeddings.models import ActiveModel
 from testing.factories import vectors

@@ -9,7 +9,7 @@ import pytest
 
 from accounts.errors import ApiError
 from embeddings import buffer_cleanup, shadow_vectors
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, DocumentTerm, ShadowVector, VectorBuffer
 from embeddings.tests.campaign_helpers import (
     LOCAL,

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from documents import parsed_text, parsers
+from documents import parse_store
 from documents.models import Document, StagedParse
-from documents.parsers import ParsedPdf
+from documents.parsers import pdf_parser
 from documents.parsers.failures import parse_failure
+from documents.parsers.pdf_parser import ParsedPdf
 from embeddings.models import ChunkBuffer, DocumentChunk, VectorBuffer
 from embeddings.reindexing.tenant_workflow import abandon_new_chunks
 from embeddings.tests.campaign_helpers import (
@@ -45,21 +46,21 @@ def better_parser(monkeypatch: pytest.MonkeyPatch) -> Parses:
     """Configure another version of the parser, which reads one more sentence at the end of each document."""
 
     def install() -> None:
-        old = parsers.parse_pdf
+        old = pdf_parser.parse_pdf
 
         def parse_pdf(*args: Any, **options: Any) -> ParsedPdf:
             parsed = old(*args, **options)
             *before, last = parsed.markdown
             return replace(parsed, markdown=[*before, f"{last}\n\n{OTHER_SENTENCE}"], doubtful=[1])
 
-        monkeypatch.setattr(parsers, "parse_pdf", parse_pdf)
-        monkeypatch.setattr(parsers, "VERSION", "better")
+        monkeypatch.setattr(pdf_parser, "parse_pdf", parse_pdf)
+        monkeypatch.setattr(pdf_parser, "VERSION", "better")
 
     return install
 
 
 def stored_text() -> str:
-    return parsed_text.read_bytes(Document.objects.get()).decode()
+    return parse_store.read_bytes(Document.objects.get()).decode()
 
 
 def is_new() -> bool:
@@ -115,7 +116,7 @@ def test_a_shorter_text_leaves_no_passage_behind(
     uploaded: Upload, better_parser: Parses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     better_parser()
-    monkeypatch.setattr(parsers, "parse_pdf", lambda *_, **__: ParsedPdf([OTHER_SENTENCE, "", ""], [], [3]))
+    monkeypatch.setattr(pdf_parser, "parse_pdf", lambda *_, **__: ParsedPdf([OTHER_SENTENCE, "", ""], [], [3]))
 
     reparse(uploaded)
     worker.drain()
@@ -155,7 +156,7 @@ def test_a_parse_that_fails_leaves_the_old_one(
 
     parse_failed = parse_failure("PDF_MALFORMED")
     with monkeypatch.context() as patch:
-        patch.setattr(parsers, "parse_pdf", fail)
+        patch.setattr(pdf_parser, "parse_pdf", fail)
         job = reparse(uploaded)
         worker.drain()
 
@@ -197,7 +198,7 @@ def test_a_twin_keeps_the_text_that_it_shares(ana: Person, settings: Any, better
     first = ana.ingest(PDF)
     twin = ana.ingest(PDF + b"\n")
     text = stored_text_of(twin)
-    assert Document.objects.get(pk=twin.document_id).parsed_path == parsed_text.own_path(
+    assert Document.objects.get(pk=twin.document_id).parsed_path == parse_store.own_path(
         Document.objects.get(pk=first.document_id)
     )
     better_parser()
@@ -210,7 +211,7 @@ def test_a_twin_keeps_the_text_that_it_shares(ana: Person, settings: Any, better
 
 
 def stored_text_of(uploaded: Upload) -> str:
-    return parsed_text.read_bytes(Document.objects.get(pk=uploaded.document_id)).decode()
+    return parse_store.read_bytes(Document.objects.get(pk=uploaded.document_id)).decode()
 
 
 def test_a_document_that_is_deleted_during_its_reparse_leaves_nothing(

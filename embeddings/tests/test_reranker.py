@@ -9,9 +9,12 @@ from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings import active_model
 from embeddings.models import DocumentChunk, DocumentTerm
-from embeddings.search import bm25, document_names, reranker, search
+from embeddings.search import bm25, document_names, reranker
 from embeddings.search.document_names import split_words
-from embeddings.search.fusion import RankedChunk, ScoreParts
+from embeddings.search.fusion import RankedChunk, ScoreParts, TextScore
+from embeddings.search.hybrid_search import search
+from embeddings.search.passage_sentences import passage_sentences
+from embeddings.search.postings import read_postings
 from embeddings.search.results import RetrievedChunk
 from embeddings.search.vector_search import Scope
 from testing.factories.searchable_documents import create_searchable_document
@@ -20,10 +23,14 @@ from testing.personas import Person
 FILLER = "Members read this booklet with care. "
 
 
-def candidate(number: int, text: str, *, score: float = 0.1, headings: tuple[str, ...] = ()) -> RetrievedChunk:
-    ranked = RankedChunk(UUID(int=number), score, ScoreParts(None, None))
+def candidate(
+    number: int, text: str, *, score: float = 0.1, headings: tuple[str, ...] = (), bm25: float = 0.0
+) -> RetrievedChunk:
+    ranked = RankedChunk(UUID(int=number), score, ScoreParts(None, TextScore(number, bm25) if bm25 else None))
     document, chunker = UUID(int=100 + number), ("markdown-simple", "3")
-    return RetrievedChunk(ranked, document, "plan.pdf", chunker, number, text, {}, 0, len(text), list(headings))
+    return RetrievedChunk(
+        ranked, document, "plan.pdf", chunker, number, text, {}, 0, len(text), list(headings), passage_sentences(text)
+    )
 
 
 def order(chunks: list[RetrievedChunk], query: str, named: dict[UUID, float] | None = None) -> list[int]:
@@ -66,6 +73,12 @@ def test_a_named_document_comes_first() -> None:
 
     assert order(chunks, "deductible") == [1, 2]
     assert order(chunks, "deductible", {UUID(int=102): 3.0}) == [2, 1]
+
+
+def test_a_passage_far_ahead_in_words_comes_first() -> None:
+    chunks = [candidate(1, "The same.", bm25=1.0), candidate(2, "The same.", bm25=9.0), candidate(3, "The same.")]
+
+    assert order(chunks, "same") == [2, 1, 3]
 
 
 def test_texts_without_tokens_and_queries_without_words_are_ranked() -> None:
@@ -119,11 +132,16 @@ def test_a_rename_changes_the_name_in_the_index_and_no_vector(ana: Person, plans
     vectors = list(DocumentChunk.objects.order_by("pk").values_list("vector_sha", "embed_updated_at"))
     Document.objects.filter(pk=plans[0]).update(filename="choice_1999.pdf")
 
-    document_names.index_name(plans[0])
+    bm25.index_document(plans[0])
 
     assert search(user_id=ana.id, query="deductible 1999")[0].document_id == plans[0]
     assert not DocumentTerm.objects.filter(document=plans[0], term__endswith="2024").exists()
     assert list(DocumentChunk.objects.order_by("pk").values_list("vector_sha", "embed_updated_at")) == vectors
+
+
+def named(scope: Scope, query: str) -> dict[UUID, float]:
+    postings = read_postings(scope, [], split_words(query))
+    return document_names.named_documents(postings, document_names.score_names(postings), [])
 
 
 @pytest.mark.django_db
@@ -132,9 +150,9 @@ def test_names_are_of_the_tenant_and_the_scope_alone(ana: Person, ben: Person, p
     model = active_model.active_model(ana.id)
 
     with as_tenant(ana.id):
-        own = document_names.named_documents(Scope(ana.id, model), "choice 2025")
-        narrowed = document_names.named_documents(Scope(ana.id, model, tuple(plans[:2])), "choice 2025")
-        foreign = document_names.named_documents(Scope(ben.id, model), "choice 2025")
+        own = named(Scope(ana.id, model), "choice 2025")
+        narrowed = named(Scope(ana.id, model, tuple(plans[:2])), "choice 2025")
+        foreign = named(Scope(ben.id, model), "choice 2025")
     assert set(own) == set(narrowed) == {plans[1]}
     assert foreign == {}
     assert theirs not in own
@@ -145,7 +163,7 @@ def test_a_word_of_most_names_names_none(ana: Person, plans: list[UUID]) -> None
     scope = Scope(ana.id, active_model.active_model(ana.id))
 
     with as_tenant(ana.id):
-        assert document_names.named_documents(scope, "choice harbor pdf the") == {}
+        assert named(scope, "choice harbor pdf the") == {}
 
 
 @pytest.mark.django_db
@@ -172,6 +190,18 @@ def test_a_question_that_no_passage_answers_gets_the_nearest_apart(ana: Person) 
     assert ask("asdkjh qwe") == ask("Who painted the Night Watch?") == (0, 2)
     assert ask("wigs") == ask("When is the deductible paid?") == (2, 0)
     assert ask("asdkjh qwe", mode="vector") == (2, 0)
+
+
+@pytest.mark.django_db
+def test_no_sentence_of_what_is_only_nearest_is_marked(ana: Person) -> None:
+    create_searchable_document(ana.id, ["Wigs are covered.", "| Item | Copay |\n|---|---|\n| Wig | $5 |"])
+
+    nearest = ana.post("/search", {"query": "Who painted the Night Watch?"}).json()["nearest"]
+    passages = ana.post("/search", {"query": "wigs"}).json()["passages"]
+
+    assert [(each["answer_span"], "<mark>" in each["snippet_html"]) for each in nearest] == [(None, False)] * 2
+    assert {each["snippet_text"] for each in nearest} == {"Wigs are covered.", "Wig — Copay: $5"}
+    assert all(each["answer_span"] and "<mark>" in each["snippet_html"] for each in passages)
 
 
 @pytest.mark.django_db

@@ -10,10 +10,11 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from embeddings import active_model, embedders
-from embeddings.embedders import EmbeddingModel, Vectors
+from embeddings import active_model
+from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.models import ActiveModel, DocumentChunk
-from embeddings.search import search
+from embeddings.search.hybrid_search import search
 from embeddings.search.results import SELECT_CHUNKS
 from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
@@ -69,7 +70,7 @@ STATE = """SELECT current_user, coalesce(current_setting('request.jwt.claims', t
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])
 def test_cut_over_while_the_query_is_embedded_keeps_the_results(mode: str, ana: Person, settings: Any) -> None:
     settings.EMBEDDER = f"{__name__}.Slow"
-    local = embedders.get_embedder("local")
+    local = registry.get_embedder("local")
     create_searchable_document(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
     move(ana.id, "slow")
     Slow.meanwhile.append(lambda: move(ana.id, local.model, local.version))
@@ -137,7 +138,7 @@ def test_document_deleted_during_the_search_leaves_no_gap(ana: Person) -> None:
 
 def test_slow_statement_is_503_and_the_time_limit_is_reset(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
-    monkeypatch.setattr("embeddings.search.SECONDS", 0.1)
+    monkeypatch.setattr("embeddings.search.hybrid_search.SECONDS", 0.1)
 
     with before_each(FETCH, lambda: None, instead="SELECT pg_sleep(20)"):
         answer = ana.post("/search", {"query": "wig"})
@@ -175,7 +176,7 @@ def test_search_sets_role_timeout_and_snapshot_and_resets_them(ana: Person) -> N
 @pytest.mark.django_db(transaction=True)
 def test_slow_postings_are_503(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
-    monkeypatch.setattr("embeddings.search.SECONDS", 0.1)
+    monkeypatch.setattr("embeddings.search.hybrid_search.SECONDS", 0.1)
     other = connection.copy()
 
     try:

@@ -11,11 +11,12 @@ from django.db import connection
 
 from accounts.rls import as_tenant
 from documents.models import Document
-from embeddings import active_model, embedders
-from embeddings.embedders import DIMENSIONS
+from embeddings import active_model
+from embeddings.embedders import registry
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25, fusion
-from embeddings.search import search as retrieve
+from embeddings.search.hybrid_search import search as retrieve
 from embeddings.search.vector_search import Scope, nearest_chunks
 from embeddings.tests.conftest import RecordingOpenAIServer
 from testing.factories.searchable_documents import create_searchable_document
@@ -42,7 +43,7 @@ def texts_of(passages: list[dict[str, Any]]) -> list[str]:
 
 def test_the_score_is_the_sum_of_its_parts_weighted_reciprocal_ranks(ana: Person) -> None:
     create_searchable_document(ana.id, ["wig care", "wig wig repair", "kidney care", "hearing aids"])
-    weight = fusion.VECTOR_WEIGHTS.get(embedders.get_embedder(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
+    weight = fusion.VECTOR_WEIGHTS.get(registry.get_embedder(settings.EMBEDDER).model, fusion.VECTOR_WEIGHT)
 
     passages = retrieve(user_id=ana.id, query="wig care", reranks=False)
 
@@ -203,7 +204,7 @@ def scopes(ana: Person, ben: Person) -> dict[str, Scope]:
 
 
 def both(scope: Scope) -> list[int]:
-    vector = embedders.get_embedder(settings.EMBEDDER).embed(["wig"])[0].tolist()
+    vector = registry.get_embedder(settings.EMBEDDER).embed(["wig"])[0].tolist()
     return [len(bm25.search_bm25(scope, ["wig"], 5)), len(nearest_chunks(scope, vector, 5))]
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 
 from accounts.errors import ApiError
-from embeddings.search import search
+from embeddings.search.hybrid_search import search
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 

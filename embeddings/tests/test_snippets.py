@@ -1,13 +1,14 @@
 """Snippets: the best sentence, item or row of a passage with its neighbours, as text and safe HTML, and its offsets."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from embeddings.models import DocumentChunk
+from embeddings.search.lexemes import query_lexemes
 from embeddings.search.passage_sentences import passage_sentences
-from embeddings.search.query_parser import query_lexemes
-from embeddings.search.sentence_ranking import (
+from embeddings.search.sentence_scores import (
     DATE,
     MONEY,
     NUMBER,
@@ -38,8 +39,9 @@ What is covered:
 """
 
 
-def best(text: str, question: str, headings: tuple[str, ...] = ()) -> str:
-    (ranked,) = rank_sentences([RankedText(text, headings, "english")], query_lexemes(question), question)
+def best(text: str, question: str, headings: tuple[str, ...] = (), idf: Mapping[str, float] | None = None) -> str:
+    words = {**dict.fromkeys(query_lexemes(question), 1.0), **(idf or {})}
+    (ranked,) = rank_sentences([RankedText(passage_sentences(text), headings, "english")], words, question)
     found = best_sentence(ranked)
     assert found is not None
     return found.sentence.text
@@ -68,10 +70,10 @@ def test_the_best_sentence_has_the_words_of_the_question_and_the_type_of_its_ans
 
 
 @pytest.mark.django_db
-def test_a_word_that_is_rare_among_the_sentences_counts_more() -> None:
-    assert best("The plan pays the plan. The zebra rests. The plan pays.", "does the plan pay a zebra") == (
-        "The zebra rests."
-    )
+def test_a_rare_word_counts_more() -> None:
+    text = "The plan pays the plan. The zebra rests. The plan pays."
+
+    assert best(text, "does the plan pay a zebra", idf={"plan": 0.5, "pay": 0.5, "zebra": 2.0}) == "The zebra rests."
 
 
 @pytest.mark.django_db
@@ -188,3 +190,10 @@ def test_a_passage_without_a_word_has_no_snippet(text: str, ana: Person) -> None
     found = ana.post("/search", {"query": "zebra", "mode": "vector"}).json()["passages"]
 
     assert [(each["snippet_text"], each["answer_span"]) for each in found] in ([("", None)], [("\x02\x03", [0, 2])])
+
+
+@pytest.mark.django_db
+def test_a_row_about_the_subject_comes_before_one_that_mentions_it() -> None:
+    rows = "| Benefit | You pay |\n|---|---|\n| X-rays | 40% after deductible |\n| Deductible, family | $3,000 |"
+
+    assert best(rows, "What is my deductible?") == "Deductible, family — You pay: $3,000"

@@ -9,9 +9,11 @@ import pytest
 from accounts.rls import as_tenant
 from embeddings import active_model
 from embeddings.models import DocumentTerm
-from embeddings.search import bm25, search
+from embeddings.search import bm25, postings
 from embeddings.search.fusion import LEAST_ROW_SHARE
-from embeddings.search.query_parser import query_lexemes
+from embeddings.search.hybrid_search import search
+from embeddings.search.lexemes import query_lexemes
+from embeddings.search.postings import EVERY_CHUNK, ROW_POSTING
 from embeddings.search.table_rows import MAX_HEAD_CHARS, table_rows
 from embeddings.search.vector_search import Scope
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
@@ -93,13 +95,11 @@ def scores(user_id: UUID, query: str) -> list[bm25.TextHit]:
 def test_each_row_has_postings_of_its_own_and_of_its_heads(ana: Person) -> None:
     create_searchable_document(ana.id, ["prose about copays", COPAYS])
     terms = DocumentTerm.objects.exclude(row_postings=None)
-    found = {
-        each.term: np.frombuffer(each.row_postings or b"", bm25.ROW_POSTING)[["ord", "row"]].tolist() for each in terms
-    }
+    found = {each.term: np.frombuffer(each.row_postings or b"", ROW_POSTING)[["ord", "row"]].tolist() for each in terms}
 
     assert found["specialist"] == [(1, 0)]
     assert found["110"] == [(1, 1)]
-    assert found["network"] == found[bm25.EVERY_CHUNK] == [(1, 0), (1, 1)]
+    assert found["network"] == found[EVERY_CHUNK] == [(1, 0), (1, 1)]
     assert "prose" not in found
 
 
@@ -138,7 +138,7 @@ def test_a_words_rows_count_towards_the_postings_that_a_search_reads(
     ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_searchable_document(ana.id, [COPAYS, "urgent"])
-    monkeypatch.setattr(bm25, "MAX_POSTINGS", 3)  # urgent: 2 chunks and a row; network: a chunk and 2 rows
+    monkeypatch.setattr(postings, "MAX_POSTINGS", 3)  # urgent: 2 chunks and a row; network: a chunk and 2 rows
 
     assert {hit.row for hit in scores(ana.id, "urgent network")} == {hit.row for hit in scores(ana.id, "network")}
 

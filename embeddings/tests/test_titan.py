@@ -9,7 +9,8 @@ import numpy
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from embeddings import embedders, tokenizer
+from embeddings import tokenizer
+from embeddings.embedders import registry
 from embeddings.embedders.titan import Titan
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
@@ -220,7 +221,7 @@ def test_titan_is_not_configured_without_settings(settings: Any, monkeypatch: py
         monkeypatch.delenv(name, raising=False)
     settings.EMBEDDER, settings.STATUTES_EMBEDDER, settings.TITAN_ENDPOINT_URL = "local", "", None
 
-    assert not any(isinstance(each, Titan) for each in embedders.configured_embedders())
+    assert not any(isinstance(each, Titan) for each in registry.configured_embedders())
     with pytest.raises(ImproperlyConfigured, match="keys of AWS"):
         _ = Titan().vendor
 

@@ -10,11 +10,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from benchmarks.stored_pdfs import SAMPLES
-from documents import parsers, services
+from documents import services
 from documents.markdown.normalization import normalize, normalize_pages
 from documents.models import Document
-from embeddings import chunking, embedders, pending_chunks, tokenizer
-from embeddings.chunking import Chunk
+from documents.parsers import pdf_parser
+from embeddings import pending_chunks, tokenizer
+from embeddings.chunking import chunkers
+from embeddings.chunking.chunkers import Chunk
+from embeddings.embedders import registry
 from embeddings.models import DocumentChunk, VectorBuffer
 from embeddings.pending_chunks import Reused, query_params
 from embeddings.tests.conftest import RecordingOpenAIServer
@@ -51,7 +54,7 @@ def reuse_vectors_for(passages: Sequence[str], person: Person) -> Reused:
     create_chunked_job(passages, user_id=person.id)
     claim = claim_at_stage("chunked")
     with claim.transaction():
-        return pending_chunks.reuse_vectors(claim, embedders.get_embedder("openai"))
+        return pending_chunks.reuse_vectors(claim, registry.get_embedder("openai"))
 
 
 def execute(sql: str) -> None:
@@ -144,9 +147,9 @@ def test_vectors_are_copied_only_to_chunks_of_the_same_chunker(ana: Person, vend
     row = {"user_id": ana.id, "document_id": job.document_id, "embed_model": "m", "embed_version": "1"}
     VectorBuffer.objects.create(chunk=first, vector_dim=1536, vector_sha="x", embedding=text_vector("twice"), **row)
 
-    pending_chunks.copy_to_duplicates(job.document_id, embedders.EmbeddingModel("m", "2"))
-    pending_chunks.copy_to_duplicates(job.document_id, embedders.EmbeddingModel("m", "1"))
-    pending_chunks.copy_to_duplicates(job.document_id, embedders.EmbeddingModel("m", "1"))
+    pending_chunks.copy_to_duplicates(job.document_id, registry.EmbeddingModel("m", "2"))
+    pending_chunks.copy_to_duplicates(job.document_id, registry.EmbeddingModel("m", "1"))
+    pending_chunks.copy_to_duplicates(job.document_id, registry.EmbeddingModel("m", "1"))
 
     rows = VectorBuffer.objects.order_by("chunk__chunk_ord").values_list("chunk__chunk_ord", "vector_sha")
     assert list(rows) == [(0, "x"), (1, "x")]
@@ -240,7 +243,7 @@ def test_document_list_takes_as_many_queries_as_one_document(ana: Person, vendor
 def test_savings_survive_planning_again(ana: Person, vendor: RecordingOpenAIServer) -> None:
     embedded(passage_texts(10), ana)
     create_chunked_job(passage_texts(12), user_id=ana.id)
-    claim, embedder = claim_at_stage("chunked"), embedders.get_embedder("openai")
+    claim, embedder = claim_at_stage("chunked"), registry.get_embedder("openai")
 
     with claim.transaction():
         first = pending_chunks.reuse_vectors(claim, embedder)
@@ -268,7 +271,7 @@ def test_known_texts_are_looked_up_by_sha_whatever_the_statistics(
         "shadow_vectors"
     )  # one that was vacuumed while it was empty is read through, as it may be
     planner_statistics.set_table_statistics("document_vector_buffer")
-    params = query_params(claim_at_stage("chunked"), embedders.get_embedder("openai"))
+    params = query_params(claim_at_stage("chunked"), registry.get_embedder("openai"))
 
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {statement}", params)
@@ -281,16 +284,16 @@ def test_known_texts_are_looked_up_by_sha_whatever_the_statistics(
 
 
 def test_invisible_differences_are_reused(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    embedded([chunk.text for chunk in chunking.split_markdown(normalize("# Care\n\nCare is covered.\n"))], ana)
+    embedded([chunk.text for chunk in chunkers.split_markdown(normalize("# Care\n\nCare is covered.\n"))], ana)
 
     same = normalize("# Care\r\n\r\n\r\n\r\nCare is\u00a0covered.  \r\n")
 
-    assert reuse_vectors_for([chunk.text for chunk in chunking.split_markdown(same)], ana).passages == 1
+    assert reuse_vectors_for([chunk.text for chunk in chunkers.split_markdown(same)], ana).passages == 1
 
 
 def cut(pages: Sequence[str]) -> list[Chunk]:
     text = normalize_pages(pages)
-    return chunking.split_markdown(text.text, text.page_starts)
+    return chunkers.split_markdown(text.text, text.page_starts)
 
 
 def renewed(pages: Sequence[str]) -> list[str]:
@@ -305,7 +308,7 @@ def renewed(pages: Sequence[str]) -> list[str]:
 
 
 def test_renewed_policy_pays_for_its_changed_pages(ana: Person, vendor: RecordingOpenAIServer) -> None:
-    pages = parsers.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200).markdown
+    pages = pdf_parser.parse_pdf(SAMPLES / "evidence_of_coverage.pdf", pages=200).markdown
     before, after = cut(pages), cut(renewed(pages))
     embedded([chunk.text for chunk in before], ana)
     paid = vendor.ledger.totals["tokens"]

@@ -13,9 +13,9 @@ from psycopg.sql import SQL, Composable
 
 from accounts.rls import as_tenant
 from embeddings import hnsw_indexes
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
-from embeddings.search import probe_index
+from embeddings.search.hybrid_search import probe_index
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 from testing import planner_statistics
 from testing.factories import vectors
@@ -262,3 +262,27 @@ def test_the_probe_searches_as_the_tenant_does(user: UUID) -> None:
 
     (plan,) = seen
     assert "hnsw" in plan
+
+
+def test_late_index_is_replaced_by_a_comparison_of_signs(user: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("embeddings.search.vector_search"), "COMPARED", 100)
+    first = store_vectors(user, vectors.generate_vectors(150, seed=1))
+    sealed(user)
+    late = store_vectors(user, vectors.generate_vectors(400, seed=2))
+    store_vectors(uuid4(), late.vectors)
+    DocumentChunk.objects.filter(pk=late.chunk_ids[0]).delete()
+
+    for vector in query_vectors(late):
+        with plans() as seen, as_tenant(user):
+            hits = nearest_chunks(Scope(user, LIVE_MODEL), vector, 10)
+            exact = nearest_chunks_exact(Scope(user, LIVE_MODEL), vector, 10)
+
+        assert len(set(hits) & set(exact)) >= 9
+        assert hits == sorted(hits, key=lambda hit: -hit.similarity)
+        assert seen[0].count("embedding_signs <~>") == 1
+        assert "Seq Scan" not in seen[0]
+        assert "hnsw" in seen[0]
+        assert "embedding_signs" not in seen[-1]
+
+    few = (("c.chunk_ord = %(ord)s", {"ord": 7}),)
+    assert len(same(Scope(user, LIVE_MODEL, conditions=few), first.vectors[0])) == 6  # filtered: compared one by one

@@ -16,7 +16,7 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.db import connection, transaction
 from django.utils.crypto import constant_time_compare
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob, VaultToken

@@ -17,7 +17,7 @@ from integrations.error_codes import OAUTH_CLIENT_REFUSED
 from jobs.outcomes import Wait
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 log = logging.getLogger("accessa.integrations")
 

@@ -1,19 +1,14 @@
 """Token vault: providers' tokens, encrypted at rest under INTEGRATIONS_VAULT_KEYS (the first encrypts, all decrypt)."""
 
-import base64
 import json
 import logging
-from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
+from cryptography.fernet import InvalidToken
 from django.db import connection
 
+from accounts import encryption
 from integrations.error_codes import VAULT_KEY_UNKNOWN, VAULT_TOKEN_MISPLACED
 from integrations.models import ConnectedSource, VaultToken
 from jobs.outcomes import Permanent, Wait
@@ -23,7 +18,6 @@ log = logging.getLogger("accessa.integrations")
 MISCONFIGURED_SECONDS = 60.0
 KEEP_ORPHANS = "7 days"  # as long as a token is tried again when its successor is refused
 DELETED_AT_ONCE = 1000
-SHORTEST_KEY = 32  # characters of a key that is no Fernet key: it is not stretched, so it must be random itself
 
 # A later refresh may have stored tokens that are not in use yet: only older ones are orphaned.
 ORPHAN = """
@@ -58,7 +52,7 @@ class UnknownVaultKey(Wait):
 def store_token(source: ConnectedSource, kind: str, token: str) -> UUID:
     """Store a token and return the id of its row. Does not change which of the source's tokens is in use."""
     id = uuid4()
-    secret = _vault().encrypt(json.dumps({"id": str(id), "source": str(source.pk), "t": token}).encode())
+    secret = encryption.vault().encrypt(json.dumps({"id": str(id), "source": str(source.pk), "t": token}).encode())
     VaultToken.objects.create(id=id, user_id=source.user_id, source_id=source.pk, kind=kind, secret=secret)
     return id
 
@@ -71,7 +65,7 @@ def read_token(vault_id: UUID, source: ConnectedSource) -> str:
     """
     secret = VaultToken.objects.filter(pk=vault_id, source_id=source.pk).values_list("secret", flat=True).first()
     try:
-        opened = json.loads(_vault().decrypt(bytes(secret))) if secret is not None else {}
+        opened = json.loads(encryption.vault().decrypt(bytes(secret))) if secret is not None else {}
     except InvalidToken:
         log.error("No key of the token vault opens a token.")
         raise UnknownVaultKey from None
@@ -116,44 +110,13 @@ def rotate_keys(after: UUID | None, *, most: int, write: bool) -> RotationCounts
     newest, older, unknown, last = 0, [], 0, None
     for row in rows:
         last, secret = row.pk, bytes(row.secret)
-        if _opens(_keys(tuple(settings.INTEGRATIONS_VAULT_KEYS))[0], secret):
+        if encryption.is_under_newest_key(secret):
             newest += 1
-        elif _opens(_vault(), secret):
-            older.append((_vault().rotate(secret), row.pk, secret))
+        elif encryption.is_readable(secret):
+            older.append((encryption.vault().rotate(secret), row.pk, secret))
         else:
             unknown += 1
     if write and older:
         with connection.cursor() as cursor:
             cursor.executemany(REWRITE, older)
     return RotationCounts(newest, len(older), unknown, last)
-
-
-def _opens(key: Fernet | MultiFernet, secret: bytes) -> bool:
-    try:
-        key.decrypt(secret)
-    except InvalidToken:
-        return False
-    return True
-
-
-def _vault() -> MultiFernet:
-    return MultiFernet(_keys(tuple(settings.INTEGRATIONS_VAULT_KEYS)))
-
-
-@lru_cache(maxsize=8)
-def _keys(texts: tuple[str, ...]) -> list[Fernet]:
-    if not texts:
-        raise ImproperlyConfigured("INTEGRATIONS_VAULT_KEYS names no key.")
-    return [_parse_key(text.strip()) for text in texts]
-
-
-def _parse_key(text: str) -> Fernet:
-    """Return a Fernet key as it is, or one derived from any other secret, so that a laptop's own needs no form."""
-    try:
-        return Fernet(text)
-    except ValueError:
-        pass
-    if len(text) < SHORTEST_KEY:
-        raise ImproperlyConfigured(f"A key of INTEGRATIONS_VAULT_KEYS is shorter than {SHORTEST_KEY} characters.")
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"accessa token vault").derive(text.encode())
-    return Fernet(base64.urlsafe_b64encode(derived))

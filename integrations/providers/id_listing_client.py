@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from integrations.error_codes import ITEM_UNREADABLE
 from integrations.models import IngestionJob
-from integrations.providers import CapabilityMissing, FailedItem, McpClient, Page, RawItem, Stream
+from integrations.providers.interface import CapabilityMissing, FailedItem, McpClient, Page, RawItem, Stream
 from integrations.sync.pgmq import raise_if_stopping
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait

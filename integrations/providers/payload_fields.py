@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 
 from integrations.error_codes import ITEM_UNREADABLE
-from integrations.providers import FailedItem, RawItem
+from integrations.providers.interface import FailedItem, RawItem
 from integrations.records.text_normalization import strip_unstorable
 from jobs.outcomes import Retryable
 from vendors.error_codes import VENDOR_ANSWER_INVALID

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import Children, Client, Provider, Rollup
+from integrations.providers.interface import Children, Client, Provider, Rollup
 from integrations.records.jsonb_codec import dump_json, load_json
 from integrations.records.prepared_sql import BinaryVector, cast_columns, column_arrays, execute, unnest_rows
 from integrations.records.text_normalization import RecordText, strip_unstorable

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from embeddings import embedders
+from embeddings.embedders import registry
 from integrations.models import ClientIntelligence, ConnectedSource
 from integrations.records import record_embedding
 from integrations.records.prepared_sql import execute
@@ -166,7 +166,7 @@ class TenantCursor:
     def read_next(self) -> Iterator[UUID]:
         """Yield those of the next tenants that may have unfinished records."""
         brain = record_embedding.brain_model()
-        default = brain or embedders.get_embedder(settings.EMBEDDER)
+        default = brain or registry.get_embedder(settings.EMBEDDER)
         sql = TENANTS_AFTER.format(
             next=NEXT.format(after="%(after)s"),
             next_after=NEXT.format(after="t.user_id"),

@@ -9,13 +9,14 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts.errors import ApiError
-from documents import services, storage
+from documents import services
 from documents.error_codes import FILE_TOO_LARGE
 from documents.models import Document
-from documents.storage import MIME
+from documents.storage import buckets
+from documents.storage.buckets import MIME
 from integrations.error_codes import FILE_NOT_GIVEN
 from integrations.models import ConnectedSource, OrphanCandidate
-from integrations.providers import McpClient, RawItem, Record
+from integrations.providers.interface import McpClient, RawItem, Record
 from integrations.transports.responses import TooLarge
 from vendors.calls import VendorRefused
 
@@ -56,7 +57,7 @@ def import_pdf(
         document = Document.objects.filter(pk=declared.document_id).first()
         if document is None:
             return None
-        bucket, name = storage.locate(document.raw_path)
+        bucket, name = buckets.locate(document.raw_path)
         if not bucket.exists(name):
             file.seek(0)
             services.store_upload(document, iter(partial(file.read, PIECE), b""))

@@ -12,7 +12,7 @@ from psycopg.pq import Format
 from psycopg.rows import namedtuple_row
 from psycopg.types import TypeInfo
 
-from embeddings.embedders import DIMENSIONS, Vectors
+from embeddings.embedders.registry import DIMENSIONS, Vectors
 
 _HEAD = struct.pack(">hh", DIMENSIONS, 0)  # and an unused half-word
 

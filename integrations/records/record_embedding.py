@@ -8,9 +8,10 @@ from uuid import UUID
 from django.conf import settings
 
 from accounts.errors import ApiError
-from embeddings import active_model, embedders, tokenizer
-from embeddings.embedders import Embedder, EmbeddingModel
+from embeddings import active_model, tokenizer
+from embeddings.embedders import registry
 from embeddings.embedders.http_base import HttpEmbedder
+from embeddings.embedders.registry import Embedder, EmbeddingModel
 from embeddings.embedding_calls import MISCONFIGURED_SECONDS, EmbeddingTask, Reservation, Settle, reserve_call, run_task
 from integrations.records.prepared_sql import BinaryVector, binary_vectors, execute
 from integrations.records.text_normalization import RecordText, truncate_for_embedding
@@ -87,7 +88,7 @@ class Vectors(EmbeddingTask[TruncatedText]):
     def reserve(self, embedder: HttpEmbedder, tokens: int) -> Reservation:
         return reserve_call(embedder, tokens, user_id=self.user_id, stage=STAGE)
 
-    def save(self, batch: Sequence[TruncatedText], vectors: embedders.Vectors, settle: Settle) -> None:
+    def save(self, batch: Sequence[TruncatedText], vectors: registry.Vectors, settle: Settle) -> None:
         settle()
         self.found |= {text.sha: wire for text, wire in zip(batch, binary_vectors(vectors), strict=True)}
 
@@ -102,7 +103,7 @@ def brain_model() -> EmbeddingModel | None:
     """
     if not (settings.BOOTS_BRAIN_URL and settings.BRAIN_API_SECRET):
         return None
-    brain = embedders.get_embedder("remote")
+    brain = registry.get_embedder("remote")
     return EmbeddingModel(brain.model, brain.version)
 
 

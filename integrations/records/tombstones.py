@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from integrations.models import ConnectedSource
-from integrations.providers import Provider, RawItem
+from integrations.providers.interface import Provider, RawItem
 from integrations.records import client_rollup
 from integrations.records.prepared_sql import execute
 from integrations.records.text_normalization import strip_unstorable

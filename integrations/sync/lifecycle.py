@@ -15,17 +15,18 @@ from django.utils import timezone
 from psycopg.types.json import Jsonb
 
 from accounts.audit.log import COMMAND_LINE_ACTOR, record_action
-from accounts.error_codes import NOT_FOUND, not_found
+from accounts.common_error_codes import NOT_FOUND, not_found
 from accounts.errors import ApiError
 from accounts.models import User
 from integrations import error_codes
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import FailedItem
+from integrations.providers.interface import FailedItem
 from integrations.records.prepared_sql import execute
 from integrations.records.text_normalization import strip_unstorable
 from integrations.sync import pgmq
 from integrations.sync.pgmq import ARCHIVE, Body, Message
 from jobs import failpoints
+from outbox.webhooks import endpoints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
@@ -52,6 +53,10 @@ CLOSE = f"""
         {_COUNTS}, status = %(status)s, updated_at = clock_timestamp(),
         finished_at = CASE WHEN %(status)s = 'completed' THEN clock_timestamp() END
     WHERE id = %(job)s AND page = %(page)s AND status = 'running'"""
+FAIL = """
+    UPDATE ingestion_jobs SET status = 'failed', error_message = %(code)s, finished_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+    WHERE id = %(job)s AND status IN ('queued', 'running') RETURNING id, user_id, source_id, kind"""
 SEEN = """
     UPDATE source_documents SET seen_in = %(job)s, updated_at = clock_timestamp()
     WHERE source_id = %(source)s AND external_id = ANY(%(ids)s)"""
@@ -151,10 +156,13 @@ def record_source_action(source: ConnectedSource, action: str, *, by: User | Non
 
 
 def fail_sync(job_id: UUID, code: str) -> bool:
-    """Move queued or running -> failed; return whether it was."""
-    failed = IngestionJob.objects.filter(pk=job_id, status__in=ACTIVE).update(
-        status=Status.FAILED, error_message=code, finished_at=Now(), updated_at=Now()
-    )
+    """Move queued or running -> failed, and tell the tenant's webhooks; return whether it was."""
+    with transaction.atomic():
+        failed = execute(FAIL, {"job": job_id, "code": code})
+        for row in failed:
+            if row.kind != Kind.FORGET:
+                data = {"sync_id": row.id, "source_id": row.source_id, "kind": row.kind, "code": code}
+                endpoints.publish(user_id=row.user_id, type="sync.failed", data=data)
     return bool(failed)
 
 

@@ -14,11 +14,27 @@ from integrations import disconnect
 from integrations.error_codes import CURSOR_EXPIRED, ITEM_NOT_STORED, ITEM_UNREADABLE, PAGE_REPEATED
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth import token_refresh
-from integrations.providers import FailedItem, McpClient, Page, Provider, RawItem, Stream, TokenRefused, provider_module
 from integrations.providers.id_listing_client import retry_cursor
+from integrations.providers.interface import (
+    FailedItem,
+    McpClient,
+    Page,
+    Provider,
+    RawItem,
+    Stream,
+    TokenRefused,
+    provider_module,
+)
 from integrations.records import orphaned_imports, pdf_import, record_embedding, tombstones, writer
+from integrations.records.drafts import (
+    MAPPING_ERRORS,
+    Draft,
+    StoredRecords,
+    embedding_batches,
+    make_draft,
+    newest_versions,
+)
 from integrations.records.record_embedding import Vectors
-from integrations.records.writer import MAPPING_ERRORS, Draft, StoredRecords
 from integrations.sync import lifecycle
 from integrations.sync.lifecycle import CAPPED, RETRY, Kind, PageCounts
 from integrations.sync.pgmq import Body, Message, raise_if_stopping
@@ -113,7 +129,7 @@ class PageRun:
         self._counts.seen = len(page.items) + len(page.failed)
         for failed in page.failed:
             self._counts.add_failure(failed)
-        items = writer.newest_versions(page.items)
+        items = newest_versions(page.items)
         drafts = list(filter(None, [self._make_draft(item) for item in items if not item.deleted]))
         if drafts:
             stored = StoredRecords(source, [draft.external_id for draft in drafts])
@@ -127,7 +143,7 @@ class PageRun:
 
     def _make_draft(self, item: RawItem) -> Draft | None:
         try:
-            return writer.make_draft(self._provider, item)
+            return make_draft(self._provider, item)
         except MAPPING_ERRORS as error:
             self._add_unreadable(item.external_id, error)
             return None
@@ -143,7 +159,7 @@ class PageRun:
         for draft in drafts:
             draft.missing_texts = list(stored.missing_texts(draft, vectors.model))
         vectors.reuse([text for draft in drafts for text in draft.missing_texts])
-        for batch in writer.embedding_batches(drafts, vectors):
+        for batch in embedding_batches(drafts, vectors):
             raise_if_stopping()
             texts = [text for draft in batch for text in draft.missing_texts]
             vectors.buy(texts)

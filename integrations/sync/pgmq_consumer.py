@@ -1,84 +1,43 @@
 """Side queue of workers: reads one page message at a time, runs the page and settles the message (spec 002 §4)."""
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import connection
 from django.utils.module_loading import import_string
 
 from integrations.error_codes import CAPABILITY_MISSING, MAX_RETRIES_EXCEEDED, TOKEN_REFUSED
 from integrations.models import IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
-from integrations.providers import CapabilityMissing, TokenRefused
+from integrations.providers.interface import CapabilityMissing, TokenRefused
 from integrations.sync import lifecycle, pgmq
 from integrations.sync.pgmq import TABLE, Message
+from integrations.sync.visibility_lease import extended_visibility
 from jobs import failpoints, infrastructure_errors, safe_errors, telemetry
 from jobs.claims import ClaimLost
 from jobs.cluster import shared_state
-from jobs.cluster.lease_heartbeat import HEARTBEAT
 from jobs.error_codes import BUG, STOPPING
 from jobs.outcomes import Permanent, Retryable, Wait
+from jobs.worker_slots import WorkerSlots
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.integrations")
 
 Ending = tuple[int, str]  # log level and outcome
 SUPERSEDED: Ending = (logging.INFO, "SUPERSEDED")
-
-# --- worker slots: so many workers of a cluster run pages at once, the others stay free for the jobs -----------------
 DUE = f"SELECT 1 FROM {TABLE} WHERE vt <= clock_timestamp()"
-# A slot is a session's advisory lock: released with the connection, however its process ends. Taken for due pages only.
-_TAKE_SLOT = f"""
-    SELECT slot FROM generate_series(0, %(slots)s - 1) slot
-    WHERE CASE WHEN EXISTS ({DUE}) THEN pg_try_advisory_lock(hashtext(%(name)s), slot) END
-    LIMIT 1"""
-_RELEASE_SLOT = "SELECT pg_advisory_unlock(hashtext(%(name)s), %(slot)s)"
-_TAKEN_SLOTS = """
-    SELECT count(*) FROM pg_locks
-    WHERE locktype = 'advisory' AND objsubid = 2 AND classid = hashtext(%(name)s)::oid AND granted
-      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-_CLAIMABLE = f"""
-    WITH due AS (SELECT count(*) AS pages FROM ({DUE} LIMIT %(most)s) visible)
-    SELECT CASE WHEN pages = 0 THEN 0 ELSE least(pages, %(slots)s - ({_TAKEN_SLOTS})) END FROM due"""
 
 
 def slot_count() -> int:
+    """Return how many workers of a cluster run pages at once: INGESTION_WORKERS, or half of them."""
     most: int = settings.INGESTION_WORKERS or max(1, settings.WORKERS // 2)
     return min(most, int(settings.WORKERS))
 
 
-def _slot_params() -> dict[str, Any]:
-    return {"name": f"ingestion:{shared_state.cluster_name()}", "slots": slot_count()}
-
-
-@contextmanager
-def worker_slot() -> Iterator[bool]:
-    """Hold a slot for the block; yield whether there was one, and a page to use it for."""
-    params = _slot_params()
-    with connection.cursor() as cursor:
-        cursor.execute(_TAKE_SLOT, params)
-        row = cursor.fetchone()
-    if row is None:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        # Where the connection was lost meanwhile, the slot went with it.
-        with connection.cursor() as cursor:
-            cursor.execute(_RELEASE_SLOT, params | {"slot": row[0]})
-
-
-def count_claimable(cursor: Any, *, most: int) -> int:
-    """Return how many workers of this cluster would find both a page and a slot."""
-    cursor.execute(_CLAIMABLE, _slot_params() | {"most": most})
-    return max(0, int(cursor.fetchone()[0]))
+SLOTS = WorkerSlots("ingestion", due=DUE, count=slot_count)
+worker_slot, count_claimable = SLOTS.hold, SLOTS.count_claimable
 
 
 def is_idle() -> bool:
@@ -185,59 +144,3 @@ def _fail(message: Message, code: str) -> Ending:
         lifecycle.fail_sync(message.body.job_id, code)
         pgmq.archive_message(message)
     return logging.WARNING, code
-
-
-# --- visibility timeout: extended by the heartbeat while a page is run -----------------------------------------------
-@contextmanager
-def extended_visibility(message: Message, log_fields: Mapping[str, str]) -> Iterator[None]:
-    """Hide the message until the end of the block; kill the process if that takes longer than a page may."""
-    lease = VisibilityLease(message, log_fields)
-    HEARTBEAT.watch(lease)
-    try:
-        yield
-    finally:
-        HEARTBEAT.clear()
-        lease.end()
-
-
-class VisibilityLease:
-    """A page as a ``Renewable`` of ``jobs.cluster.lease_heartbeat``, by the visibility timeout of its message."""
-
-    def __init__(self, message: Message, log_fields: Mapping[str, str]) -> None:
-        self._message, self._log_fields = message, log_fields
-        self._third = settings.INGESTION_VT_SECONDS / 3
-        self._extended = time.monotonic()
-        self._ended = False
-        self._lock = threading.Lock()
-        self.time_limit = float(settings.INGESTION_PAGE_SECONDS)
-        self.renew_seconds = min(1.0, self._third)
-
-    def __str__(self) -> str:
-        return f"page {self._message.body.page} of {self._message.body.job_id} does not end"
-
-    def renew(self) -> None:
-        shared_state.record_claim_attempt()  # the watchdog sees no other sign of life while a page runs
-        with self._lock:
-            if self._ended or time.monotonic() - self._extended < self._third:
-                return
-            try:
-                pgmq.extend_visibility(self._message, settings.INGESTION_VT_SECONDS)
-            except ClaimLost:
-                self._ended = True  # another worker has it; the message lease refuses writes of this one
-                raise
-            self._extended = time.monotonic()
-
-    def end(self) -> None:
-        """Extend no more, even if an extension is about to begin: settling the message sets its visibility."""
-        with self._lock:
-            self._ended = True
-
-    def release(self, *, timed_out: bool) -> None:
-        """Show the message at once: it costs a delivery when the page hung, and none when the worker has to stop."""
-        if timed_out:
-            pgmq.extend_visibility(self._message, 0)
-        else:
-            pgmq.postpone_message(self._message, 0)
-
-    def log_context(self) -> AbstractContextManager[object]:
-        return telemetry.isolated_log_context(**self._log_fields)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from embeddings import embedders
+from embeddings.embedders import registry
 from integrations.models import ConnectedSource
 from integrations.tests import grants
 from integrations.tests.fake_provider import rest
@@ -37,7 +37,7 @@ def source(account: Account, ana: Person) -> ConnectedSource:
 def model(settings: Any) -> SpyEmbedder:
     """Use an embedder that records its calls."""
     settings.EMBEDDER = REMEMBERING
-    embedder = embedders.get_embedder(REMEMBERING)
+    embedder = registry.get_embedder(REMEMBERING)
     assert isinstance(embedder, SpyEmbedder)
     embedder.clear()
     return embedder

@@ -9,7 +9,7 @@ import pytest
 from django.conf import LazySettings
 
 from integrations.models import ConnectedSource
-from integrations.providers import McpClient, RawItem, provider_module
+from integrations.providers.interface import McpClient, RawItem, provider_module
 from integrations.transports import make_client
 from testing.fakes import mcp_tools
 from testing.fakes.account_server import AccountServer

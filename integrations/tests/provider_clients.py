@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import McpClient, Page, RawItem
+from integrations.providers.interface import McpClient, Page, RawItem
 from integrations.records.jsonb_codec import dump_json
 from integrations.transports import make_client
 from testing.fakes.account_server import AccountServer

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from decimal import Decimal, localcontext
 
 from integrations.models import SourceDocument
-from integrations.providers import Children, Rollup
+from integrations.providers.interface import Children, Rollup
 
 
 def rollup_children(rollup: Rollup, documents: Iterable[SourceDocument]) -> Children:

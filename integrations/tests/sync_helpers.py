@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
-from integrations.providers import RawItem
+from integrations.providers.interface import RawItem
 from integrations.sync import lifecycle, page_worker, pgmq
 
 FULL, DELTA, FORGET = IngestionJob.Kind

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from embeddings import embedders
-from embeddings.embedders import remote_accessa
+from embeddings.embedders import registry, remote_accessa
 from embeddings.models import DocumentChunk
 from embeddings.tests.test_internal_embed_api import SECRET, Brain
 from integrations.models import ConnectedSource, SourceDocument
@@ -24,7 +23,7 @@ BRAIN = "another-model"
 @pytest.fixture
 def brain(settings: Any) -> Iterator[Brain]:
     """Set the two variables of spec 002, and nothing else."""
-    embedders.get_embedder.cache_clear()
+    registry.get_embedder.cache_clear()
     with Brain() as server:
         server.model = BRAIN
         settings.BOOTS_BRAIN_URL, settings.BRAIN_API_SECRET = server.url, SECRET
@@ -32,7 +31,7 @@ def brain(settings: Any) -> Iterator[Brain]:
         yield server
     remote_accessa._client(5.0, os.getpid()).close()
     remote_accessa._client.cache_clear()
-    embedders.get_embedder.cache_clear()
+    registry.get_embedder.cache_clear()
 
 
 def record_models() -> set[str | None]:
@@ -59,7 +58,7 @@ def test_records_are_embedded_and_found_by_the_other_deployment(
 def test_uploads_keep_embedder(brain: Brain, ana: Person, settings: Any) -> None:
     ana.ingest(plan_pdf("hospital care"))
 
-    model = embedders.get_embedder(settings.EMBEDDER).model
+    model = registry.get_embedder(settings.EMBEDDER).model
     assert set(DocumentChunk.objects.values_list("embed_model", flat=True)) == {model}
     assert not brain.sizes
 

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import hubspot, quickbooks
+from integrations.providers.hubspot import mapping as hubspot
+from integrations.providers.quickbooks import mapping as quickbooks
 from integrations.records import client_rollup
 from integrations.records.jsonb_codec import dump_json, load_json
 from integrations.records.prepared_sql import execute

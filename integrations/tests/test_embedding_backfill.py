@@ -10,7 +10,7 @@ from django.conf import settings as configured
 from django.db import connection
 
 from embeddings import active_model
-from embeddings.embedders import Vectors
+from embeddings.embedders.registry import Vectors
 from embeddings.models import ActiveModel
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
 from integrations.records import embedding_backfill

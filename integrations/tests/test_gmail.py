@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from integrations.models import ClientIntelligence, ConnectedSource
-from integrations.providers import CapabilityMissing, Provider, RawItem, TokenRefused, gmail
-from integrations.records import writer
+from integrations.providers.gmail import mapping as gmail
+from integrations.providers.interface import CapabilityMissing, Provider, RawItem, TokenRefused
+from integrations.records import drafts
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from integrations.tests.sync_helpers import run_sync
 from jobs.cluster import shared_state
@@ -84,7 +85,7 @@ def test_html_and_non_ascii_letters_are_decoded(recorded: dict[str, RawItem]) ->
 
 
 def test_a_thread_belongs_to_no_client(recorded: dict[str, RawItem]) -> None:
-    assert writer.make_draft(cast(Provider, gmail), recorded["thread:18c3e01b7a5590fd"]).client is None
+    assert drafts.make_draft(cast(Provider, gmail), recorded["thread:18c3e01b7a5590fd"]).client is None
 
 
 @pytest.mark.parametrize("name", ["id", "messages"])

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from integrations.providers import gmail
-from integrations.providers.gmail import threads
+from integrations.providers.gmail import mapping, threads
 from testing.fakes.gmail import NEWEST, attachment, message, multipart, text_part
 
 
@@ -153,7 +152,7 @@ def test_a_thread_is_stored_up_to_a_length_the_newest_messages_first() -> None:
     assert payload is not None
     lengths = [len(each["body_text"]) for each in payload["messages"]]
     assert lengths == [0, 200_000 - 150_000 - 10, 150_000, 10]
-    assert len(gmail.map_record(gmail.thread_item(payload)).text) <= gmail.MOST_CHARS
+    assert len(mapping.map_record(mapping.thread_item(payload)).text) <= mapping.MOST_CHARS
 
 
 WORDS = st.sampled_from(["parts", "body", "data", "headers", "name", "value", "mimeType", "filename"])
@@ -173,7 +172,7 @@ def test_any_payload_can_be_read(payload: dict[str, Any]) -> None:
 
     assert stored_payload is not None
     assert json.dumps(stored_payload)
-    gmail.map_record(gmail.thread_item(stored_payload))
+    mapping.map_record(mapping.thread_item(stored_payload))
 
 
 @pytest.mark.parametrize("wrong", ["", "soon", "-5", "9" * 20, "\uff11"])

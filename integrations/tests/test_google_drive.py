@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from integrations.providers import CapabilityMissing, Provider, RawItem, TokenRefused, google_drive
+from integrations.providers.google_drive import mapping as google_drive
 from integrations.providers.id_listing_client import BATCH_SIZE
-from integrations.records import writer
+from integrations.providers.interface import CapabilityMissing, Provider, RawItem, TokenRefused
+from integrations.records import drafts
 from integrations.tests.provider_clients import TOKEN, fake_client, fixture_client, item_ids, page_items, pages_of
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.faults import FAULTS, http_error
@@ -94,7 +95,7 @@ def test_a_pdf_has_no_text_of_its_own(recorded: dict[str, RawItem]) -> None:
 
 
 def test_a_file_belongs_to_no_client(recorded: dict[str, RawItem]) -> None:
-    assert writer.make_draft(cast(Provider, google_drive), recorded[SHEET]).client is None
+    assert drafts.make_draft(cast(Provider, google_drive), recorded[SHEET]).client is None
 
 
 def test_the_stored_text_is_bounded() -> None:

@@ -1,4 +1,4 @@
-"""HubSpot: mapping, rollup, and complete listings in full syncs and deltas."""
+"""HubSpot: hubspot, rollup, and complete listings in full syncs and deltas."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import CapabilityMissing, Children, Client, RawItem, TokenRefused, hubspot
+from integrations.providers.hubspot import mapping as hubspot
 from integrations.providers.hubspot.rest import SearchCursor
+from integrations.providers.interface import CapabilityMissing, Children, Client, RawItem, TokenRefused
 from integrations.tests import python_rollup, sync_helpers
 from integrations.tests.fake_provider.embedder import SpyEmbedder
 from integrations.tests.provider_clients import (

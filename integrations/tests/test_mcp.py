@@ -10,8 +10,8 @@ import pytest
 from django.conf import LazySettings
 
 from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing, TokenRefused
-from integrations.transports.mcp import McpTools
+from integrations.providers.interface import CapabilityMissing, TokenRefused
+from integrations.transports.mcp import McpSession
 from integrations.transports.responses import TooLarge
 from jobs.outcomes import Retryable, Wait
 from testing.fakes.mcp import TOKEN, McpFault, McpServer, Tool
@@ -49,29 +49,29 @@ def server(running: McpServer, settings: LazySettings) -> McpServer:
 
 
 @pytest.fixture
-def tools(server: McpServer) -> Iterator[McpTools]:
-    tools = McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
+def tools(server: McpServer) -> Iterator[McpSession]:
+    tools = McpSession(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
     yield tools
     tools.close()
 
 
-def call(tools: McpTools, tool: str = "echo", most: int | None = None, **arguments: Any) -> dict[str, Any]:
+def call(tools: McpSession, tool: str = "echo", most: int | None = None, **arguments: Any) -> dict[str, Any]:
     return tools.call(tool, arguments, operation="get", most=most, read=dict)
 
 
-def outcome(tools: McpTools, tool: str = "echo") -> Exception:
+def outcome(tools: McpSession, tool: str = "echo") -> Exception:
     with pytest.raises(Exception) as raised:  # noqa: PT011
         call(tools, tool)
     return raised.value
 
 
-def test_all_pages_of_the_listing_are_read_once(server: McpServer, tools: McpTools) -> None:
+def test_all_pages_of_the_listing_are_read_once(server: McpServer, tools: McpSession) -> None:
     assert list(tools.names()) == list(tools.names()) == ["echo", "texts", "large", "late"]
     assert tools.names()["echo"]["properties"] == {"text": WORD}
     assert server.requests.count("tools/list") == 2
 
 
-def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: McpTools) -> None:
+def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: McpSession) -> None:
     for text in ("a", "b", "c"):
         assert call(tools, text=text)["said"] == {"text": text}
 
@@ -79,7 +79,7 @@ def test_one_session_serves_all_calls_of_a_page(server: McpServer, tools: McpToo
 
 
 @pytest.mark.parametrize("structured", [True, False])
-def test_money_keeps_its_digits(server: McpServer, tools: McpTools, structured: bool) -> None:
+def test_money_keeps_its_digits(server: McpServer, tools: McpSession, structured: bool) -> None:
     server.structured = structured
 
     params = call(tools)
@@ -89,11 +89,11 @@ def test_money_keeps_its_digits(server: McpServer, tools: McpTools, structured: 
     assert isinstance(params["price"], Decimal)
 
 
-def test_a_response_that_is_no_object_is_returned_as_texts(tools: McpTools) -> None:
+def test_a_response_that_is_no_object_is_returned_as_texts(tools: McpSession) -> None:
     assert call(tools, "texts") == {"texts": ["Found 1:", '{"Id": "1"}']}
 
 
-def test_a_token_refused_mid_session_pauses_no_other_account(server: McpServer, tools: McpTools) -> None:
+def test_a_token_refused_mid_session_pauses_no_other_account(server: McpServer, tools: McpSession) -> None:
     call(tools)
     server.tokens.clear()
 
@@ -103,14 +103,14 @@ def test_a_token_refused_mid_session_pauses_no_other_account(server: McpServer, 
     assert call(tools)  # in a session of its own
 
 
-def test_a_token_refused_at_once_raises_the_same_error(server: McpServer, tools: McpTools) -> None:
+def test_a_token_refused_at_once_raises_the_same_error(server: McpServer, tools: McpSession) -> None:
     server.tokens.clear()
 
     with pytest.raises(TokenRefused):
         tools.names()
 
 
-def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> None:
+def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpSession) -> None:
     server.inject_fault("tools/call *", McpFault(status=429, headers={"Retry-After": "7"}, prose=PROSE))
 
     error = outcome(tools)
@@ -120,7 +120,7 @@ def test_429_waits_as_long_as_it_says(server: McpServer, tools: McpTools) -> Non
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_5xx_is_retried(server: McpServer, tools: McpTools, status: int) -> None:
+def test_5xx_is_retried(server: McpServer, tools: McpSession, status: int) -> None:
     server.inject_fault("tools/call *", McpFault(status=status, prose=PROSE))
 
     error = outcome(tools)
@@ -142,7 +142,7 @@ def test_5xx_is_retried(server: McpServer, tools: McpTools, status: int) -> None
     ],
 )
 def test_a_tools_error_keeps_only_its_code(
-    server: McpServer, tools: McpTools, payload: str, expected: type[Exception], code: str | None
+    server: McpServer, tools: McpSession, payload: str, expected: type[Exception], code: str | None
 ) -> None:
     server.inject_fault("tool echo", McpFault(told=payload.replace("%s", PROSE)))
 
@@ -154,7 +154,9 @@ def test_a_tools_error_keeps_only_its_code(
 
 
 @pytest.mark.parametrize("fault", [McpFault(delay=30), McpFault(drip=0.02)])
-def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings: LazySettings, fault: McpFault) -> None:
+def test_a_call_ends_with_its_time(
+    server: McpServer, tools: McpSession, settings: LazySettings, fault: McpFault
+) -> None:
     call(tools)
     settings.VENDOR_TIMEOUT_SECONDS = 0.5
     tools.close()
@@ -166,7 +168,7 @@ def test_a_call_ends_with_its_time(server: McpServer, tools: McpTools, settings:
     assert error.code == "VENDOR_UNREACHABLE"
 
 
-def test_an_endless_response_is_cut_off(server: McpServer, tools: McpTools) -> None:
+def test_an_endless_response_is_cut_off(server: McpServer, tools: McpSession) -> None:
     server.inject_fault("tools/call *", McpFault(size=1 << 40))
 
     error = outcome(tools)
@@ -175,16 +177,16 @@ def test_an_endless_response_is_cut_off(server: McpServer, tools: McpTools) -> N
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_file_is_read_up_to_a_size(tools: McpTools) -> None:
+def test_a_file_is_read_up_to_a_size(tools: McpSession) -> None:
     assert len(call(tools, "large", most=1_000_000)["content"]) == 300_000
     with pytest.raises(TooLarge):
         call(tools, "large", most=299_000)
 
 
-def test_an_unreachable_server_is_retried(server: McpServer, tools: McpTools, settings: LazySettings) -> None:
+def test_an_unreachable_server_is_retried(server: McpServer, tools: McpSession, settings: LazySettings) -> None:
     lead_to("http://127.0.0.1:9/mcp", settings)
 
-    error = outcome(McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN))
+    error = outcome(McpSession(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN))
 
     assert isinstance(error, Retryable)
     assert error.code == "VENDOR_UNREACHABLE"
@@ -192,7 +194,7 @@ def test_an_unreachable_server_is_retried(server: McpServer, tools: McpTools, se
 
 @pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Type": "text/html"}])
 def test_a_response_that_is_not_mcp_counts_as_the_servers_fault(
-    server: McpServer, tools: McpTools, headers: dict[str, str]
+    server: McpServer, tools: McpSession, headers: dict[str, str]
 ) -> None:
     server.inject_fault("tools/call *", McpFault(size=1_000, headers=headers))
 
@@ -202,7 +204,7 @@ def test_a_response_that_is_not_mcp_counts_as_the_servers_fault(
     assert error.code == "VENDOR_ANSWER_INVALID"
 
 
-def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpTools) -> None:
+def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpSession) -> None:
     server.inject_fault("tools/call *", McpFault(status=404))
 
     with pytest.raises(CapabilityMissing, match="echo"):
@@ -210,7 +212,7 @@ def test_a_tool_that_is_gone_is_named(server: McpServer, tools: McpTools) -> Non
 
 
 @pytest.mark.parametrize("status", [400, 403, 410])
-def test_a_refusal_is_permanent(server: McpServer, tools: McpTools, status: int) -> None:
+def test_a_refusal_is_permanent(server: McpServer, tools: McpSession, status: int) -> None:
     server.inject_fault("tools/call *", McpFault(status=status, prose=PROSE))
 
     error = outcome(tools)
@@ -223,7 +225,7 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
     with McpServer(MADE, sse=True) as server:
         server.inject_fault("server/discover", McpFault(status=404))
         lead_to(server.url, settings)
-        tools = McpTools(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
+        tools = McpSession(ConnectedSource(id=uuid4(), provider="gmail"), TOKEN)
 
         params = call(tools, text="a")
         assert call(tools, "large")
@@ -237,7 +239,7 @@ def test_older_servers_answer_by_streams_in_sessions(settings: LazySettings) -> 
     assert server.requests[-1] == "DELETE"  # the session is not left behind
 
 
-def test_nothing_of_a_call_is_logged(server: McpServer, tools: McpTools, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_of_a_call_is_logged(server: McpServer, tools: McpSession, caplog: pytest.LogCaptureFixture) -> None:
     server.inject_fault("tools/call *", McpFault(status=401, prose=PROSE))
     server.inject_fault("tool echo", McpFault(told=PROSE))
     with caplog.at_level(logging.DEBUG):

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from integrations.providers import CapabilityMissing, provider_module
+from integrations.providers.interface import CapabilityMissing, provider_module
 from integrations.tests.mcp_accounts import (  # noqa: F401
     Account,
     drive,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from integrations.providers import RawItem, provider_module
+from integrations.providers.interface import RawItem, provider_module
 from integrations.tests.mcp_accounts import (  # noqa: F401
     Account,
     drive,

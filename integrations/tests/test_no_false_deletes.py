@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from integrations.models import ConnectedSource
 from integrations.oauth import token_vault
-from integrations.providers import FailedItem, Page
 from integrations.providers.google_drive import rest
+from integrations.providers.interface import FailedItem, Page
 from integrations.sync import page_worker, pgmq_consumer
 from integrations.tests.fake_provider.embedder import SpyEmbedder
 from integrations.tests.fake_provider.rest import Account

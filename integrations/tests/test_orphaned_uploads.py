@@ -12,7 +12,7 @@ from documents import services
 from documents.models import Document
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, OrphanCandidate, SourceDocument
-from integrations.providers import provider_module
+from integrations.providers.interface import provider_module
 from integrations.records import orphaned_imports, pdf_import
 from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.fake_provider.rest import Account

@@ -10,13 +10,13 @@ from django.db import connection
 from documents.models import Document
 from embeddings.embedders import openai
 from integrations.models import ConnectedSource, IngestionJob, SourceDocument
-from integrations.providers import FailedItem, Page, TokenRefused
+from integrations.providers.interface import FailedItem, Page, TokenRefused
 from integrations.records import orphaned_imports
 from integrations.records.prepared_sql import execute
 from integrations.sync import lifecycle, page_worker, pgmq, pgmq_consumer
 from integrations.sync.pgmq import TABLE
-from integrations.tests.fake_provider import BUG
 from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.mapping import BUG
 from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import DELTA, FULL, client, item, row, run_page, run_sync, start_sync, stored_rows
 from jobs import failpoints

@@ -13,7 +13,7 @@ from documents import services
 from documents.models import Document
 from integrations.models import ConnectedSource, SourceDocument
 from integrations.oauth import token_vault
-from integrations.providers import google_drive
+from integrations.providers.google_drive import mapping as google_drive
 from integrations.records import orphaned_imports, pdf_import
 from integrations.tests.provider_clients import NOBODY, TOKEN, fake_client
 from integrations.tests.sync_helpers import DELTA, row, run_sync, stored_rows

@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from integrations.models import ConnectedSource, IngestionJob
 from integrations.oauth.token_refresh import SourceBroken
-from integrations.providers import CapabilityMissing, TokenRefused
+from integrations.providers.interface import CapabilityMissing, TokenRefused
 from integrations.sync import pgmq, pgmq_consumer
 from integrations.sync.pgmq import ARCHIVE, TABLE, Body, Message
 from jobs.cluster import maintenance, shared_state

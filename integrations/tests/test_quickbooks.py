@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from integrations.models import ConnectedSource, SourceDocument
-from integrations.providers import CapabilityMissing, Client, RawItem, TokenRefused, quickbooks
-from integrations.providers.quickbooks import rest
+from integrations.providers.interface import CapabilityMissing, Client, RawItem, TokenRefused
+from integrations.providers.quickbooks import mapping, rest
 from integrations.tests import python_rollup, sync_helpers
 from integrations.tests.fake_provider.embedder import SpyEmbedder
 from integrations.tests.provider_clients import (
@@ -33,7 +33,7 @@ from testing.personas import Person
 from vendors.calls import VendorRefused
 
 FULL, DELTA = "full_sync", "delta_sync"
-CUSTOMERS, INVOICES = (stream.method for stream in quickbooks.STREAMS)
+CUSTOMERS, INVOICES = (stream.method for stream in mapping.STREAMS)
 OF_SONNENSCHEIN = tuple(f"invoice:{id}" for id in (60, 71, 82, 95, 104, 118, 130))
 
 
@@ -41,7 +41,7 @@ OF_SONNENSCHEIN = tuple(f"invoice:{id}" for id in (60, 71, 82, 95, 104, 118, 130
 def recorded(settings: Any) -> dict[str, RawItem]:
     """Everything that is recorded, by our ids."""
     client = fixture_client(settings, "quickbooks")
-    return {item.external_id: item for stream in quickbooks.STREAMS for item in client.list(stream.method)}
+    return {item.external_id: item for stream in mapping.STREAMS for item in client.list(stream.method)}
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def books(db: None) -> Iterator[IntuitServer]:
 
 
 def client_of(recorded: dict[str, RawItem], own: str, *children: str) -> Client | None:
-    return rolled(stored_row(quickbooks, recorded[own]), *[stored_row(quickbooks, recorded[each]) for each in children])
+    return rolled(stored_row(mapping, recorded[own]), *[stored_row(mapping, recorded[each]) for each in children])
 
 
 def rolled(own: SourceDocument | None, *documents: SourceDocument) -> Client | None:
-    return quickbooks.build_client(own, python_rollup.rollup_children(quickbooks.ROLLUP, documents))
+    return mapping.build_client(own, python_rollup.rollup_children(mapping.ROLLUP, documents))
 
 
 def invoice(id: int, total: str | None, date: str = "2026-01-01") -> SourceDocument:
@@ -70,7 +70,7 @@ def ago(**time: float) -> str:
 def test_a_customer_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> None:
     item = recorded["customer:3"]
 
-    record = quickbooks.map_record(item)
+    record = mapping.map_record(item)
 
     assert item.document_type == "quickbooks.customer"
     assert item.source_created_at == datetime(2025, 9, 11, 23, 48, 43, tzinfo=UTC)
@@ -100,7 +100,7 @@ def test_a_customer_is_mapped_field_by_field(recorded: dict[str, RawItem]) -> No
 def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(recorded: dict[str, RawItem]) -> None:
     item = recorded["invoice:130"]
 
-    record = quickbooks.map_record(item)
+    record = mapping.map_record(item)
 
     assert item.document_type == "quickbooks.invoice"
     assert (record.title, record.parent_external_id) == ("Invoice 1037", "customer:24")
@@ -123,7 +123,7 @@ def test_an_invoice_is_mapped_field_by_field_and_counts_for_its_customer(recorde
 
 def test_a_customer_without_a_company_is_called_by_its_own_name(recorded: dict[str, RawItem]) -> None:
     blank = replace(recorded["customer:3"], payload={**recorded["customer:3"].payload, "CompanyName": " "})
-    clients = client_of(recorded, "customer:2"), rolled(stored_row(quickbooks, blank))
+    clients = client_of(recorded, "customer:2"), rolled(stored_row(mapping, blank))
 
     assert [client and client.client_name for client in clients] == ["Bill's Windsurf Rentals", "Cool Cars"]
 
@@ -155,7 +155,7 @@ def test_of_invoices_of_one_day_the_higher_number_is_the_later(recorded: dict[st
 
     for _ in range(5):
         random.shuffle(invoices)
-        client = rolled(stored_row(quickbooks, recorded["customer:1"]), *invoices)
+        client = rolled(stored_row(mapping, recorded["customer:1"]), *invoices)
         assert client is not None
         assert [each["number"] for each in client.key_facts["invoice_history"]] == ["100", "99", "11", "10", "9"]
 
@@ -164,7 +164,7 @@ def test_money_is_summed_to_the_last_digit(recorded: dict[str, RawItem]) -> None
     totals = ["0.1"] * 1000 + ["0.2", "99999999999999999999.01", None, "-5.30", "1E+2"]
     invoices = [invoice(id, total) for id, total in enumerate(totals)]
 
-    client = rolled(stored_row(quickbooks, recorded["customer:1"]), *invoices)
+    client = rolled(stored_row(mapping, recorded["customer:1"]), *invoices)
 
     assert client is not None
     assert client.key_facts["total_lifetime_value"] == Decimal("100000000000000000193.91")
@@ -172,27 +172,27 @@ def test_money_is_summed_to_the_last_digit(recorded: dict[str, RawItem]) -> None
 
 def test_money_keeps_the_digits_it_came_with(recorded: dict[str, RawItem]) -> None:
     assert recorded["invoice:60"].payload["TotalAmt"] == Decimal("100.10")
-    assert quickbooks.map_record(recorded["invoice:60"]).facts["total"] == "100.10"
+    assert mapping.map_record(recorded["invoice:60"]).facts["total"] == "100.10"
 
 
 def test_invoices_and_payments_do_not_change_a_customers_text(recorded: dict[str, RawItem]) -> None:
     item = recorded["customer:24"]
     paid = replace(item, payload={**item.payload, "Balance": Decimal("0.00")})
-    owing, client = client_of(recorded, "customer:24"), rolled(stored_row(quickbooks, paid), invoice(1, "5"))
+    owing, client = client_of(recorded, "customer:24"), rolled(stored_row(mapping, paid), invoice(1, "5"))
 
     assert owing is not None
     assert client is not None
-    assert quickbooks.client_text(owing) == quickbooks.client_text(client)
-    assert quickbooks.client_text(client).splitlines() == [
+    assert mapping.client_text(owing) == mapping.client_text(client)
+    assert mapping.client_text(client).splitlines() == [
         "Client: Sonnenschein Family Store",
         "Billing address: 5647 Cypress Hill Ave., Middlefield, CA 94303",
     ]
-    assert quickbooks.map_record(item).text == quickbooks.map_record(paid).text
+    assert mapping.map_record(item).text == mapping.map_record(paid).text
 
 
 def test_an_invoice_alone_makes_no_client(recorded: dict[str, RawItem]) -> None:
     assert client_of(recorded, "invoice:130") is None
-    assert rolled(None, stored_row(quickbooks, recorded["invoice:130"])) is None
+    assert rolled(None, stored_row(mapping, recorded["invoice:130"])) is None
 
 
 @pytest.mark.parametrize("id", ["customer:24", "invoice:130"])
@@ -200,12 +200,12 @@ def test_an_entity_of_null_or_absent_fields_is_accepted(recorded: dict[str, RawI
     for payload in ({"Id": "1"}, {**dict.fromkeys(recorded[id].payload), "Id": "1"}):
         empty = replace(recorded[id], payload=payload)
 
-        assert quickbooks.map_record(empty).text == ""
-        assert rolled(stored_row(quickbooks, empty)) is None
+        assert mapping.map_record(empty).text == ""
+        assert rolled(stored_row(mapping, empty)) is None
 
 
 def test_letters_of_any_script_stay_as_they_are(recorded: dict[str, RawItem]) -> None:
-    text = quickbooks.map_record(recorded["customer:8"]).text
+    text = mapping.map_record(recorded["customer:8"]).text
 
     assert "Customer: Kōdō Taiko Schule\n" in text
     assert "Contact: Jürgen Weiß" in text
@@ -227,12 +227,12 @@ def test_letters_of_any_script_stay_as_they_are(recorded: dict[str, RawItem]) ->
 @pytest.mark.parametrize("document_type", ["quickbooks.customer", "quickbooks.invoice"])
 def test_a_malformed_payload_raises_value_error(document_type: str, payload: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"record|is no"):
-        quickbooks.map_record(RawItem("x:1", document_type, payload))
+        mapping.map_record(RawItem("x:1", document_type, payload))
 
 
 def test_an_unknown_entity_raises_value_error() -> None:
     with pytest.raises(ValueError, match="another kind"):
-        quickbooks.map_record(RawItem("vendor:1", "quickbooks.vendor", {"Id": "1"}))
+        mapping.map_record(RawItem("vendor:1", "quickbooks.vendor", {"Id": "1"}))
 
 
 def test_the_specs_methods_list_recorded_entities_and_get_one(settings: Any) -> None:
@@ -252,7 +252,7 @@ def test_the_specs_methods_list_recorded_entities_and_get_one(settings: Any) -> 
 def test_a_recorded_delta_has_a_change_and_a_deletion(settings: Any) -> None:
     client = fixture_client(settings, "quickbooks")
 
-    customers, invoices = (pages_of(client, quickbooks, s.name, DELTA, ago(days=1)) for s in quickbooks.STREAMS)
+    customers, invoices = (pages_of(client, mapping, s.name, DELTA, ago(days=1)) for s in mapping.STREAMS)
 
     assert item_ids(customers) == {"customer:24"}
     assert item_ids(invoices, deleted=True) == {"invoice:999"}
@@ -268,7 +268,7 @@ def test_a_full_listing_returns_all_in_any_order_of_ids(
     for number in range(25):
         books.add("Customer", {"DisplayName": f"Customer {number}", "Active": number % 5 > 0})
 
-    pages = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
+    pages = pages_of(fake_client(settings, books, REALM), mapping, "customers", FULL)
 
     assert item_ids(pages) == {f"customer:{id}" for id in range(1, 26)}
 
@@ -286,7 +286,7 @@ def test_a_full_listing_loses_none_when_others_are_deleted_meanwhile(
 
     books.schedule_change("GET */query", delete, after=2)
 
-    pages = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", FULL)
+    pages = pages_of(fake_client(settings, books, REALM), mapping, "invoices", FULL)
 
     assert item_ids(pages) == {f"invoice:{id}" for id in created}
 
@@ -298,7 +298,7 @@ def test_a_delta_returns_changed_and_deleted_entities(books: IntuitServer, setti
     books.delete("Invoice", gone)
     books.add("Customer", {"DisplayName": "Another stream's"})
 
-    (page,) = pages_of(fake_client(settings, books, REALM), quickbooks, "invoices", DELTA, ago(hours=1))
+    (page,) = pages_of(fake_client(settings, books, REALM), mapping, "invoices", DELTA, ago(hours=1))
 
     assert item_ids([page]) == {f"invoice:{late}", f"invoice:{new}"}
     assert f"invoice:{old}" not in item_ids([page])
@@ -311,7 +311,7 @@ def test_the_next_delta_begins_at_quickbooks_own_time(books: IntuitServer, setti
     for _ in range(9):
         books.add("Customer", {})
 
-    pages = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+    pages = pages_of(fake_client(settings, books, REALM), mapping, "customers", kind, ago(minutes=1))
 
     assert abs(datetime.fromisoformat(pages[0].cursor) - datetime.now(UTC)) < timedelta(minutes=1)
     assert [page.cursor for page in pages[1:]] == [None] * (len(pages) - 1)  # what changed since the first page counts
@@ -322,9 +322,9 @@ def test_a_delta_that_may_be_incomplete_is_expired(books: IntuitServer, settings
     for _ in range(3):
         books.add("Customer", {})
 
-    whole = pages_of(client, quickbooks, "customers", DELTA, ago(minutes=1))
-    too_old = pages_of(client, quickbooks, "customers", DELTA, ago(days=29))
-    never = pages_of(client, quickbooks, "customers", DELTA, None)
+    whole = pages_of(client, mapping, "customers", DELTA, ago(minutes=1))
+    too_old = pages_of(client, mapping, "customers", DELTA, ago(days=29))
+    never = pages_of(client, mapping, "customers", DELTA, None)
 
     assert [page.expired for page in (*whole, *too_old, *never)] == [False, True, True]
 
@@ -333,7 +333,7 @@ def test_a_full_page_of_changes_is_expired(db: None, settings: Any) -> None:
     with IntuitServer() as server:
         for _ in range(rest.MOST + 1):
             server.add("Customer", {})
-        (page,) = pages_of(fake_client(settings, server, REALM), quickbooks, "customers", DELTA, ago(minutes=1))
+        (page,) = pages_of(fake_client(settings, server, REALM), mapping, "customers", DELTA, ago(minutes=1))
 
     assert page.expired
     assert page.items == []
@@ -356,7 +356,7 @@ def test_a_malformed_response_is_never_an_empty_page(books: IntuitServer, settin
     books.inject_fault("GET *", SHAPELESS[name])
 
     with pytest.raises(Retryable, match="VENDOR_ANSWER_INVALID"):
-        pages_of(fake_client(settings, books, REALM), quickbooks, "customers", kind, ago(minutes=1))
+        pages_of(fake_client(settings, books, REALM), mapping, "customers", kind, ago(minutes=1))
 
 
 def test_recorded_data_fills_both_tables_and_a_second_sync_changes_nothing(
@@ -387,8 +387,8 @@ def test_recorded_data_fills_both_tables_and_a_second_sync_changes_nothing(
 def test_an_empty_company_is_empty(books: IntuitServer, settings: Any) -> None:
     client = fake_client(settings, books, REALM)
 
-    assert page_items(pages_of(client, quickbooks, "customers", FULL)) == []
-    assert page_items(pages_of(client, quickbooks, "customers", DELTA, ago(minutes=1))) == []
+    assert page_items(pages_of(client, mapping, "customers", FULL)) == []
+    assert page_items(pages_of(client, mapping, "customers", DELTA, ago(minutes=1))) == []
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_errors_of_the_provider_are_distinguished(
     books.inject_fault("GET *", http_error(status, code=code))
 
     with pytest.raises(outcome):
-        pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
+        pages_of(fake_client(settings, books, REALM), mapping, "customers", FULL)
 
 
 def test_an_unreadable_entity_does_not_fail_its_page(books: IntuitServer, settings: Any) -> None:
@@ -416,7 +416,7 @@ def test_an_unreadable_entity_does_not_fail_its_page(books: IntuitServer, settin
     answer = json_response({"QueryResponse": {"Customer": rows}})
     books.inject_fault("GET *", replace(FAULTS["json-null"], change=lambda *_: answer))
 
-    (page,) = pages_of(fake_client(settings, books, REALM), quickbooks, "customers", FULL)
+    (page,) = pages_of(fake_client(settings, books, REALM), mapping, "customers", FULL)
 
     assert [item.external_id for item in page.items] == ["customer:1"]
     assert [each.external_id for each in page.failed] == ["customer:?", "customer:?", "customer:2"]

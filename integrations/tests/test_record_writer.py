@@ -15,13 +15,13 @@ from django.db import OperationalError, connection, connections, transaction
 from integrations import disconnect
 from integrations.disconnect import GrantOutcome
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument
-from integrations.providers import Page, RawItem, provider_module
-from integrations.records import writer
+from integrations.providers.interface import Page, RawItem, provider_module
+from integrations.records import drafts, writer
 from integrations.records.jsonb_codec import load_json
 from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.sync.pgmq import Message
-from integrations.tests.fake_provider import BUG, UNREADABLE
 from integrations.tests.fake_provider.embedder import SpyEmbedder
+from integrations.tests.fake_provider.mapping import BUG, UNREADABLE
 from integrations.tests.fake_provider.rest import Account
 from integrations.tests.sync_helpers import (
     BEGAN,
@@ -282,7 +282,7 @@ def test_a_bad_record_of_a_batch_fails_alone(account: Account, source: Connected
 def test_few_large_records_are_written_together(account: Account, source: ConnectedSource, monkeypatch: Any) -> None:
     provider = provider_module(source.provider)
     sizes = enumerate((1, 900, 90, 5_000, 1, 1))
-    created = [writer.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
+    created = [drafts.make_draft(provider, item(f"deal:{n}", text="t" * size)) for n, size in sizes]
     monkeypatch.setattr(writer, "MOST_CHARS", 3_000)
 
     groups = [[each.external_id for each in group] for group in writer.transaction_groups(created)]

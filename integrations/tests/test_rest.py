@@ -12,7 +12,7 @@ from django.conf import LazySettings
 
 from integrations.error_codes import SCOPES_MISSING
 from integrations.models import ConnectedSource
-from integrations.providers import TokenRefused
+from integrations.providers.interface import TokenRefused
 from integrations.transports.responses import MOST_BYTES, TooLarge
 from integrations.transports.rest import RestTransport
 from jobs.outcomes import Permanent, Retryable, Wait

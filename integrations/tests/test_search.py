@@ -11,8 +11,8 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.rls import as_tenant
-from embeddings import embedders
-from embeddings.embedders import Vectors
+from embeddings.embedders import registry
+from embeddings.embedders.registry import Vectors
 from embeddings.models import ActiveModel
 from integrations.models import SourceDocument
 from integrations.search import MOST_TEXT
@@ -251,7 +251,7 @@ def watched(settings: Any) -> type[Watched]:
 
 def test_records_of_another_model_are_found_by_words_only(ana: Person) -> None:
     companies(ana.id)
-    chosen = embedders.get_embedder("local")
+    chosen = registry.get_embedder("local")
     ActiveModel.objects.create(user_id=ana.id, embed_model=chosen.model, embed_version=chosen.version, pinned=True)
     SourceDocument.objects.exclude(external_id="company:3").update(embedding_model="former@1")
 

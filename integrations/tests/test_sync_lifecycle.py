@@ -8,7 +8,7 @@ from django.db import IntegrityError, connection, transaction
 from accounts.errors import ApiError
 from integrations import disconnect
 from integrations.models import ClientIntelligence, ConnectedSource, IngestionJob, SourceDocument, VaultToken
-from integrations.providers import Page
+from integrations.providers.interface import Page
 from integrations.records import tombstones
 from integrations.sync import lifecycle, page_worker, pgmq
 from integrations.tests.fake_provider.embedder import SpyEmbedder

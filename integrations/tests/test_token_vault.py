@@ -127,7 +127,7 @@ def test_a_token_that_no_key_opens_is_reported_and_kept(source: ConnectedSource,
     id = token_vault.store_token(source, "access", "secret")
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
 
-    with pytest.raises(CommandError, match="1 tokens are opened by no key"):
+    with pytest.raises(CommandError, match="1 secrets are opened by no key"):
         call_command("rotate_vault")
 
     settings.INTEGRATIONS_VAULT_KEYS = [OLD]

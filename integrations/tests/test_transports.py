@@ -9,7 +9,7 @@ import pytest
 from django.conf import LazySettings
 
 from integrations.models import ConnectedSource, Provider
-from integrations.providers import CapabilityMissing, TokenRefused, provider_module
+from integrations.providers.interface import CapabilityMissing, TokenRefused, provider_module
 from integrations.transports import make_client
 from integrations.transports.fixture_transport import FixtureTransport
 from integrations.transports.responses import TooLarge
@@ -111,4 +111,4 @@ def test_a_provider_without_a_server_raises_capability_missing() -> None:
 def test_tests_and_benchmarks_can_name_another_module(settings: LazySettings) -> None:
     settings.INTEGRATIONS_PROVIDERS = {"hubspot": "integrations.providers.gmail"}
 
-    assert provider_module("hubspot").__name__ == "integrations.providers.gmail"  # type: ignore[attr-defined]
+    assert provider_module("hubspot").__name__ == "integrations.providers.gmail.mapping"  # type: ignore[attr-defined]

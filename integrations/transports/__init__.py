@@ -6,7 +6,7 @@ from typing import cast
 from django.conf import settings
 
 from integrations.models import ConnectedSource
-from integrations.providers import McpClient, Transport
+from integrations.providers.interface import McpClient, Transport
 from integrations.transports.fixture_transport import FixtureTransport
 from integrations.transports.rest import RestTransport
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from integrations.error_codes import NOT_RECORDED
-from integrations.providers import Params
+from integrations.providers.interface import Params
 from integrations.transports.responses import TooLarge, error_code, interpret_status, parse_json_object
 from jobs.outcomes import Permanent, Retryable
 from vendors.call_failures import ErrorResponse

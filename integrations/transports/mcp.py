@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, asynccontextmanager, suppress
 from decimal import Decimal
-from functools import cache
-from ssl import SSLContext
 from typing import Any, ClassVar, TypeVar
 
 import anyio
@@ -22,26 +19,21 @@ import httpx2
 import mcp_types
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from django.conf import settings
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, Implementation, TextContent
 from pydantic import ValidationError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
-from integrations.error_codes import TOOL_FAILED
 from integrations.models import ConnectedSource
-from integrations.providers import CapabilityMissing, Params
+from integrations.providers.interface import CapabilityMissing, Params
 from integrations.transports import responses
-from jobs.outcomes import Retryable
+from integrations.transports.mcp_http import CONNECT_SECONDS, BoundedTransport, ResponseTooLarge
+from integrations.transports.mcp_tools import WRAPPER, fit_arguments, properties_of, tool_error
 from vendors import calls
 from vendors.call_failures import InvalidResponse
 
 T = TypeVar("T")
 
-CONNECT_SECONDS = 5.0
 TOOL_PAGES = 20  # of the listing of tools: Intuit's server has 143 tools
 CALL_TAKES = 2  # times a request's time, for all requests that the SDK makes of one call
 
@@ -57,25 +49,9 @@ _CODES: dict[int, tuple[int, dict[str, str], str | None]] = {
 }
 _SILENT = (mcp_types.CONNECTION_CLOSED, mcp_types.REQUEST_TIMEOUT)
 
-WRAPPER = "params"  # the argument in which Intuit's server expects all arguments of a tool
-INSIGHTS = "chatInsights"  # HubSpot's argument about the conversation, though there is none
 
-# Tools report HTTP errors underneath in their own prose: only the status is read.
-_STATUS = re.compile(
-    r"(?:status(?:[ _-]?code)?|HTTP(?:/\d(?:\.\d)?)?|error)\W{0,4}(40[134]|429|5\d\d)\b", re.IGNORECASE
-)
-GONE = "Requested entity was not found"  # in the responses of all of Google's APIs
-# HTTP statuses of HubSpot's categories and Google's states.
-_STATUSES = {
-    **dict.fromkeys(("EXPIRED_AUTHENTICATION", "INVALID_AUTHENTICATION", "UNAUTHENTICATED", "authError"), 401),
-    **dict.fromkeys(("RATE_LIMITS", "RATE_LIMIT", "RESOURCE_EXHAUSTED", "rateLimitExceeded", "003001"), 429),
-    **dict.fromkeys(("MISSING_SCOPES", "PERMISSION_DENIED", "insufficientPermissions"), 403),
-    **dict.fromkeys(("NOT_FOUND", "OBJECT_NOT_FOUND", "notFound"), 404),
-}
-
-
-class McpTools:
-    """The tools of one account's server: one session from the first call until ``close``, or until a call fails.
+class McpSession:
+    """Calls of one account's tools: one session from the first call until ``close``, or until a call fails.
 
     Raises what ``transports.rest.RestTransport`` raises, ``CapabilityMissing`` for a tool that the server lacks, and
     ``Retryable("TOOL_FAILED")`` for a tool's own error, whose prose is dropped. Use it outside of transactions.
@@ -149,7 +125,7 @@ class McpTools:
         raise failure
 
 
-class McpTransport(McpTools):
+class McpTransport(McpSession):
     """A provider's REST requests as calls of tools: the same records over either transport.
 
     A provider's subclass has ``ROUTES`` (method and path of a request, and the name of the subclass's method that gets
@@ -186,9 +162,9 @@ class McpTransport(McpTools):
         return response
 
     def takes(self, tool: str, argument: str) -> bool:
-        known = _properties(self.names().get(tool) or {})
+        known = properties_of(self.names().get(tool) or {})
         inner = known.get(WRAPPER)
-        return argument in known or (isinstance(inner, Mapping) and argument in _properties(inner))
+        return argument in known or (isinstance(inner, Mapping) and argument in properties_of(inner))
 
     def _save_capabilities(self, capabilities: dict[str, Any]) -> None:
         if self.source.capabilities != capabilities:
@@ -265,165 +241,3 @@ def _with_decimals(json: Any) -> Any:
         case float():
             return Decimal(repr(json))
     return json
-
-
-# --- arguments and errors of tools -----------------------------------------------------------------------------------
-def fit_arguments(tool: str, schema: Mapping[str, Any] | None, arguments: Params) -> dict[str, Any]:
-    """Return the arguments of a call as the tool's schema expects them; those of None are left out.
-
-    Raises ``CapabilityMissing`` with the name of the tool, or of its first argument that does not fit.
-    """
-    if schema is None:
-        raise CapabilityMissing(tool)
-    known = _properties(schema)
-    inner = known.get(WRAPPER)
-    if WRAPPER not in arguments and isinstance(inner, Mapping) and _properties(inner):
-        return {WRAPPER: fit_arguments(tool, inner, arguments)}
-    fitting = {name: argument for name, argument in arguments.items() if argument is not None}
-    for name in fitting:
-        if name not in known:
-            raise CapabilityMissing(f"{tool}.{name}")
-    if INSIGHTS in _required(schema):
-        fitting[INSIGHTS] = _insights(known.get(INSIGHTS))
-    for name in _required(schema):
-        if name not in fitting:
-            raise CapabilityMissing(f"{tool}.{name}")
-    try:
-        # A registry of its own: the default one fetches the schema's references.
-        error = next(Draft202012Validator(schema, registry=Registry()).iter_errors(fitting), None)
-    except (SchemaError, Unresolvable, ValueError, TypeError, RecursionError):
-        raise CapabilityMissing(tool) from None
-    if error is not None:
-        raise CapabilityMissing(".".join([tool, *(str(name) for name in list(error.absolute_path)[:1])])) from None
-    return fitting
-
-
-def tool_error(text: str) -> Exception:
-    """Return the exception for an error that a tool reports in prose, without the prose."""
-    code, head = responses.error_code(text), text[:2_000]
-    status = _STATUSES.get(code or "") or next((int(status) for status in _STATUS.findall(head)), None)
-    status = 404 if status is None and GONE in head else status
-    if status is None:
-        return Retryable(TOOL_FAILED)
-    return responses.ProviderError(status, {}, code)
-
-
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    properties = schema.get("properties")
-    return properties if isinstance(properties, Mapping) else {}
-
-
-def _required(schema: Mapping[str, Any]) -> Sequence[str]:
-    names = schema.get("required")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _insights(schema: Any) -> Any:
-    """Return the least value that the schema accepts: a sentence of ours where it wants a string."""
-    if not isinstance(schema, Mapping):
-        return "Synchronize records."
-    if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return schema["enum"][0]
-    if schema.get("type") == "object" or "properties" in schema:
-        return {name: _insights(_properties(schema).get(name)) for name in _required(schema)}
-    empty = {"array": [], "boolean": False, "integer": 0, "number": 0}
-    return empty.get(str(schema.get("type")), "Synchronize records.")
-
-
-# --- HTTP under the SDK, bounded in time and size -------------------------------------------------------------------
-class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Limits each request to ``seconds``, from its start to its response's last byte, and each response to ``most``.
-
-    ``error`` is the HTTP error of the last tool call: the SDK raises one and the same exception for all of them, and
-    then waits for a response that cannot come.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._inner = httpx2.AsyncHTTPTransport(verify=_ssl_context())
-        self._seconds = seconds
-        self.most = responses.MOST_BYTES
-        self.error_response: Exception | None = None
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if request.method == "GET" and "last-event-id" not in request.headers:
-            return httpx2.Response(405)  # the stream of the server's own notices, which nobody reads
-        seconds = CONNECT_SECONDS if request.method == "DELETE" else self._seconds  # DELETE ends a session
-        until = time.monotonic() + seconds
-        try:
-            with anyio.fail_after(seconds):
-                response = await self._inner.handle_async_request(request)
-                if response.status_code >= 400:
-                    return await self._error_response(request, response)
-        except (httpx2.TransportError, TimeoutError) as error:
-            self.note(request, error)
-            raise
-        self.note(request, None)
-        encoding = response.headers.get("content-encoding", "identity")
-        if encoding != "identity":  # none was accepted, and a small one may decompress to any size
-            self.note(request, InvalidResponse("The answer is compressed."))
-            await response.aclose()
-            return httpx2.Response(406)
-        return httpx2.Response(
-            response.status_code,
-            headers=response.headers,
-            stream=_BoundedStream(self, request, response, until),
-            extensions=response.extensions,
-        )
-
-    async def _error_response(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-        content = b""
-        async for piece in response.aiter_raw():
-            content += piece
-            if len(content) >= responses.ERROR_BYTES:
-                break
-        await response.aclose()
-        headers = {name: header for name, header in response.headers.items() if name != "content-length"}
-        self.note(request, responses.ProviderError(response.status_code, headers, responses.error_code(content)))
-        for name in ("content-encoding", "transfer-encoding"):
-            headers.pop(name, None)
-        return httpx2.Response(response.status_code, headers=headers, content=content)
-
-    def note(self, request: httpx2.Request, error: Exception | None) -> None:
-        if request.method != "DELETE":  # of a session that is over anyway
-            self.error_response = error
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(
-        self, transport: BoundedTransport, request: httpx2.Request, response: httpx2.Response, until: float
-    ) -> None:
-        self._transport, self._request, self._response, self._until = transport, request, response, until
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        pieces, size = self._response.aiter_raw(), 0
-        while True:
-            try:
-                with anyio.fail_after(max(0.0, self._until - time.monotonic())):
-                    piece = await anext(pieces)
-            except StopAsyncIteration:
-                return
-            except (httpx2.TransportError, TimeoutError) as error:
-                self._transport.note(self._request, error)
-                raise
-            size += len(piece)
-            if size > self._transport.most:
-                too_large = ResponseTooLarge("The answer is too large.")
-                self._transport.note(self._request, too_large)
-                raise too_large
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-class ResponseTooLarge(httpx2.ReadError):
-    """A response of more than ``most`` bytes."""
-
-
-@cache
-def _ssl_context() -> SSLContext:
-    """Return the certificates, read once a process: that takes longer than a call."""
-    return httpx2.create_ssl_context()

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from integrations.error_codes import ITEM_TOO_LARGE, SCOPES_MISSING
 from integrations.models import ConnectedSource
-from integrations.providers import TokenRefused
+from integrations.providers.interface import TokenRefused
 from jobs.outcomes import Permanent, Wait
 from vendors import calls
 from vendors.call_failures import ErrorResponse, InvalidResponse
 from vendors.calls import VendorRefused
 from vendors.error_codes import VENDOR_QUOTA_EXHAUSTED, VENDOR_RATE_LIMITED
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 MOST_BYTES = 32 * 1024 * 1024  # of a response that is read whole; a page of 100 records has a few hundred thousand
 ERROR_BYTES = 64 * 1024  # of an error's body: its code stands near the front

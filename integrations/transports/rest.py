@@ -15,7 +15,7 @@ import httpx
 from django.conf import settings
 
 from integrations.models import ConnectedSource
-from integrations.providers import Params
+from integrations.providers.interface import Params
 from integrations.transports import responses
 from vendors import calls, http_deadline
 from vendors.call_failures import InvalidResponse

@@ -50,6 +50,7 @@ class Migration(migrations.Migration):
                 ('run_after', models.DateTimeField(null=True)),
                 ('wait_reason', models.TextField(null=True)),
                 ('slot', models.SmallIntegerField(null=True)),
+                ('in_batch', models.BooleanField(db_default=False)),
                 ('claimed_by', models.TextField(null=True)),
                 ('claimed_at', models.DateTimeField(null=True)),
                 ('claim_token', models.UUIDField(null=True)),
@@ -198,6 +199,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='uploadjob',
             constraint=models.CheckConstraint(condition=models.Q(('slot__isnull', True), ('slot__gte', 0), _connector='OR'), name='job_slot_not_negative'),
+        ),
+        migrations.AddConstraint(
+            model_name='uploadjob',
+            constraint=models.CheckConstraint(condition=models.Q(('in_batch', False), ('state', 'working'), _connector='OR'), name='job_in_batch_while_working'),
         ),
         migrations.AddIndex(
             model_name='event',

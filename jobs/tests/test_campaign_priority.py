@@ -12,11 +12,11 @@ from django.db import connection
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import services as documents
-from jobs import claims, display_status, fair_queue, services, worker
+from jobs import claim_queries, claims, display_status, services, worker
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster.notify_broker import NotifyBroker
 from jobs.models import Event, UploadJob
-from testing.cluster import create_jobs
+from testing.cluster import create_jobs, finish_and_claim
 from testing.factories import DocumentFactory, JobFactory
 
 pytestmark = pytest.mark.django_db
@@ -76,22 +76,23 @@ def test_finish_and_claim_prefers_a_tenants_job(ana: UUID, ben: UUID) -> None:
     campaigns = create_campaign_job(ben)
     JobFactory.create_batch(2, user_id=ana)
 
-    following = claimed_ids().finish_and_claim_next("w")
+    following = finish_and_claim(claimed_ids())
 
     assert following is not None
     assert following.job.user_id == ana
-    assert following.finish_and_claim_next("w") is None
-    assert claimed_ids().job.pk == campaigns.pk
+    last = finish_and_claim(following)
+    assert last is not None
+    assert last.job.pk == campaigns.pk
 
 
 def test_each_user_with_any_due_job_counts_as_claimable(ana: UUID, ben: UUID) -> None:
     JobFactory.create(user_id=ana), create_campaign_job(ana), create_campaign_job(ben), create_campaign_job(ben)
 
     with connection.cursor() as cursor:
-        assert [fair_queue.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
+        assert [claim_queries.count_claimable(cursor, most=most) for most in (9, 2, 1)] == [3, 2, 1]
         for _ in range(3):
             claimed_ids()
-        assert fair_queue.count_claimable(cursor, most=9) == 0
+        assert claim_queries.count_claimable(cursor, most=9) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -110,7 +111,7 @@ def scanned_indexes(sql: str, **params: None) -> set[str]:
         "most": 4,
         "job_id": UUID(int=1),
         "but": UUID(int=2),
-        **fair_queue.concurrency_params(),
+        **claim_queries.concurrency_params(),
         **params,
     }
     with connection.cursor() as cursor:
@@ -134,12 +135,12 @@ def test_the_claim_uses_the_partial_indexes() -> None:
         create_jobs(cursor, 3000, "noop", users=300)
         cursor.execute("UPDATE upload_jobs SET low_priority = true WHERE get_byte(uuid_send(job_id), 0) < 128")
         cursor.execute("ANALYZE upload_jobs")
-    params = dict.fromkeys(("token", "worker", "lease", "claim_code", "claim_event"), None)
+    params = dict.fromkeys(("worker", "lease", "claim_code", "claim_event", "pipeline", "stage"), None)
 
-    assert scanned_indexes(fair_queue.CLAIM, **params) == {"ix_jobs_due"}
-    assert scanned_indexes(fair_queue.CLAIM_LOW_PRIORITY, **params) == {"ix_jobs_due_low"}
-    assert scanned_indexes(fair_queue.SHOULD_YIELD) == {"ix_jobs_due"}
-    assert scanned_indexes(fair_queue.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
+    assert scanned_indexes(claim_queries.CLAIM, **params) == {"ix_jobs_due"}
+    assert scanned_indexes(claim_queries.CLAIM_LOW_PRIORITY, **params) == {"ix_jobs_due_low"}
+    assert scanned_indexes(claim_queries.SHOULD_YIELD) == {"ix_jobs_due"}
+    assert scanned_indexes(claim_queries.COUNT_CLAIMABLE) == {"ix_jobs_due", "ix_jobs_due_low"}
 
 
 # Giving way

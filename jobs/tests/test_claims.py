@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from jobs import claims, fair_queue, worker
-from jobs.claims import Claim, ClaimLost
+from jobs import claim_queries, claims, worker
+from jobs.claims import Claim
 from jobs.models import Event, UploadJob
-from testing.cluster import create_jobs
+from testing.cluster import create_jobs, finish_and_claim
 from testing.concurrency import run_concurrently
 from testing.factories import JobFactory
 
@@ -23,7 +23,7 @@ def queue_job(user_id: UUID, *, age: float = 0, **columns: object) -> UploadJob:
     return job
 
 
-def claimed_id(last: UUID = fair_queue.NIL_UUID) -> Claim:
+def claimed_id(last: UUID = claim_queries.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -95,7 +95,7 @@ def test_claims_rotate_over_the_users(ana: UUID, ben: UUID) -> None:
     for user_id in (ana, ben, third):
         queue_job(user_id), queue_job(user_id)
 
-    order, last = [], fair_queue.NIL_UUID
+    order, last = [], claim_queries.NIL_UUID
     for _ in range(6):
         last = claimed_id(last).job.user_id
         order.append(last)
@@ -136,7 +136,7 @@ def test_a_parked_job_lets_the_younger_ones_of_its_user_pass(ana: UUID) -> None:
 def test_the_rotation_over_users_continues_in_the_next_drain(ana: UUID, ben: UUID) -> None:
     for age in (3, 2, 1):
         queue_job(ana, age=age), queue_job(ben, age=age)
-    worker.DrainSlice.last_user = fair_queue.NIL_UUID
+    worker.DrainSlice.last_user = claim_queries.NIL_UUID
 
     for _ in range(6):
         turn = worker.DrainSlice(until=time.monotonic() + 5)
@@ -167,27 +167,13 @@ def test_ending_a_job_and_claiming_the_next_are_one_statement(ana: UUID) -> None
     claim = claimed_id()
     claimed_id()
 
-    following = claim.finish_and_claim_next("w")
+    following = finish_and_claim(claim)
 
     assert following is not None
     assert following.job.pk == third.pk
     assert following.job.slot == 0  # the slot that the ended job frees
     states = dict(UploadJob.objects.values_list("pk", "state"))
     assert states == {first.pk: "done", second.pk: "working", third.pk: "working"}
-
-
-@pytest.mark.django_db
-def test_finishing_a_lost_job_claims_no_other(ana: UUID, ben: UUID) -> None:
-    queue_job(ana)
-    claim = claimed_id()
-    claim.move("release")
-    waiting = queue_job(ben)
-
-    with pytest.raises(ClaimLost):
-        claim.finish_and_claim_next("w")
-
-    waiting.refresh_from_db()
-    assert (waiting.state, waiting.attempts) == ("queued", 0)
 
 
 @pytest.mark.slow
@@ -200,7 +186,7 @@ def test_eight_workers_never_hold_one_job_twice() -> None:
         mine, claim = [], claims.claim_next("w")
         while claim:
             mine.append(claim.job.pk)
-            claim = claim.finish_and_claim_next("w")
+            claim = finish_and_claim(claim)
         return mine
 
     held = Counter(job_id for mine in run_concurrently(*[drain] * 8) for job_id in mine)

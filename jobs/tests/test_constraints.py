@@ -36,6 +36,7 @@ REFUSED = [
     ("job_counts_not_negative",  "queued",          "attempts = -1"),
     ("job_counts_not_negative",  "queued",          "retry_count = -1"),
     ("job_slot_not_negative",    "working",         "slot = -1"),
+    ("job_in_batch_while_working", "queued",        "in_batch = true"),
     ("job_of_a_campaign_has_low_priority", "queued", "campaign_id = gen_random_uuid()"),
 ]
 # fmt: on

@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 
 from jobs import claims
-from jobs.cluster import cpu_meter, lease_heartbeat, maintenance, shared_state
+from jobs.claim_batches import ClaimBatch
+from jobs.cluster import cpu_meter, heartbeat, maintenance, shared_state
 from jobs.cluster.cpu_meter import CpuMeter
-from jobs.cluster.lease_heartbeat import Lease
+from jobs.cluster.heartbeat import Lease
 from jobs.models import UploadJob
 from testing.factories import JobFactory
 
@@ -110,16 +111,16 @@ def test_this_kernel_counts_the_time_that_this_process_runs() -> None:
 def test_the_heartbeat_writes_overload_with_the_lease(
     ana: UUID, meter: CpuMeter, proc: FakeProc, settings: Any
 ) -> None:
-    lease_heartbeat.CPU.restart()
+    heartbeat.CPU.restart()
     job = JobFactory.create(user_id=ana, pipeline="noop")
     claim = claims.claim_next("w")
     assert claim is not None
     proc.set_times(0, LONG)
-    lease_heartbeat.CPU.sample()
+    heartbeat.CPU.sample()
 
-    Lease(claim).extend()
+    Lease(claim, ClaimBatch()).extend()
     overloaded = UploadJob.objects.get(pk=job.pk).overloaded
-    Lease(claim).extend()  # nothing has been waited for since
+    Lease(claim, ClaimBatch()).extend()  # nothing has been waited for since
 
     assert overloaded
     assert not UploadJob.objects.get(pk=job.pk).overloaded

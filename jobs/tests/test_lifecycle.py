@@ -1,6 +1,5 @@
 """Every move from every state: it sets exactly its target and writes one event, or does nothing."""
 
-import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +25,7 @@ DRAWN = {
     "retry":   ("working",                        "retryable",  "retry",         "warn",  "RETRY_SCHEDULED"),
     "expire":  ("working",                        "queued",     "retry",         "warn",  "LEASE_EXPIRED"),
     "overload": ("working",                       "queued",     "stage_started", "warn",  "OVERLOADED"),
+    "disband": ("working",                        "queued",     "stage_started", "warn",  "BATCH_LOST"),
     "discard": ("working",                        "deadletter", "error",         "error", "DLQ_MOVED"),
     "due":     ("queued retryable",               "queued",     "stage_started", "info",  "DUE"),
     "push":    ("queued retryable",               "queued",     "stage_done",    "info",  "ADVANCED"),
@@ -34,9 +34,8 @@ DRAWN = {
     "requeue": ("deadletter",                     "queued",     "retry",         "info",  "REQUEUED"),
 }
 # fmt: on
-PICK = "SELECT job_id, 0::smallint AS slot FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
+PICK = "SELECT job_id, 0::smallint AS slot, false AS in_batch FROM upload_jobs WHERE job_id = %(job_id)s FOR UPDATE"
 VALUES: dict[str, Any] = {
-    "token": uuid.uuid4(),
     "worker": "w",
     "lease": timedelta(seconds=20),
     "pause": timedelta(seconds=3),

@@ -56,7 +56,6 @@ MOVES: dict[str, Callable[[Claim], object]] = {
     "release": lambda claim: claim.move("release"),
     "retry": lambda claim: claim.move("retry", error=Jsonb({}), traceback=None, pause=timedelta(seconds=1)),
     "discard": lambda claim: claim.move("discard", error=Jsonb({}), traceback=None),
-    "finish_and_claim_next": lambda claim: claim.finish_and_claim_next("w"),
 }
 
 

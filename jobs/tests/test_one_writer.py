@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-APPS = ("accessa", "accounts", "jobs", "vendors", "documents", "embeddings", "webhooks",
+APPS = ("accessa", "accounts", "jobs", "vendors", "outbox", "documents", "embeddings", "webhooks",
         "statutes", "search", "legacy", "metrics", "console", "portal")  # fmt: skip
 INNOCENT = {
     # `lifecycle` itself composes its UPDATE of the table, so nothing is found there either.

@@ -12,7 +12,7 @@ from accounts.audit.models import AuditEntry
 from accounts.errors import ApiError
 from accounts.models import User
 from console.job_invariants import invariant_report
-from documents.storage import LocalSignedStorage
+from documents.storage.local import LocalSignedStorage
 from jobs import services, staff_actions
 from jobs.models import Event, UploadJob
 from testing.concurrency import run_concurrently

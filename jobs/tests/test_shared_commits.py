@@ -302,7 +302,10 @@ def test_a_stage_that_is_slow_shows_its_progress_while_it_runs(
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_the_heartbeat_outlives_a_cleanup_that_fails(ana: UUID, during: dict[str, Callable[[Claim], object]]) -> None:
+def test_the_heartbeat_outlives_a_cleanup_that_fails(
+    ana: UUID, during: dict[str, Callable[[Claim], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.claims.MAX_UNSAVED_SECONDS", 1.0)
     failures: list[str] = []
     job = enqueue(ana)
 
@@ -318,17 +321,21 @@ def test_the_heartbeat_outlives_a_cleanup_that_fails(ana: UUID, during: dict[str
 
     worker.drain()
 
+    assert len(failures) > 1
     assert UploadJob.objects.get(pk=job.pk).state == "deadletter"
 
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_commit_of_the_heartbeat_whose_answer_is_lost_is_not_made_again(
-    ana: UUID, during: dict[str, Callable[[Claim], object]]
+    ana: UUID, during: dict[str, Callable[[Claim], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("jobs.claims.MAX_UNSAVED_SECONDS", 1.0)
     job = enqueue(ana)
+    lost: list[str] = []
 
     def lose_answer() -> None:
+        lost.append("its answer")
         raise OperationalError("the connection is lost after the commit")
 
     def work(claim: Claim) -> None:
@@ -347,6 +354,7 @@ def test_a_commit_of_the_heartbeat_whose_answer_is_lost_is_not_made_again(
 
     worker.drain()
 
+    assert lost == ["its answer"]
     assert written(job) == ALL[:5]
     assert [code for code, *_ in moves(job)].count("STAGE_DONE") == 5
 

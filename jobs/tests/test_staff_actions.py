@@ -334,7 +334,7 @@ def test_an_unavailable_store_rejects_the_retry(sue: User, dead_letter: Upload, 
     def away(*_: Any) -> bool:
         raise OSError("away")
 
-    monkeypatch.setattr("documents.storage.LocalSignedStorage.exists", away)
+    monkeypatch.setattr("documents.storage.local.LocalSignedStorage.exists", away)
 
     assert outcome_code(lambda: staff_actions.retry(dead_letter.job, by=sue, reason=WHY)) == "UNAVAILABLE"
     assert staff_actions.run_bulk_action("retry", [dead_letter.job_id], by=sue, reason=WHY) == BulkResult(

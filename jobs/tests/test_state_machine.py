@@ -2,9 +2,10 @@
 
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -29,8 +30,10 @@ from accounts.errors import ApiError
 from documents import services as documents
 from jobs import claims, services
 from jobs.choices import Stage
+from jobs.claim_batches import ClaimBatch
+from jobs.claim_queries import BatchLimit
 from jobs.claims import Claim, ClaimLost
-from jobs.cluster import lease_heartbeat as heart
+from jobs.cluster import heartbeat as heart
 from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
 from testing.error_codes import error_code
@@ -39,7 +42,7 @@ from testing.factories import DocumentFactory
 pytestmark = pytest.mark.slow
 
 RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 100)), 50
-USERS = [UUID(int=number) for number in range(1, 3)]
+USERS = [UUID(int=number) for number in range(1, 4)]
 STAGES = [stage.value for stage in Stage]
 CAMPAIGN = UUID(int=9)
 PAUSE = 1000  # nothing becomes due by itself during a run
@@ -56,6 +59,7 @@ class Model:
     stage: int = 0
     state: str = "queued"
     attempts: int = 0
+    in_batch: bool = False
     parked: bool = False
     woken: bool = False
     token: UUID | None = None
@@ -66,16 +70,14 @@ class Model:
     codes: list[str] = field(default_factory=lambda: ["UPLOAD_ACCEPTED"])
 
     def let_go(self, state: str, code: str, *, attempts: int | None = None, parked: bool = False) -> None:
-        self.state, self.parked, self.token, self.slot, self.expired, self.woken = (
-            state,
-            parked,
-            None,
-            None,
-            False,
-            False,
-        )
+        self.state, self.parked, self.token, self.slot = state, parked, None, None
+        self.expired = self.woken = self.in_batch = False
         self.attempts = self.attempts if attempts is None else attempts
         self.codes.append(code)
+
+    @property
+    def may_join(self) -> bool:
+        return (self.stage, self.attempts, self.overloads) == (0, 0, 0)
 
     @property
     def active(self) -> bool:
@@ -105,16 +107,24 @@ class Machine(RuleBasedStateMachine):
 
     def next_after(self, last: UUID, *, low: bool = False) -> UUID | None:
         """Return the job that a claim must take: users after ``last``, then from the first; oldest within a user."""
-        turns = sorted(USERS, key=lambda user: (user <= last, user))
-        for user in turns:
+        return next(self.turns(last, low=low), None)
+
+    def turns(self, last: UUID, *, low: bool = False) -> Iterator[UUID]:
+        """Yield the job of each user that claims must take, one after the other."""
+        for user in sorted(USERS, key=lambda user: (user <= last, user)):
             due = [
                 (job.born, job_id)
                 for job_id, job in self.model.items()
                 if job.user == user and job.low == low and job.state == "queued" and not job.parked
             ]
             if due and self.slot_for(user, low=low) is not None:
-                return min(due)[1]
-        return None
+                yield min(due)[1]
+
+    def batch_after(self, last: UUID, most: int) -> list[UUID]:
+        """Return the jobs that a claim of several must take: the first, and others while all may join."""
+        turns = list(islice(self.turns(last), most))
+        may_join = [self.model[job_id].may_join for job_id in turns]
+        return turns[: max(1, may_join.index(False) if False in may_join else most)]
 
     def make_way(self, document: UUID, *, low: bool) -> bool:
         """Whether a job of the document may become active: a campaign's that is active is cancelled for a tenant's."""
@@ -168,11 +178,11 @@ class Machine(RuleBasedStateMachine):
         assert (claim and claim.job.pk) == expected
         return self.note(claim) if claim else multiple()
 
-    def note(self, claim: Claim) -> Claim:
+    def note(self, claim: Claim, *, in_batch: bool = False) -> Claim:
         job = self.model[claim.job.pk]
         job.slot, job.state, job.token, job.woken = self.slot_for(job.user, low=job.low), "working", claim.token, False
         job.attempts += 1
-        job.overloaded = False
+        job.overloaded, job.in_batch = False, in_batch
         job.codes.append("CLAIMED")
         return claim
 
@@ -204,7 +214,7 @@ class Machine(RuleBasedStateMachine):
             if job.stage == len(STAGES) - 1:
                 job.let_go("done", "FINALIZED")
             else:
-                job.stage, job.attempts = job.stage + 1, 1
+                job.stage, job.attempts, job.in_batch = job.stage + 1, 1, False
                 job.codes.append("STAGE_DONE")
 
     @rule(target=claimed, claim=consumes(claimed), length=st.integers(2, 4), writes=st.booleans(), dies=st.booleans())
@@ -217,7 +227,7 @@ class Machine(RuleBasedStateMachine):
         if dies:
             return multiple()
         if job := self.attempt(claim, claim.save):
-            job.stage, job.attempts = job.stage + length, 1
+            job.stage, job.attempts, job.in_batch = job.stage + length, 1, False
             job.codes += ["STAGE_DONE"] * length
         return claim
 
@@ -227,25 +237,43 @@ class Machine(RuleBasedStateMachine):
         while (job := self.holds(claim)) and job.stage < len(STAGES) - 1:
             self.advance(claim, writes=False)
 
-    @rule(target=claimed, claim=consumes(claimed))
-    def finish_and_take(self, claim: Claim) -> Any:
-        job = self.holds(claim)
-        if job and job.stage < len(STAGES) - 1:
-            return claim
-        following = None
-        if job:
-            job.let_go("done", "FINALIZED")
-            following = self.next_after(job.user)
-            job.state, job.codes = "working", job.codes[:-1]
-        try:
-            next_claim = claim.finish_and_claim_next("w")
-        except ClaimLost:
-            assert job is None
-            return claim
-        assert job is not None
-        job.let_go("done", "FINALIZED")
-        assert (next_claim and next_claim.job.pk) == following
-        return self.note(next_claim) if next_claim else multiple()
+    @rule(target=claimed, one=consumes(claimed), other=consumes(claimed), most=st.integers(1, 3))
+    def finish_and_claim(self, one: Claim, other: Claim, most: int) -> Any:
+        """Jobs that have ended, some of which are lost, and the next ones, in one statement."""
+        ended = [claim for claim in (one, other) if STAGES.index(claim.job.stage) == len(STAGES) - 1]
+        batch = ClaimBatch()
+        for claim in ended:
+            batch.finish_later(claim, {})
+            if job := self.holds(claim):
+                job.let_go("done", "FINALIZED")
+        left = [claim for claim in (one, other) if claim not in ended]
+        return multiple(*left, *self.claim_several(batch, one.job.user_id, most))
+
+    @rule(target=claimed, last=st.sampled_from([UUID(int=0), *USERS]), most=st.integers(2, 3), dies=st.booleans())
+    def run_batch(self, last: UUID, most: int, dies: bool) -> Any:
+        """Claim several and end the first; then the worker dies, or ends the batch."""
+        batch = ClaimBatch()
+        claimed = self.claim_several(batch, last, most)
+        if dies or not claimed:
+            return multiple(*claimed)
+        self.rush(claimed[0])
+        batch.finish_later(claimed[0], {})
+        self.model[claimed[0].job.pk].let_go("done", "FINALIZED")
+        batch.end()
+        for claim in claimed[1:]:
+            job = self.model[claim.job.pk]
+            job.let_go("queued", "RELEASED", attempts=job.attempts - 1)
+        return multiple(*claimed)
+
+    def claim_several(self, batch: ClaimBatch, last: UUID, most: int) -> list[Claim]:
+        expected = self.batch_after(last, most) or [job for job in [self.next_after(last, low=True)] if job]
+        batch.limit = BatchLimit("stages", STAGES[0], most)
+
+        first = batch.claim_next("w", last)
+        several = [first, *batch.waiting] if first else []
+
+        assert [claim.job.pk for claim in several] == expected
+        return [self.note(claim, in_batch=len(several) > 1) for claim in several]
 
     @rule(claim=claimed)
     def wait(self, claim: Claim) -> None:
@@ -286,7 +314,7 @@ class Machine(RuleBasedStateMachine):
         job = self.holds(claim)
         assert renewed == (job is not None)
         if job:
-            job.expired, job.overloaded = False, overloaded
+            job.expired, job.overloaded, job.in_batch = False, overloaded, False
 
     @rule(job_id=jobs)
     def lease_runs_out(self, job_id: UUID) -> None:
@@ -313,7 +341,10 @@ class Machine(RuleBasedStateMachine):
 
     def expire(self) -> None:
         for job in self.model.values():
-            if job.expired and job.overloaded and job.overloads < services.MAX_OVERLOADS:
+            if job.expired and job.in_batch:
+                job.overloads += 1
+                job.let_go("queued", "BATCH_LOST", attempts=job.attempts - 1)
+            elif job.expired and job.overloaded and job.overloads < services.MAX_OVERLOADS:
                 job.overloads += 1
                 job.let_go("queued", "OVERLOADED", attempts=job.attempts - 1)
             elif job.expired and job.attempts <= settings.JOBS_MAX_RETRIES:
@@ -380,11 +411,20 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_those_of_the_model(self) -> None:
-        columns = ("pk", "stage", "state", "attempts", "overloads", "claim_token", "slot", "run_after")
-        rows = {row[0]: (*row[1:7], row[7] is not None) for row in UploadJob.objects.values_list(*columns)}
+        columns = ("pk", "stage", "state", "attempts", "overloads", "claim_token", "slot", "in_batch", "run_after")
+        rows = {row[0]: (*row[1:8], row[8] is not None) for row in UploadJob.objects.values_list(*columns)}
 
         assert rows == {
-            job_id: (STAGES[job.stage], job.state, job.attempts, job.overloads, job.token, job.slot, job.parked)
+            job_id: (
+                STAGES[job.stage],
+                job.state,
+                job.attempts,
+                job.overloads,
+                job.token,
+                job.slot,
+                job.in_batch,
+                job.parked,
+            )
             for job_id, job in self.model.items()
         }
 

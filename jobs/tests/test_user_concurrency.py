@@ -8,9 +8,10 @@ import pytest
 from django.db import connection
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from jobs import claims, display_status, fair_queue, worker
+from jobs import claim_queries, claims, display_status, worker
 from jobs.claims import Claim
 from jobs.models import Event, UploadJob
+from testing.cluster import finish_and_claim
 from testing.concurrency import run_concurrently
 from testing.factories import JobFactory
 
@@ -27,7 +28,7 @@ def create_jobs(user_id: UUID, count: int = 7, **columns: Any) -> list[UploadJob
     return jobs
 
 
-def claim_all(last: UUID = fair_queue.NIL_UUID) -> Claim:
+def claim_all(last: UUID = claim_queries.NIL_UUID) -> Claim:
     claim = claims.claim_next("w", last)
     assert claim is not None
     return claim
@@ -59,7 +60,7 @@ def test_racing_workers_do_not_exceed_the_configured_slots(ana: UUID) -> None:
 def test_a_configured_user_takes_its_turn_in_the_rotation(ana: UUID, ben: UUID) -> None:
     create_jobs(SYSTEM_TENANT_ID), create_jobs(ana, 2), create_jobs(ben, 2)
 
-    order, last = [], fair_queue.NIL_UUID
+    order, last = [], claim_queries.NIL_UUID
     for _ in range(6):
         last = claim_all(last).job.user_id
         order.append(last)
@@ -72,7 +73,7 @@ def test_ending_a_statute_job_claims_a_tenants_job_next(ana: UUID) -> None:
     claim = claim_all()
     create_jobs(ana, 1)
 
-    following = claim.finish_and_claim_next("w")
+    following = finish_and_claim(claim)
 
     assert following is not None
     assert following.job.user_id == ana
@@ -147,8 +148,8 @@ def test_free_extra_slots_wake_workers(ana: UUID) -> None:
     for _ in range(4):
         claim_all()
     with connection.cursor() as cursor:
-        rung = fair_queue.count_claimable(cursor, most=9)
+        rung = claim_queries.count_claimable(cursor, most=9)
         claim_all()
-        silent = fair_queue.count_claimable(cursor, most=9)
+        silent = claim_queries.count_claimable(cursor, most=9)
 
     assert (rung, silent) == (1, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from embeddings import embedders
+from embeddings.embedders import registry
 from testing.cluster import database_params
 from testing.old_system import OldSystem, fill_old_system, old_database
 
@@ -24,7 +24,7 @@ def make_old_system(db: None, store: None, settings: Any, tmp_path: Path) -> Ite
         settings.LEGACY_DATABASE_URL = conninfo
 
         def make(**sizes: Any) -> OldSystem:
-            return fill_old_system(conninfo, bucket, embedders.get_embedder(settings.EMBEDDER), **sizes)
+            return fill_old_system(conninfo, bucket, registry.get_embedder(settings.EMBEDDER), **sizes)
 
         yield make
 

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accounts.audit.models import AuditEntry
 from accounts.models import User
 from accounts.rls import as_tenant
-from documents import storage
 from documents.models import Document
-from embeddings import search
+from documents.storage import buckets
 from embeddings.models import DocumentChunk
+from embeddings.search import hybrid_search
 from jobs.lifecycle import log_event
 from jobs.models import UploadJob
 from legacy import cutover, old_database, services
@@ -127,7 +127,7 @@ def test_the_dry_run_says_what_the_import_does_and_writes_nothing(
     planned = json.loads(report.read_text())
     assert not Document.objects.exists()
     assert not LegacyDocument.objects.exists()
-    assert list(storage.locate("storage://raw/any.pdf")[0].incoming().iterdir()) == []
+    assert list(buckets.locate("storage://raw/any.pdf")[0].incoming().iterdir()) == []
     total = planned["total"]
     assert (total["import"], total["merge"], total["refuse"]) == (7, 1, 7)
     assert total["pages"] == 21
@@ -168,7 +168,7 @@ def test_adopted_documents_are_searchable_at_once(old: OldSystem, confirmed: Pat
     chunks = DocumentChunk.objects.filter(document_id=new_id(old, "1")).order_by("chunk_ord")
     assert [chunk.text for chunk in chunks] == page_texts("1", 3)
     assert [chunk.meta and chunk.meta["pages"] for chunk in chunks] == [[1, 1], [2, 2], [3, 3]]
-    found = search.search(user_id=old.users[1], query="treatment 2-5")
+    found = hybrid_search.search(user_id=old.users[1], query="treatment 2-5")
     assert adopted.document_id in {passage.document_id for passage in found}
     foreign = row_of(old, "foreign")
     assert (foreign.mode, foreign.code) == ("reingest", "VECTOR_DISAGREES")

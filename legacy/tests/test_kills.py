@@ -12,10 +12,10 @@ import pytest
 from django.conf import settings as configured
 from django.core.management import CommandError, call_command
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accounts.models import User
-from documents import storage
 from documents.models import Document
+from documents.storage import buckets
 from embeddings.models import DocumentChunk
 from legacy.models import ImportRun, LegacyDocument
 from legacy.tests.conftest import confirm
@@ -81,4 +81,4 @@ def test_kills_leave_neither_gaps_nor_duplicates(make_old_system: Any, mapping_p
     assert not Document.objects.exists()
     assert not LegacyDocument.objects.exists()
     assert not User.objects.exists()
-    assert [name for bucket in ("raw", "parsed") for name in storage.locate(f"storage://{bucket}/any")[0].names()] == []
+    assert [name for bucket in ("raw", "parsed") for name in buckets.locate(f"storage://{bucket}/any")[0].names()] == []

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
@@ -14,17 +15,19 @@ from integrations.models import ConnectedSource, IngestionJob
 from integrations.sync import lifecycle
 from jobs import claims
 from jobs.cluster import live_clusters
-from metrics import event_rollups, periodic
+from metrics import event_counts, gauges, periodic
 from metrics.gauges import KINDS
 from metrics.models import DailySpend
 from metrics.prometheus_collector import ROLLUP_METRICS
 from metrics.tests.event_histories import History, collect_again, database_time, rollups_of
+from outbox.models import EVENTS, Message, WebhookEndpoint
+from outbox.webhooks import endpoints
 from statutes.models import Consumer, Law, LawVersion
 from testing.cluster import wait_until
 from testing.personas import Person, plan_pdf
 from vendors import calls, ledger
 from vendors.models import VendorCall
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 VENDOR = Vendor("openai", "sk-secret", requests_per_minute=600)
@@ -74,8 +77,8 @@ def test_an_upload_shows_in_every_metric_of_its_pipeline(ana: Person) -> None:
 
 
 def wait_for_visibility() -> None:
-    now, _ = event_rollups.visibility_horizon()
-    wait_until(lambda: event_rollups.visibility_horizon()[1] > now, seconds=10)
+    now, _ = event_counts.visibility_horizon()
+    wait_until(lambda: event_counts.visibility_horizon()[1] > now, seconds=10)
 
 
 def test_an_empty_database_has_every_name_and_no_cluster() -> None:
@@ -235,7 +238,7 @@ def test_no_label_repeats_free_text(ana: Person) -> None:
 
 
 def test_every_counted_metric_is_exported() -> None:
-    assert {*event_rollups.EVENT_METRICS, "vendor", event_rollups.SYNC, event_rollups.RECORDS} == set(ROLLUP_METRICS)
+    assert {*event_counts.EVENT_METRICS, "vendor", event_counts.SYNC, event_counts.RECORDS} == set(ROLLUP_METRICS)
 
 
 def test_ended_syncs_are_counted_once_and_the_queue_is_shown(ana: Person) -> None:
@@ -297,3 +300,18 @@ def test_statute_consumers_messages_and_statutes_are_shown() -> None:
     assert 600 <= value(samples, "statutes_still_seconds") < 660
     assert value(samples, "statutes_laws", status="embedded") == 1
     assert value(samples, "statutes_versions", status="processing") == 1
+
+
+def test_the_lag_is_of_the_first_due_message_of_a_receiver_that_does_not_fail() -> None:
+    user_id = uuid4()
+    endpoints.create_endpoint(user_id=user_id, url="https://hooks.example.com/", events=EVENTS)
+    assert gauges.outbox_lag() == 0
+    endpoints.publish(user_id=user_id, type="sync.failed", data={})
+    Message.objects.update(due_at=Now() + timedelta(seconds=60))
+    assert gauges.outbox_lag() == 0
+
+    Message.objects.update(due_at=Now() - timedelta(seconds=600))
+
+    assert 600 <= gauges.outbox_lag() < 700
+    WebhookEndpoint.objects.update(failures=1)
+    assert gauges.outbox_lag() == 0

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from jobs.unsaved_stages import MAX_EVENT_AGE_SECONDS
-from metrics import event_rollups, periodic, rollups
+from metrics import distributions, event_counts, periodic
 from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.tests.event_histories import History, all_rollups, collect_again, database_time, rollups_of
 from testing.cluster import wait_until
@@ -191,7 +191,7 @@ def test_events_of_open_transactions_are_waited_for() -> None:
         run_concurrently(periodic.collect_metrics)
         until = database_time()
 
-    wait_until(lambda: event_rollups.visibility_horizon()[1] > until, seconds=10)
+    wait_until(lambda: event_counts.visibility_horizon()[1] > until, seconds=10)
     periodic.collect_metrics()
 
     assert rollups_of("declared")["insurance",].count == 1
@@ -220,8 +220,8 @@ def test_expired_rollups_are_deleted_and_days_stay(noon: datetime) -> None:
     [([], 0.5, None), ([0.2] * 10, 0.5, 0.15), ([1.0, 1.0, 1.0, 50.0], 0.99, 49.2), ([90_000.0], 0.95, None)],
 )
 def test_a_percentile_lies_in_its_bucket(seconds: list[float], share: float, expected: float | None) -> None:
-    counts, peak = rollups.bucket_counts(seconds), max(seconds, default=0.0)
-    estimate = rollups.Distribution(len(seconds), sum(seconds), peak, counts).percentile(share)
+    counts, peak = distributions.bucket_counts(seconds), max(seconds, default=0.0)
+    estimate = distributions.Distribution(len(seconds), sum(seconds), peak, counts).percentile(share)
 
     if expected is None and seconds:
         assert estimate is not None

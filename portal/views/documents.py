@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError, Context, error_codes
 from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents import services

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.models import User
 from integrations.disconnect import disconnect_source, is_grant_shared

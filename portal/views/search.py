@@ -1,6 +1,8 @@
 """Search page: the tenant's documents and connected systems, and statutes."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -8,22 +10,22 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
 from accounts.rls import as_tenant
 from documents.models import Document
 from embeddings.error_codes import MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE
-from embeddings.search import HYBRID, TEXT, VECTOR
-from embeddings.search.query_parser import QueryEmbedding
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
 from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
 from portal.views.documents import parse_span
 from search.answers.feedback import record_feedback
-from search.answers.services import Answer, answer
+from search.answers.services import MAX_TURNS, Retrieval, may_generate, quote_answer, retrieve
 from search.error_codes import NO_WORDS
+from search.saved_questions import delete_question, get_question, save_question
 from search.services import UPLOADS, search
 from statutes.article_citations import StatutePassage, strip_heading_marks
 from statutes.search import search_statutes
@@ -38,35 +40,77 @@ MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
+    """``history`` are the questions that a follow-up follows, oldest first."""
+
     query: str
     mode: str
     document: UUID | None
     only_laws: bool
+    history: tuple[str, ...] = ()
+
+    @classmethod
+    def create(cls, query: str, mode: str, scope: str, history: Sequence[str] = ()) -> "SearchForm":
+        try:
+            document = UUID(scope)
+        except ValueError:
+            document = None
+        known_mode = mode if mode in dict(MODES) else HYBRID
+        return cls(query, known_mode, document, scope == STATUTES_ONLY, tuple(history))
+
+    @property
+    def scope(self) -> str:
+        return str(self.document or (STATUTES_ONLY if self.only_laws else ""))
 
 
 @tenant_page("GET", "HEAD", "POST")
 def search_page(request: HttpRequest) -> HttpResponse:
     """Show the form and the results. The query is never part of a URL: URLs are logged."""
-    user_id, form = tenant_id(request), _parse_form(request)
+    user_id = tenant_id(request)
+    form = _parse_form(request, user_id)
     context: dict[str, object] = {"form": form, "is_search": request.method == "POST"}
     if request.method == "POST":
         context |= _results(user_id, form)
+        if "problem" not in context:
+            context["saved"] = save_question(
+                user_id=user_id, question=form.query, history=form.history, mode=form.mode, scope=form.scope
+            )
+    return _render(request, user_id, form, context)
+
+
+@tenant_page("GET", "HEAD")
+def saved_question(request: HttpRequest, question_id: UUID) -> HttpResponse:
+    """Show the results of a saved question, as they are today. Nothing is bought from a model."""
+    user_id = tenant_id(request)
+    saved = get_question(user_id, question_id)
+    form = SearchForm.create(saved.question, saved.mode, saved.scope, saved.history)
+    return _render(request, user_id, form, {"is_search": True, "saved": saved, **_results(user_id, form)})
+
+
+@tenant_page("POST")
+def forget_question(request: HttpRequest, question_id: UUID) -> HttpResponse:
+    delete_question(tenant_id(request), question_id)
+    messages.success(request, "The question is forgotten.")
+    return redirect("portal:search")
+
+
+def _render(request: HttpRequest, user_id: UUID, form: SearchForm, context: dict[str, object]) -> HttpResponse:
+    context |= {"form": form, "statutes_only": STATUTES_ONLY}
     if getattr(request, "htmx", False):
         return render(request, "portal/search_results.html", context)
-    context |= {"choices": _document_choices(user_id, form.document), "modes": MODES, "statutes_only": STATUTES_ONLY}
+    context |= {"choices": _document_choices(user_id, form.document), "modes": MODES}
     return render(request, "portal/search.html", context)
 
 
-def _parse_form(request: HttpRequest) -> SearchForm:
-    scope = (request.POST if request.method == "POST" else request.GET).get("document", "")
-    try:
-        document = UUID(scope)
-    except ValueError:
-        document = None
-    mode = request.POST.get("mode", HYBRID)
-    return SearchForm(
-        request.POST.get("query", ""), mode if mode in dict(MODES) else HYBRID, document, scope == STATUTES_ONLY
+def _parse_form(request: HttpRequest, user_id: UUID) -> SearchForm:
+    fields = request.POST if request.method == "POST" else request.GET
+    form = SearchForm.create(
+        request.POST.get("query", ""), request.POST.get("mode", HYBRID), fields.get("document", "")
     )
+    try:
+        previous = get_question(user_id, UUID(request.POST.get("after", "")))
+    except (ValueError, ApiError):  # none, or forgotten meanwhile: a question of its own
+        return form
+    return replace(form, history=(*previous.history, previous.question)[-MAX_TURNS:])
 
 
 def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
@@ -77,13 +121,18 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
         scope |= {"sources": [UPLOADS], "document_ids": [form.document]}
     try:
         check_rate(SEARCHES, user_id)
-        given = _answer(query, scope)
-        results = given.results if given else search(**query, **scope)
+        retrieval = _retrieve(query, scope, form.history)
+        given = quote_answer(retrieval) if retrieval else None
+        may_ask = retrieval is not None and given is not None and may_generate(retrieval, given.sentences)
+        if retrieval and form.history:
+            query["query"] = retrieval.question.text
+        results = retrieval.results if retrieval else search(**query, **scope)
         statutes = [] if form.document else _search_statutes(query, embedding)
     except ApiError as error:
         return {"problem": error_message(error)}
     return {
         "given": given,
+        "model_request": _model_request(form) if may_ask else None,
         "passages": results.passages,
         "nearest": results.nearest,
         "records": [_record(record) for record in results.records],
@@ -91,14 +140,22 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
     }
 
 
-def _answer(query: dict[str, Any], scope: dict[str, Any]) -> Answer | None:
-    """Answer from the tenant's documents; None where the query has only words that stand everywhere."""
+def _retrieve(query: dict[str, Any], scope: dict[str, Any], history: Sequence[str]) -> Retrieval | None:
+    """Search the tenant's documents for an answer; None where the query has only words that stand everywhere."""
     try:
-        return answer(user_id=query["user_id"], question=query["query"], mode=query["mode"], **scope)
+        return retrieve(user_id=query["user_id"], question=query["query"], history=history, mode=query["mode"], **scope)
     except ApiError as error:
         if error.code != NO_WORDS:
             raise
         return None
+
+
+def _model_request(form: SearchForm) -> str:
+    """Return the body of ``POST /answer`` by which the page lets a model answer. htmx would drop it in a script tag."""
+    body: dict[str, Any] = {"question": form.query, "mode": form.mode, "stream": True}
+    history = [{"question": question} for question in form.history]
+    documents = {"document_ids": [str(form.document)]} if form.document else {}
+    return json.dumps(body | {"history": history} | documents)
 
 
 @tenant_page("POST")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from embeddings.search.lexemes import query_lexemes
 from embeddings.search.passage_sentences import Kind
-from embeddings.search.query_parser import query_lexemes
-from embeddings.search.sentence_ranking import RankedSentence, content_words, rank_sentences
+from embeddings.search.sentence_scores import RankedSentence, content_words, rank_sentences, subject_words
 from search.answers.follow_ups import CompleteQuestion
 from search.answers.sources import Source
 
@@ -16,11 +16,14 @@ MAX_SENTENCES = 3
 MAX_SIDES = 4  # documents of a contradiction
 # Chosen on the dev half of `benchmarks answers`.
 RANK_SHARE, RANK_SLOPE = 0.35, 3.0  # what a passage's rank counts against its sentences' words, and how fast it falls
-LEAST_SHARE = 0.5  # of the question's words, by their rarity, in a sentence that answers it or around it
+LEAST_SHARE = 0.35  # of the question's words, by their rarity, in a sentence that answers it or around it
 FURTHER_SHARE, SAME_SHARE = 0.8, 0.95  # of the best score and of its share: other sentences of the answer
 SIDE_SHARE = 0.75  # of the best score: what another document says about the same
+UNKNOWN_IDF = 1.0  # of a word that the search did not look for
+OUTSIDE_LOSS = 0.2  # of a row for providers out of network, where the question does not name them
 SAME_SUBJECT = 0.6  # of the question's words in both sentences
 
+_OUT_OF_NETWORK = re.compile(r"\b(?:out|outside)[ -]of[ -]network|\bnon-?network", re.IGNORECASE)
 # A number with its unit: $, % or the word after it.
 _FIGURE = re.compile(r"(?P<money>[$€£])?(?P<number>\d+(?:[.,]\d+)*) ?(?P<unit>%|[^\W\d_]+)?")
 # What an amendment says of a figure that it changes.
@@ -36,6 +39,15 @@ class Candidate:
     source: Source
     ranked: RankedSentence
     score: float
+
+    @property
+    def text(self) -> str:
+        """Return the sentence; a list item after what introduces it: "Not covered: dental implants"."""
+        sentence = self.ranked.sentence
+        if sentence.kind != Kind.ITEM:
+            return sentence.text
+        lead = sentence.lead or sentence.title or next(reversed(self.source.headings), "")
+        return f"{lead.rstrip(': ')}: {sentence.text}" if lead else sentence.text
 
     @property
     def place(self) -> tuple[object, tuple[int, int]]:
@@ -61,7 +73,11 @@ class Extract:
 
 
 def extract_answer(sources: Sequence[Source], question: CompleteQuestion) -> Extract:
-    """Return the sentences of the sources, best passage first, that answer the question; none if none does."""
+    """Return the sentences of the sources, best passage first, that answer the question; none if none does.
+
+    Sources that only come nearest to the question answer nothing: search has judged them.
+    """
+    sources = [source for source in sources if source.is_relevant]
     candidates = rank_candidates(sources, question)
     if not candidates:
         return Extract([], [])
@@ -81,7 +97,8 @@ def rank_candidates(sources: Sequence[Source], question: CompleteQuestion) -> li
             prior = RANK_SHARE * RANK_SLOPE / (RANK_SLOPE + rank - 1)
             for each in sentences:
                 if each.sentence.start >= source.repeated and each.share >= LEAST_SHARE and _says_something(each):
-                    candidate = Candidate(source, each, each.score + prior)
+                    outside = OUTSIDE_LOSS * _is_outside_network(each, question)
+                    candidate = Candidate(source, each, each.score + prior - outside)
                     found.setdefault(candidate.place, candidate)
     return sorted(found.values(), key=lambda each: -each.score)
 
@@ -89,9 +106,12 @@ def rank_candidates(sources: Sequence[Source], question: CompleteQuestion) -> li
 def _rank(
     group: Sequence[tuple[int, Source]], question: CompleteQuestion, configuration: str
 ) -> list[list[RankedSentence]]:
+    idf = group[0][1].idf  # of all words of the question
+    lexemes = query_lexemes(subject_words(question.text), (configuration,))
+    lexemes = lexemes or query_lexemes(content_words(question.text), (configuration,))
     return rank_sentences(
         [source.ranked_text for _, source in group],
-        query_lexemes(content_words(question.text), (configuration,)),
+        {lexeme: idf.get(lexeme, UNKNOWN_IDF) for lexeme in lexemes},
         question.text,
         added=question.added,
         added_lexemes=query_lexemes(question.added, (configuration,)) if question.added else (),
@@ -99,8 +119,16 @@ def _rank(
 
 
 def _says_something(ranked: RankedSentence) -> bool:
-    """Leave out headings and what only introduces a list."""
-    return ranked.sentence.kind != Kind.HEADING and not ranked.sentence.text.endswith(":")
+    """Leave out headings, what only introduces a list, and what only repeats the question."""
+    sentence = ranked.sentence
+    is_echo = sentence.kind == Kind.SENTENCE and not ranked.adds_words
+    return sentence.kind != Kind.HEADING and not sentence.text.endswith(":") and not is_echo
+
+
+def _is_outside_network(ranked: RankedSentence, question: CompleteQuestion) -> bool:
+    """Tell whether a row is about providers out of network, and the question is not."""
+    label = ranked.sentence.cells[0] if ranked.sentence.cells else ""
+    return bool(_OUT_OF_NETWORK.search(label)) and not _OUT_OF_NETWORK.search(question.text)
 
 
 def _adds_to(candidate: Candidate, best: Candidate) -> bool:

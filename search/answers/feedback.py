@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from accounts.error_codes import not_found
+from accounts.common_error_codes import not_found
 from accounts.rls import as_tenant
 from documents.markdown.normalization import page_at
 from documents.markdown.sentences import plain_text

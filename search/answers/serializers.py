@@ -2,7 +2,7 @@
 
 from rest_framework import serializers
 
-from accounts.strict_fields import StrictCharField
+from accounts.strict_fields import StrictBooleanField, StrictCharField
 from search.answers.services import MAX_TURNS
 from search.serializers import MAX_BODY_CHARS, ScopeRequest
 
@@ -20,6 +20,7 @@ class AnswerRequest(ScopeRequest):
         required=False,
         help_text=f"the conversation so far, oldest first, at most {MAX_TURNS} turns: completes a follow-up",
     )
+    stream = StrictBooleanField(default=False, help_text="answer in server-sent events, a sentence each")
 
 
 class AnswerCitationResponse(serializers.Serializer[object]):
@@ -48,8 +49,8 @@ class AnswerSentenceResponse(serializers.Serializer[object]):
 
 class SearchedResponse(serializers.Serializer[object]):
     question = serializers.CharField(help_text="what was searched: a follow-up is completed")
-    passages = serializers.IntegerField(source="passages_read")
-    documents = serializers.IntegerField(source="documents_read")
+    passages = serializers.IntegerField()
+    documents = serializers.IntegerField()
 
 
 class AnswerResponse(serializers.Serializer[object]):
@@ -60,6 +61,10 @@ class AnswerResponse(serializers.Serializer[object]):
         many=True, help_text="where documents differ: one sentence of each, with document and date; else empty"
     )
     nearest = AnswerCitationResponse(many=True, help_text="where nothing answers: the passages that came closest")
-    answerer = serializers.CharField(help_text="extractive: quotations only")
-    searched = SearchedResponse(source="*")
+    answerer = serializers.CharField(help_text="extractive: quotations only; openai: sentences of a model")
+    fallback = serializers.CharField(
+        allow_null=True, help_text="code of what kept the model from answering: the answer is extractive"
+    )
+    dropped_sentences = serializers.IntegerField(help_text="of the model: not grounded in what they cite, or too many")
+    searched = SearchedResponse()
     cost_cents = serializers.DecimalField(max_digits=12, decimal_places=6, coerce_to_string=False)

@@ -1,6 +1,6 @@
 """Sources of an answer: passages of documents and statutes with what their citations say."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -8,9 +8,11 @@ from uuid import UUID
 from accounts.rls import as_tenant
 from documents.markdown.normalization import page_at
 from documents.models import Document
-from embeddings.search.query_parser import CONFIGURATIONS, ENGLISH
-from embeddings.search.sentence_ranking import RankedText
+from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH
+from embeddings.search.passage_sentences import Sentence
+from embeddings.search.sentence_scores import RankedText
 from search.services import SearchResults
+from statutes.article_citations import StatutePassage
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,13 @@ class Source:
     start: int
     end: int
     language: str
+    sentences: Sequence[Sentence]
+    idf: Mapping[str, float]
+    is_relevant: bool = True
 
     @property
     def ranked_text(self) -> RankedText:
-        return RankedText(self.text, self.headings, CONFIGURATIONS.get(self.language, ENGLISH))
+        return RankedText(self.sentences, self.headings, CONFIGURATIONS.get(self.language, ENGLISH))
 
     @property
     def key(self) -> UUID | str | None:
@@ -58,7 +63,7 @@ class Source:
 def collect_sources(user_id: UUID, results: SearchResults) -> list[Source]:
     """Return the passages by rank, documents before statutes, without those of documents deleted meanwhile.
 
-    Those that only come nearest are among them: the answer has a floor of its own, by sentence.
+    Those that only come nearest are among them: where nothing answers, they are cited as that.
     """
     passages = [*results.passages, *results.nearest]
     with as_tenant(user_id):
@@ -80,24 +85,30 @@ def collect_sources(user_id: UUID, results: SearchResults) -> list[Source]:
             start=passage.start,
             end=passage.end,
             language=str(passage.meta.get("language", "")),
+            sentences=passage.sentences,
+            idf=passage.idf,
+            is_relevant=passage.is_relevant,
         )
         for passage in passages
         if passage.document_id in known  # not deleted meanwhile
     ]
-    return sources + [
-        Source(
-            chunk_id=law.chunk_id,
-            document_id=None,
-            law_id=law.law_id,
-            title=law.citation,
-            dated_at=None,
-            text=law.text,
-            headings=law.headings,
-            pages=law.pages,
-            page_starts=(),
-            start=law.start,
-            end=law.end,
-            language=law.language,
-        )
-        for law in results.laws
-    ]
+    return [*sources, *map(_from_law, results.laws)]
+
+
+def _from_law(law: StatutePassage) -> Source:
+    return Source(
+        chunk_id=law.chunk_id,
+        document_id=None,
+        law_id=law.law_id,
+        title=law.citation,
+        dated_at=None,
+        text=law.text,
+        headings=law.headings,
+        pages=law.pages,
+        page_starts=(),
+        start=law.start,
+        end=law.end,
+        language=law.language,
+        sentences=law.sentences,
+        idf=law.idf,
+    )

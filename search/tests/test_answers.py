@@ -169,6 +169,43 @@ def test_what_no_document_says_is_not_answered(question: str, ana: Person) -> No
     assert body["text"] == "Not found in your documents."
 
 
+def test_what_search_calls_nearest_is_no_answer(ana: Person) -> None:
+    create_searchable_markdown(ana.id, BOOKLET)
+    question = "Which network shows football matches of the cup at night in Brazil?"  # a booklet has its first word
+
+    passages = ana.post("/search", {"query": question}).json()
+    body = ask(ana, question)
+
+    assert (len(passages["passages"]), len(passages["nearest"])) == (0, len(body["nearest"])) == (0, 1)
+    assert not body["answered"]
+
+
+def test_a_list_item_is_shown_with_what_introduces_it(ana: Person) -> None:
+    create_searchable_markdown(ana.id, "# Dental care\n\nWhat is not covered:\n\n- Implants and bridges\n- Braces\n")
+
+    text = ask(ana, "Are dental implants covered?")["sentences"][0]["text"]
+
+    assert text == "What is not covered: Implants and bridges"
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Is therapy covered?", "Therapy is covered if it restores a function."),
+        ("How many acupuncture visits do I get?", "Visit limit — Acupuncture: 15 visits a plan year"),
+        ("What does therapy cost?", "In network, you pay — Physical therapy: $30 copay"),
+        ("How much is acupuncture?", "In network, you pay — Acupuncture: $25 copay"),
+    ],
+)
+def test_words_of_questions_alone_do_not_decide(question: str, expected: str, ana: Person) -> None:
+    booklet = BOOKLET.replace(
+        "| Visit limit | 15", "| Out of network, you pay | Costs are not covered |\n| Visit limit | 15"
+    )
+    create_searchable_markdown(ana.id, f"{booklet}\n# Newborns\n\nA get-acquainted visit at no cost.\n")
+
+    assert ask(ana, question)["sentences"][0]["text"] == expected
+
+
 def test_a_tenant_without_a_document_gets_no_answer(ana: Person, ben: Person) -> None:
     create_searchable_markdown(ben.id, BOOKLET)
 
@@ -279,7 +316,7 @@ def test_a_repeated_header_moves_no_span_and_the_page_is_that_of_the_beginning()
     header = "| a | b |\n|---|---|\n"
     source = Source(
         chunk_id=uuid4(), document_id=uuid4(), law_id=None, title="plan.pdf", dated_at=None, text=f"{header}| x | 5 |",
-        headings=[], pages=[1, 3], page_starts=(0, 400, 600), start=500, end=509, language="",
+        headings=[], pages=[1, 3], page_starts=(0, 400, 600), start=500, end=509, language="", sentences=[], idf={},
     )  # fmt: skip
 
     assert source.repeated == len(header)

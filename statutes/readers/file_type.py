@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal, get_args
 
-from documents.parsers import HEADER, HEADER_WITHIN
+from documents.parsers.pdf_parser import HEADER, HEADER_WITHIN
 from jobs.outcomes import Permanent
 from statutes.error_codes import OLD_OR_LOCKED_WORD, UNKNOWN_FORMAT, statute_failure
 

@@ -1,4 +1,4 @@
-"""Reading of a statute file in a sandboxed child process (``sandbox_child``): a file gives JSON and markdown."""
+"""Reading of a statute file in a sandboxed child process (``reader_fork_server``): a file gives JSON and markdown."""
 
 import json
 import tempfile
@@ -21,7 +21,7 @@ MAX_RESPONSE_BYTES = 48 << 20  # the text twice, as JSON and as markdown
 Scanner = Callable[[Path, Sequence[int]], Mapping[int, str]]
 
 statute_zygote = register_cleanup(
-    SandboxClient("statutes.readers.sandbox_child", MEMORY_MB, max_response_bytes=MAX_RESPONSE_BYTES)
+    SandboxClient("statutes.readers.reader_fork_server", MEMORY_MB, max_response_bytes=MAX_RESPONSE_BYTES)
 )
 
 

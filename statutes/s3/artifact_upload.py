@@ -1,4 +1,4 @@
-"""Upload of a law's artifacts to S3 (spec 004 §4.7), all or none as the manifest decides; archive of failures.
+"""Upload of a law's artifacts to S3 (spec 004 §4.7), all or none as the manifest decides.
 
 A reader trusts only what the manifest names. Where a hash differs, a newer law is being uploaded, and the manifest is
 to be read again. Until the new manifest is written, the old one names a complete law.
@@ -7,7 +7,7 @@ to be read again. Until the new manifest is written, the old one names a complet
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,7 @@ from django.db import connection
 
 from documents.deterministic_ids import canonical_json
 from documents.models import Document
-from documents.storage.s3 import OperationNotAllowed
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.registry import DIMENSIONS
 from embeddings.error_codes import NO_CHUNKS
 from jobs import failpoints
 from jobs.models import UploadJob
@@ -33,7 +32,6 @@ from statutes.s3.manifests import Entry, Manifest, ManifestRefused
 
 BATCH_SIZE = 40  # passages read together: 1 MB
 JSONL = "application/jsonl"
-ERROR = "error.json"
 T = TypeVar("T")
 # pgvector writes the shortest decimals that give the same float32 again, and always the same: valid JSON.
 # The model's vector is committed already, or waits in the buffer or among the shadow vectors. Subqueries, because the
@@ -244,43 +242,3 @@ def _for_each(call: Callable[[T], None], arguments: Iterable[T]) -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def archive_failure(version: LawVersion, error: Mapping[str, Any]) -> None:
-    """Copy the raw file of a fatal failure to failed/, with a record of its ``error`` (spec 004 §5.1); safe to repeat.
-
-    Replaces the archive of an earlier failure of the version. A raw file that is missing, or that cannot be read (an
-    infected one), leaves the record alone. Raises ``OSError`` of the store.
-    """
-    bucket, folder = client.statutes_bucket(), keys.failed(version.law_id, version.version)
-    error_key = f"{folder}{ERROR}"
-    raw_key = None
-    if version.bucket in client.raw_buckets() and (version.bucket == bucket or client.is_accessible(version.bucket)):
-        name = keys.quote_name(PurePosixPath(version.raw_key).name or "raw")
-        raw_key = f"{folder}{f'raw.{name}' if name == ERROR else name}"
-        try:
-            client.copy_object(version.bucket, version.raw_key, to=raw_key, to_bucket=bucket)
-        except (FileNotFoundError, OperationNotAllowed):  # if our own bucket refuses, the record is refused as well
-            raw_key = None
-    record = {
-        "law_id": version.law_id,
-        "version": version.version,
-        "document_id": str(version.pk),
-        "source": {"bucket": version.bucket, "key": version.raw_key, "sha256": version.raw_sha256},
-        "raw": raw_key,
-        **error,
-    }
-    client.put_object(bucket, error_key, canonical_json(record).encode())
-    for key in set(client.list_keys(bucket, folder)) - {raw_key, error_key}:  # of an earlier failure
-        client.delete_object(bucket, key)
-
-
-def failure_details(job: UploadJob) -> dict[str, str]:
-    """Return the code, detail and stage of a dead job, as its archived record has them."""
-    error = job.last_error or {}
-    return {"code": str(error.get("code", "internal")), "detail": str(error.get("detail", "")), "stage": str(job.stage)}
-
-
-def is_fatal(job: UploadJob) -> bool:
-    """Tell a permanent failure from one that has exhausted its retries."""
-    return (job.last_error or {}).get("permanent") is True

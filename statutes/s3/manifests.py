@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from documents.deterministic_ids import canonical_json
-from embeddings.embedders import DIMENSIONS
+from embeddings.embedders.registry import DIMENSIONS
 from jobs.outcomes import Permanent
 from statutes.error_codes import MANIFEST_INVALID, VECTORS_TOO_WIDE
 

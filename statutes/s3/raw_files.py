@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from documents import storage
+from documents.storage import buckets
 from documents.storage.s3 import OperationNotAllowed
 from jobs.outcomes import Permanent, Retryable
 from statutes import error_codes
@@ -86,7 +86,7 @@ def _check_tags(version: LawVersion, tags: dict[str, str]) -> None:
 def download_raw_file(version: LawVersion, head: Head) -> Iterator[tuple[Path, int, str]]:
     """Yield the object of ``head`` as a file, its length and its sha256. Raises as ``head_raw_file``."""
     # Where a periodic task removes what a crash leaves.
-    folder = storage.make_private_folder(Path(settings.STORAGE_ROOT, "raw", storage.INCOMING))
+    folder = buckets.make_private_folder(Path(settings.STORAGE_ROOT, "raw", buckets.INCOMING))
     path = folder / uuid.uuid4().hex
     try:
         try:

@@ -17,7 +17,7 @@ from statutes.error_codes import SQS_MESSAGE_LOST, SQS_NO_QUEUE
 from vendors import aws_client, calls
 from vendors.call_failures import ErrorResponse
 from vendors.error_codes import VENDOR_RATE_LIMITED
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 MAX_WAIT = 20  # seconds, of a long poll
 MAX_IN_FLIGHT_SECONDS = 12 * 3600  # after its receipt SQS lets no message be hidden longer

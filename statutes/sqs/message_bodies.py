@@ -9,7 +9,7 @@ import structlog
 from jobs import safe_errors
 from statutes import error_codes
 from statutes.sqs.message_schema import Message, MessageRefused, parse_json, parse_statute_message
-from statutes.sqs.upload_notifications import UploadNotification, parse_eventbridge_event, parse_s3_record
+from statutes.sqs.s3_events import UploadNotification, parse_eventbridge_event, parse_s3_record
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.statutes")
 

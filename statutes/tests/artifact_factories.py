@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from documents import storage
 from documents.deterministic_ids import chunk_id
 from documents.models import Document
-from embeddings import chunk_store, embedders, vector_store
-from embeddings.chunking import Chunk
+from documents.storage import buckets
+from embeddings import chunk_store, vector_store
+from embeddings.chunking.chunkers import Chunk
+from embeddings.embedders import registry
 from jobs import services
 from jobs.models import UploadJob
 from statutes import document_ids
@@ -60,12 +61,12 @@ def create_version(
             "mime": "application/xml",
             "bytes_len": 4_711,
             "file_sha256": document_ids.file_sha256(document_id),
-            "raw_path": storage.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
+            "raw_path": buckets.object_uri("raw", SYSTEM_TENANT_ID, document_id, "pdf"),
             "parser_name": "law-xml",
             "parser_version": "1",
         },
     )
-    model = embedders.get_embedder("testing.embedders.InstantEmbedder")
+    model = registry.get_embedder("testing.embedders.InstantEmbedder")
     job = services.newest_job(UploadJob.objects.filter(document_id=document_id)) or services.enqueue(
         pipeline="statute",
         user_id=SYSTEM_TENANT_ID,
@@ -93,7 +94,7 @@ def create_version(
 
 
 def create_chunks(document_id: Any, texts: Sequence[str], refused: Sequence[int]) -> None:
-    model = embedders.get_embedder("testing.embedders.InstantEmbedder")
+    model = registry.get_embedder("testing.embedders.InstantEmbedder")
     passages = [Chunk(at, text, at, at + 1, (1, 1), ("Título I",), 9) for at, text in enumerate(texts)]
     chunk_store.buffer_chunks(
         user_id=SYSTEM_TENANT_ID, document_id=document_id, chunks=passages, chunks_version=CHUNKER
@@ -103,7 +104,7 @@ def create_chunks(document_id: Any, texts: Sequence[str], refused: Sequence[int]
     embedded = [at for at in range(len(texts)) if at not in refused]
     vector_store.buffer_vectors(
         document_id,
-        embedders.EmbeddingModel(model.model, model.version),
+        registry.EmbeddingModel(model.model, model.version),
         [chunk_id(document_id, "legal-articles", "1", at) for at in embedded],
         model.embed([texts[at] for at in embedded]),
         user_id=SYSTEM_TENANT_ID,

@@ -5,7 +5,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings.search import search
+from embeddings.search.hybrid_search import search
 from jobs.models import UploadJob
 from statutes import document_ids
 from statutes.intake import accept_message

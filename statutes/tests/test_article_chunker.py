@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from documents.markdown.normalization import normalize
-from embeddings import chunking, tokenizer
-from embeddings.chunking import Chunk
+from embeddings import tokenizer
+from embeddings.chunking import chunkers
+from embeddings.chunking.chunkers import Chunk
 from embeddings.tests.test_chunking import assert_sound, documents
 from statutes.article_chunker import CHUNKER, ArticleChunk, iter_units
 from statutes.structure.markdown import Rendered, render_markdown
@@ -37,7 +38,7 @@ def text_of(many: int) -> str:
 
 
 def test_the_chunker_is_found_by_its_label() -> None:
-    assert chunking.get_chunker("legal-articles@1") is CHUNKER
+    assert chunkers.get_chunker("legal-articles@1") is CHUNKER
     assert json.loads(CHUNKER.config) == {
         "aim_tokens": 900, "encoding": "cl100k_base", "largest_tokens": 1200, "smallest_tokens": 200
     }  # fmt: skip

@@ -10,10 +10,12 @@ from typing import Any
 import numpy
 import pytest
 
-from embeddings import embedders, vector_store
-from embeddings.embedders import EmbeddingModel
+from embeddings import vector_store
+from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
+from statutes import failed_versions
 from statutes.models import LawVersion
 from statutes.s3 import artifact_upload, keys
 from statutes.s3 import client as objects
@@ -58,7 +60,7 @@ def test_vectors_are_exact_and_in_the_order_of_passages() -> None:
     manifest = json.loads(stored_objects()["normalized/ISR_2024/manifest.json"])
     archived = numpy.array([line["vector"] for line in lines], dtype=numpy.float32)
     assert [line["chunk_id"] for line in lines] == [chunk["chunk_id"] for chunk in manifest["chunks"]]
-    assert archived.tobytes() == embedders.get_embedder("testing.embedders.InstantEmbedder").embed(TEXTS).tobytes()
+    assert archived.tobytes() == registry.get_embedder("testing.embedders.InstantEmbedder").embed(TEXTS).tobytes()
     assert {tuple(line) for line in lines} == {("chunk_id", "vector", "law_id", "metadata")}
     assert lines[1]["metadata"]["headings"] == ["Título I"]
     assert manifest["model"] == {"name": "instant", "version": "1", "dimensions": 1536}
@@ -232,7 +234,7 @@ def test_a_failed_file_is_archived_with_its_error() -> None:
     version = create_version()
     objects.put_object(BUCKET, version.raw_key, b"<broken")
 
-    artifact_upload.archive_failure(
+    failed_versions.archive_failure(
         version, {"code": "NOT_XML", "detail": "The file is not well-formed XML.", "stage": "parsing"}
     )
 
@@ -252,10 +254,10 @@ def test_a_raw_file_of_another_bucket_or_of_none_is_archived_too(settings: Any) 
     version.bucket, version.raw_key = "elsewhere", "error.json"
     objects.put_object("elsewhere", "error.json", b"raw")
 
-    artifact_upload.archive_failure(version, {"code": "X", "detail": ""})
+    failed_versions.archive_failure(version, {"code": "X", "detail": ""})
     archived = stored_objects("failed/")
     version.raw_key = "gone.pdf"
-    artifact_upload.archive_failure(version, {"code": "RAW_FILE_MISSING", "detail": ""})
+    failed_versions.archive_failure(version, {"code": "RAW_FILE_MISSING", "detail": ""})
 
     assert archived["failed/ISR_2024/2024-01/raw.error.json"] == b"raw"
     assert json.loads(stored_objects("failed/")["failed/ISR_2024/2024-01/error.json"])["raw"] is None
@@ -267,7 +269,7 @@ def test_a_later_failure_replaces_the_archive_of_an_earlier_one() -> None:
     for key in ("raw/first.xml", "raw/second.docx"):
         objects.put_object(BUCKET, key, key.encode())
         version.raw_key = key
-        artifact_upload.archive_failure(version, {"code": "NOT_XML", "detail": ""})
+        failed_versions.archive_failure(version, {"code": "NOT_XML", "detail": ""})
 
     archived = stored_objects("failed/")
 

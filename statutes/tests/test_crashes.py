@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from documents import services as services_of_documents
 from documents.models import Document
 from jobs import failpoints, services, worker

@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from documents.models import Document, OcrPage
 from jobs import worker

@@ -8,7 +8,7 @@ import pytest
 from jobs import services, worker
 from jobs.choices import Stage
 from jobs.models import UploadJob
-from statutes.consumer.in_flight_messages import settle_message
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law
 from statutes.tests import failure_injection, sample_laws

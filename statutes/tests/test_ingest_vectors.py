@@ -23,11 +23,12 @@ from documents import services
 from documents.models import Document
 from documents.parsers.sandbox.client import ROOT
 from embeddings import active_model, vector_store
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import DocumentChunk
-from embeddings.search import bm25, search
+from embeddings.search import bm25
+from embeddings.search.hybrid_search import search
 from jobs.models import UploadJob
-from statutes import artifact_import, document_ids, lambda_function, stages
+from statutes import artifact_import, artifact_import_lambda, document_ids, stages
 from statutes.artifact_import import FolderSource
 from statutes.models import Law, LawVersion
 from statutes.s3 import artifact_upload, keys
@@ -113,7 +114,7 @@ def test_the_lambda_function_imports_the_statute_of_its_event() -> None:
     delete_law()
     event = stages.lambda_event(LawVersion(law_id=LAW, version="2024-01"), "ab" * 32)
 
-    answer = lambda_function.lambda_handler(event, None)
+    answer = artifact_import_lambda.lambda_handler(event, None)
 
     assert answer == {"law_id": LAW, "passages": 3, "vectors": 3}
     assert before
@@ -124,22 +125,22 @@ def test_the_lambda_function_leaves_a_newer_version() -> None:
     published_folder(create_version())
     delete_law()
     event = stages.lambda_event(LawVersion(law_id=LAW, version="2024-01"), "ab" * 32)
-    lambda_function.lambda_handler(event, None)
+    artifact_import_lambda.lambda_handler(event, None)
     Law.objects.update(version="2024-10")
 
-    assert lambda_function.lambda_handler(event, None) == {"law_id": LAW, "code": "OUTDATED"}
+    assert artifact_import_lambda.lambda_handler(event, None) == {"law_id": LAW, "code": "OUTDATED"}
 
 
 def test_the_lambda_function_raises_for_a_statute_without_artifacts() -> None:
     event = stages.lambda_event(LawVersion(law_id="MISSING", version="1"), "ab" * 32)
 
     with pytest.raises(FileNotFoundError):
-        lambda_function.lambda_handler(event, None)
+        artifact_import_lambda.lambda_handler(event, None)
 
 
 @pytest.mark.slow
 def test_the_lambda_function_is_imported_by_itself() -> None:
-    code = "from statutes.lambda_function import lambda_handler; print(callable(lambda_handler))"
+    code = "from statutes.artifact_import_lambda import lambda_handler; print(callable(lambda_handler))"
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "accessa.settings"}
 
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -11,8 +11,9 @@ from jobs.claims import Claim
 from jobs.models import UploadJob
 from jobs.outcomes import Outcome, Wait
 from statutes import withdrawal
-from statutes.consumer import in_flight_messages
-from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages, MessageJobs
+from statutes.consumer import message_jobs
+from statutes.consumer.in_flight_messages import InFlightMessage, InFlightMessages
+from statutes.consumer.message_jobs import MessageJobs
 from statutes.consumer.status_reporter import Status
 from statutes.intake import accept_message
 from statutes.sqs import client
@@ -107,7 +108,7 @@ def test_a_forced_message_waits_only_for_a_job_that_will_fetch_its_file(
 ) -> None:
     sent = deliver(laws, law_xml(TAXED))
 
-    answer = in_flight_messages.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
+    answer = message_jobs.belongs_to_another(sample_laws.job_of(sent).pk, replace(sent, **fields), "another")
 
     assert answer is is_anothers
 
@@ -150,7 +151,7 @@ def test_the_time_left_of_a_job_includes_its_wait(laws: S3Server, settings: Any)
         sent = deliver(laws, law_xml(TAXED))
         worker.drain()
 
-    left = in_flight_messages.time_left(sample_laws.job_of(sent).pk)
+    left = message_jobs.time_left(sample_laws.job_of(sent).pk)
 
     assert 3000 + 500 < left <= 3000 + 600
 

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from pytest_django import Settings
 
-from statutes.sqs import message_bodies, message_schema, upload_notifications
+from statutes.sqs import message_bodies, message_schema, s3_events
 from statutes.sqs.message_schema import Message, MessageRefused
-from statutes.sqs.upload_notifications import UploadNotification
+from statutes.sqs.s3_events import UploadNotification
 from statutes.tests.sqs_messages import BUCKET, message_body, s3_record
 
 
@@ -134,7 +134,7 @@ def test_an_ambiguous_key_is_rejected(key: str) -> None:
 def test_only_formats_of_one_file_share_a_law_id() -> None:
     keys = ["raw/us/ca/tax", "raw/us/ca/tax.pdf", "raw/us/ca/tax.DOCX", "raw/us/ca/tax.xml", "raw/us/ca-tax.pdf"]
 
-    assert [upload_notifications.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
+    assert [s3_events.law_id_from_key(key) for key in keys] == [*["us.ca.tax"] * 4, "us.ca-tax"]
 
 
 def test_an_unexpected_error_rejects_the_message_and_is_logged(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accounts.errors import ApiError
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings.models import DocumentChunk
@@ -15,8 +15,8 @@ from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F40
 from jobs.models import UploadJob
 from jobs.outcomes import Wait
 from statutes import withdrawal
-from statutes.consumer import in_flight_messages
-from statutes.consumer.in_flight_messages import settle_message
+from statutes.consumer import message_jobs
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs import client, message_bodies
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def queue(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    monkeypatch.setattr(in_flight_messages, "MIN_DELAY", 0)
+    monkeypatch.setattr(message_jobs, "MIN_DELAY", 0)
     return queue
 
 

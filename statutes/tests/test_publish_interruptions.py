@@ -18,7 +18,7 @@ from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F40
 from jobs import worker
 from jobs.claims import ClaimLost
 from statutes import failed_versions, withdrawal
-from statutes.consumer.in_flight_messages import settle_message
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.s3 import client as bucketed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from accessa.integrity import find_changed_artifacts
+from accessa.integrity.violations import find_changed_artifacts
 from jobs import services, worker
 from jobs.advisory_locks import holds_session_lock, session_lock, unlock_session
 from jobs.outcomes import Wait

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from accessa.integrity import find_changed_artifacts, find_violations
-from documents import storage
+from accessa.integrity.violations import find_changed_artifacts, find_violations
 from documents.models import Document
 from documents.services import delete
+from documents.storage import buckets
 from embeddings.models import DocumentChunk
 from jobs import services, worker
 from jobs.choices import Stage
@@ -16,7 +16,7 @@ from jobs.claims import Claim, ClaimLost
 from jobs.models import UploadJob
 from statutes import document_ids, search
 from statutes.artifact_import import BucketSource, import_artifacts
-from statutes.consumer.in_flight_messages import settle_message
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs.message_schema import Message
@@ -236,7 +236,7 @@ def test_the_live_version_does_not_change_before_the_end(file: bytes, fields: di
 @pytest.mark.parametrize("column", ["parsed_path", "raw_path"])
 def test_a_damaged_live_document_is_rebuilt_in_the_second(column: str, laws: S3Server) -> None:
     process(laws, law_xml(TAXED, RATE))
-    bucket, name = storage.locate(Document.objects.values_list(column, flat=True).get())
+    bucket, name = buckets.locate(Document.objects.values_list(column, flat=True).get())
     bucket.delete(name)
 
     job = process(laws, law_xml(TAXED, RATE), force_reprocess=True)

@@ -7,12 +7,12 @@ import pytest
 from django.conf import settings as configured
 from django.db import connection
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from documents.models import Document
 from jobs import worker
 from jobs.models import UploadJob
 from statutes import failed_versions
-from statutes.consumer.in_flight_messages import settle_message
+from statutes.consumer.message_jobs import settle_message
 from statutes.intake import IntakeStatus, accept_message
 from statutes.models import Law, LawVersion
 from statutes.sqs.message_schema import Message

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from embeddings.embedders import Vectors
+from embeddings.embedders.registry import Vectors
 from embeddings.models import DocumentChunk
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from testing.embedders import InstantEmbedder

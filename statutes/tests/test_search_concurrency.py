@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, connections
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings.embedders import Vectors
+from embeddings.embedders.registry import Vectors
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from jobs import worker
 from portal.tests.conftest import signed_in

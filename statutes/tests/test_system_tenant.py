@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 from accounts.errors import ApiError
 from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID

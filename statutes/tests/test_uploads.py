@@ -16,7 +16,7 @@ from documents.tests.s3_settings import use_s3_storage
 from jobs import claims, worker
 from jobs.models import UploadJob
 from statutes.sqs.message_bodies import parse_items
-from statutes.sqs.upload_notifications import UploadNotification
+from statutes.sqs.s3_events import UploadNotification
 from statutes.tests.sqs_messages import s3_record
 from testing.cluster import wait_until
 from testing.factories import JobFactory

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from embeddings import chunk_store, tokenizer
-from embeddings.chunking import Chunk
+from embeddings.chunking.chunkers import Chunk
 from jobs.models import UploadJob
 from testing.factories import JobFactory
 

@@ -7,9 +7,11 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models.functions import Now
 
-from embeddings import chunk_store, chunking, embedders
-from embeddings.chunking import Chunk
-from embeddings.embedders import DIMENSIONS, Vectors, vector_sha
+from embeddings import chunk_store
+from embeddings.chunking import chunkers
+from embeddings.chunking.chunkers import Chunk
+from embeddings.embedders import registry
+from embeddings.embedders.registry import DIMENSIONS, Vectors, vector_sha
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25
 from testing.factories import DocumentFactory
@@ -34,7 +36,7 @@ def create_searchable_document(
 
 def create_searchable_markdown(user_id: UUID, text: str, **document: Any) -> UUID:
     """Store a document of one page, split by the chunker that CHUNKER names; return its id."""
-    chunks = chunking.get_chunker(settings.CHUNKER).split(text)
+    chunks = chunkers.get_chunker(settings.CHUNKER).split(text)
     return _create_searchable_chunks(user_id, chunks, settings.CHUNKER, None, **document)
 
 
@@ -44,7 +46,7 @@ def _create_searchable_chunks(
     document_id: UUID = DocumentFactory.create(user_id=user_id, chunks_version=chunks_version, **document).pk
     chunk_store.buffer_chunks(user_id=user_id, document_id=document_id, chunks=chunks, chunks_version=chunks_version)
     chunk_store.commit_chunks(document_id, chunks_version=chunks_version)
-    embedder = embedders.get_embedder(settings.EMBEDDER)
+    embedder = registry.get_embedder(settings.EMBEDDER)
     rows = embedder.embed([chunk.text for chunk in chunks]) if vectors is None else vectors
     for at, (row, sha) in enumerate(zip(rows, map(vector_sha, rows), strict=True)):
         DocumentChunk.objects.filter(document_id=document_id, chunk_ord=at).update(

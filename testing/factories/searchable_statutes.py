@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import active_model, chunk_store
-from embeddings.embedders import DIMENSIONS, vector_sha
+from embeddings.embedders.registry import DIMENSIONS, vector_sha
 from embeddings.models import DocumentChunk
 from embeddings.search import bm25
 from statutes import article_chunker, document_ids

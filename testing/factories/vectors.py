@@ -13,7 +13,7 @@ import numpy as np
 from django.conf import settings
 from django.db import connection
 
-from embeddings.embedders import DIMENSIONS, EmbeddingModel, Vectors
+from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, Vectors
 from embeddings.models import ActiveModel
 
 MODEL, VERSION = "text-embedding-3-small", "1"

@@ -1,4 +1,4 @@
-"""Fake OpenAI embeddings endpoint: limits, errors, ledger."""
+"""Fake OpenAI: embeddings with limits, errors and a ledger; answers of the Responses API."""
 
 import hashlib
 import json
@@ -14,8 +14,9 @@ from typing import Any
 import numpy
 
 from embeddings import tokenizer
-from embeddings.embedders import DIMENSIONS, Vectors, unit
+from embeddings.embedders.registry import DIMENSIONS, Vectors, unit
 from testing.fakes.http_messages import ErrorResponse, Request, Response, json_response
+from testing.fakes.openai_responses import ResponsesModel, is_responses_call
 from testing.fakes.server import Server, sleep
 
 MODEL = "text-embedding-3-small"
@@ -69,11 +70,12 @@ class OpenAIServer(Server):
     """``url`` is the base URL with /v1.
 
     ``delay``: seconds a call takes. ``requests_per_minute``, ``tokens_per_minute``: 0 is without end.
+    ``answers``: the mode of ``responses``, which answers POST /v1/responses.
     ``poison``: a call with a text that contains it is refused with 400. ``exact_tokens=False`` guesses them (faster).
     """
 
     name = "openai"
-    settings = ("delay", "poison", "requests_per_minute", "tokens_per_minute", "key", "exact_tokens")
+    settings = ("delay", "poison", "requests_per_minute", "tokens_per_minute", "key", "exact_tokens", "answers")
 
     def __init__(
         self,
@@ -88,6 +90,7 @@ class OpenAIServer(Server):
         super().__init__(**server)
         self.key, self.poison, self.exact_tokens = key, poison, exact_tokens
         self._budget = Lock()
+        self.responses = ResponsesModel()
         self.limits = {"requests": Bucket(requests_per_minute), "tokens": Bucket(tokens_per_minute)}
 
     @property
@@ -113,6 +116,8 @@ class OpenAIServer(Server):
     def respond(self, request: Request) -> Response:
         if request.bearer != self.key:
             raise ErrorResponse(self.error_response(401))
+        if is_responses_call(request):
+            return self._answer(_asked(request))
         if request.route != "POST /v1/embeddings":
             raise ErrorResponse(_error(404, f"Invalid URL ({request.route})", "invalid_request_error"))
         params = _asked(request)
@@ -124,6 +129,20 @@ class OpenAIServer(Server):
         sleep(self.delay)
         body = _body(params, [digest.digest() for digest in digests], sum(counts))
         return Response(200, body, {"Content-Type": "application/json", **_identity(), **limits})
+
+    def _answer(self, params: dict[str, Any]) -> Response:
+        sleep(self.delay)
+        response, tokens = self.responses.respond(params)
+        self.ledger.sell([hashlib.sha256(json.dumps(params).encode()).hexdigest()], tokens=tokens)
+        return response
+
+    @property
+    def answers(self) -> str:
+        return self.responses.mode
+
+    @answers.setter
+    def answers(self, mode: str) -> None:
+        self.responses.mode = mode
 
     def error_response(self, status: int, code: str | None = None) -> Response:
         code = code or CODES.get(status)

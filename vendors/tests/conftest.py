@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from vendors.tests.http_server import Server, running_server
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 
 @pytest.fixture

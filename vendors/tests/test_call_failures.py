@@ -14,7 +14,7 @@ from testing.error_codes import error_code
 from vendors import call_failures, calls, rate_limit
 from vendors.models import Breaker, RateLimit
 from vendors.tests.http_server import CLIENTS, Answer, Server, embed, error_of, json_body
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 pytestmark = pytest.mark.django_db
 

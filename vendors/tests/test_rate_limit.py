@@ -11,7 +11,7 @@ from vendors import calls, rate_limit
 from vendors.models import RateLimit
 from vendors.tests.http_server import Answer, Server, embed, error_of
 from vendors.tests.process_pool import in_processes
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

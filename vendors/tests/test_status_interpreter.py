@@ -7,7 +7,7 @@ from vendors import calls
 from vendors.call_failures import ErrorResponse
 from vendors.error_codes import VENDOR_RATE_LIMITED
 from vendors.models import Breaker
-from vendors.vendor import Vendor
+from vendors.vendor_account import Vendor
 
 pytestmark = pytest.mark.django_db
 

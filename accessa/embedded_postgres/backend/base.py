@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.backends.postgresql.client import DatabaseClient as PostgresClient
 
-from accessa.embedded_postgres.os_user import binaries
+from accessa.embedded_postgres.installation import binaries
 from accessa.embedded_postgres.server import EmbeddedServer
 from accessa.postgres_backend import base
 

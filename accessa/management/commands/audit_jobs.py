@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from accessa.integrity import find_violations
+from accessa.integrity.violations import find_violations
 
 
 class Command(BaseCommand):

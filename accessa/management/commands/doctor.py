@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from accessa.doctor import database, public_urls
+from accessa.doctor import embedded_server, public_urls
 from accessa.doctor.findings import Level
 from accessa.doctor.registry import CHECKS
 from accessa.doctor.runner import CheckResult, run_checks
@@ -27,12 +27,12 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
 
     def handle(self, *, only: list[str], skip: list[str], **options: Any) -> None:
-        if not database.database_exists():  # no other check may create one
+        if not embedded_server.database_exists():  # no other check may create one
             only, skip = only and ["database", *only], [name for name in skip if name != "database"]
         logging.disable(logging.ERROR)  # the checks report the errors that they provoke
         levels: list[Level] = []
         try:
-            with public_urls.public_url_of_serve(), database.embedded_server_running():
+            with public_urls.public_url_of_serve(), embedded_server.embedded_server_running():
                 for outcome in run_checks(CHECKS, only=only, skip=skip):
                     levels.append(outcome.level)
                     if options["json"]:

@@ -4,18 +4,19 @@ import os
 import signal
 import sys
 from argparse import ArgumentParser
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
-from accessa.embedded_postgres.os_user import EmbeddedError
+from accessa.embedded_postgres.installation import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
 from accessa.server import pidfile
 from accessa.server.address import PIDFILE, Address, publish_address
 from accessa.server.database import migrated_database
-from accessa.server.programs import programs
+from accessa.server.programs import mcp_url, programs
 from accessa.server.supervisor import Supervisor
 
 
@@ -26,9 +27,16 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         bind = f"127.0.0.1:{os.environ.get('PORT', '8000')}"
         parser.add_argument("--bind", default=bind, help=f"host:port to listen on (default {bind})")
+        mcp_port = os.environ.get("MCP_PORT", "")
+        parser.add_argument(
+            "--mcp-port",
+            type=int,
+            default=mcp_port or None,
+            help="port of /mcp: the next one, 0 for none",
+        )
         parser.add_argument("--stop", action="store_true", help="stop a running serve and the embedded PostgreSQL")
 
-    def handle(self, *, bind: str, stop: bool, **options: Any) -> None:
+    def handle(self, *, bind: str, stop: bool, mcp_port: int | None, **options: Any) -> None:
         if stop:
             served = pidfile.stop_process(settings.VAR / PIDFILE, timeout=45)
             stopped = EmbeddedServer(settings.VAR / "postgres").stop()
@@ -40,21 +48,26 @@ class Command(BaseCommand):
             raise CommandError(f"--bind wants host:port, not {bind!r}.", returncode=2) from None
         try:
             with pidfile.lock_pidfile(settings.VAR / PIDFILE):
-                self._serve(address)
+                mcp = replace(address, port=address.port + 1 if mcp_port is None else mcp_port)
+                self._serve(address, mcp if mcp.port else None)
         except pidfile.AlreadyRunning as error:
             message = f"Accessa is being served by process {error}. `make stop` ends it."
             raise CommandError(message, returncode=2) from None
         except EmbeddedError as error:
             raise CommandError(str(error)) from None
 
-    def _serve(self, address: Address) -> None:
+    def _serve(self, address: Address, mcp: Address | None) -> None:
         if not address.is_free():
             message = f"{address.bind} is in use. Free it, or choose another: make serve PORT=8001"
+            raise CommandError(message, returncode=2)
+        if mcp and not mcp.is_free():
+            message = f"{mcp.bind}, for assistants, is in use. Choose another: MCP_PORT=8011; MCP_PORT=0 for none."
             raise CommandError(message, returncode=2)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until the supervisor takes over
         try:
             with migrated_database(), publish_address(settings.VAR, address):
-                Supervisor(programs(address), report=self._say).run(when_up=lambda: self._announce(address))
+                supervisor = Supervisor(programs(address, mcp), report=self._say)
+                supervisor.run(when_up=lambda: self._announce(address, mcp))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")
         except (CommandError, DatabaseError):
@@ -62,10 +75,12 @@ class Command(BaseCommand):
             raise
         self._say("Accessa has stopped.")
 
-    def _announce(self, address: Address) -> bool:
-        if not address.answers():
+    def _announce(self, address: Address, mcp: Address | None) -> bool:
+        if not address.answers() or (mcp and not mcp.answers()):
             return False
         self._say(f"Accessa is up: {address.url} (API docs at /docs)")
+        if mcp:
+            self._say(f"Assistants connect to {os.environ.get('MCP_URL') or mcp_url(mcp)} (docs/assistants.md)")
         return True
 
     def _say(self, line: str) -> None:

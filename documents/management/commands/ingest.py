@@ -11,11 +11,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
 
 from accounts.errors import ApiError
-from accounts.models import User
-from documents import services, storage
+from accounts.tenants import find_tenant_id
+from documents import services
 from documents.cli_progress import JobStatus, follow_jobs
 from documents.models import Document
-from documents.storage import MIME
+from documents.storage import buckets
+from documents.storage.buckets import MIME
 from jobs import telemetry
 from jobs.models import UploadJob
 
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--seconds", type=float, default=3600.0, help="how long to wait at most")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        user_id = find_user(options["user"])
+        user_id = find_tenant_id(options["user"])
         console = Console(file=cast(IO[str], self.stdout))
         names: dict[UUID, str] = {}
         failed = 0
@@ -40,12 +41,12 @@ class Command(BaseCommand):
             try:
                 with telemetry.isolated_log_context():  # each file has its own correlation id
                     names[_upload(user_id, file)] = file.name
-            except (ApiError, storage.UploadRejected, OSError) as error:
+            except (ApiError, buckets.UploadRejected, OSError) as error:
                 failed += 1
                 match error:
                     case ApiError():
                         reason = f"{error.code}: {error.detail}"
-                    case storage.UploadRejected():
+                    case buckets.UploadRejected():
                         reason = error.code
                     case OSError():
                         reason = error.strerror or "cannot be read"
@@ -57,20 +58,6 @@ class Command(BaseCommand):
             raise CommandError(f"{failed} of {len(options['files'])} files did not end well.")
 
 
-def find_user(email_or_id: str | None) -> UUID:
-    """Return the id of the user with this e-mail or id, or of the only tenant."""
-    if email_or_id is None:
-        users = list(User.objects.filter(is_active=True, is_staff=False)[:2])
-        if len(users) != 1:
-            raise CommandError("Say whose files they are with --user; `manage.py create_user` makes one.")
-        return users[0].pk
-    by_email = User.objects.filter(email=email_or_id.lower()).first()
-    try:
-        return by_email.pk if by_email else UUID(email_or_id)
-    except ValueError:
-        raise CommandError(f"There is no user {email_or_id!r}.") from None
-
-
 def _upload(user_id: UUID, file: Path) -> UUID:
     with file.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
@@ -78,7 +65,7 @@ def _upload(user_id: UUID, file: Path) -> UUID:
         user_id=user_id, filename=file.name, bytes_len=file.stat().st_size, mime=MIME, sha256=sha256
     )
     document = Document.objects.get(pk=declared.document_id)
-    bucket, name = storage.locate(document.raw_path)
+    bucket, name = buckets.locate(document.raw_path)
     if not bucket.exists(name):
         with file.open("rb") as content:
             services.store_upload(document, iter(partial(content.read, READ_BYTES), b""))

@@ -27,7 +27,9 @@ REMEDY = (
     " and the system's libGL.so.1 and libgthread-2.0.so.0 (Debian: apt-get install libgl1 libglib2.0-0)."
 )
 
-ocr_sandbox = register_cleanup(SandboxClient("documents.parsers.ocr.child", MEMORY_MB, ENVIRONMENT, grace_seconds=30.0))
+ocr_sandbox = register_cleanup(
+    SandboxClient("documents.parsers.ocr.ocr_fork_server", MEMORY_MB, ENVIRONMENT, grace_seconds=30.0)
+)
 
 
 def recognize_pages(path: Path, pages: Sequence[int]) -> dict[int, str]:

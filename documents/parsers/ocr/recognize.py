@@ -58,10 +58,10 @@ def warm_up() -> None:
     """Run both models once before the fork: a child can open no file that they would still need."""
     picture = np.full((320, 320, 3), 255, np.uint8)
     cv2.putText(picture, "Warm", (40, 160), cv2.FONT_HERSHEY_SIMPLEX, 2, (0, 0, 0), 3)
-    recognize_image(picture)
+    image_to_markdown(picture)
 
 
-def recognize_image(picture: Picture) -> str:
+def image_to_markdown(picture: Picture) -> str:
     """Return the picture's text in reading order, ``""`` when there is none."""
     if picture.min() == picture.max():
         return ""

@@ -31,7 +31,7 @@ LOW_MEMORY_ENV = {"MALLOC_ARENA_MAX": "1", "RAYON_NUM_THREADS": "1"}
 class SandboxClient:
     """One per process. A worker parses one document at a time; other threads wait for the lock."""
 
-    module: str = "documents.parsers.pdf_child"
+    module: str = "documents.parsers.pdf_fork_server"
     memory_mb: int = MEMORY_MB
     environment: Mapping[str, str] = field(default_factory=lambda: LOW_MEMORY_ENV)
     grace_seconds: float = GRACE_SECONDS

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from accounts.rls import as_tenant
 from embeddings import active_model
-from embeddings.embedders import EmbeddingModel, Vectors
+from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 
 GOAL = 0.99

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from accounts.audit.models import AuditEntry
 from accounts.models import User
-from embeddings import embedders
+from embeddings.embedders import registry
 from embeddings.models import ActiveModel
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import Fill
@@ -35,7 +35,7 @@ def sam(db: None) -> Client:
 
 @pytest.fixture
 def form_data(fill_tenant: Fill) -> dict[str, Any]:
-    target = embedders.get_embedder("local")
+    target = registry.get_embedder("local")
     return {
         "target": f"reembed {target.model}@{target.version}",
         "tenants": str(fill_tenant()),

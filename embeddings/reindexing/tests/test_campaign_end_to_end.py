@@ -13,7 +13,7 @@ from embeddings.models import ActiveModel, DocumentChunk, ShadowVector
 from embeddings.reindexing import services
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import HOSTED, OLD, drain
-from embeddings.search import search
+from embeddings.search.hybrid_search import search
 from jobs import services as jobs
 from jobs.models import UploadJob
 from testing.cluster import running_cluster, wait_until

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from accounts.errors import ApiError
-from embeddings import active_model, embedders
+from embeddings import active_model
+from embeddings.embedders import registry
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.reindexing import periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
@@ -103,7 +104,7 @@ def test_canaries_are_not_bought_twice_when_the_other_model_fails(
     fill_tenant: Fill, vendor: OpenAIServer, settings: Any
 ) -> None:
     settings.EMBEDDER = FAILING
-    old: Any = embedders.get_embedder(FAILING)
+    old: Any = registry.get_embedder(FAILING)
     old.seen, old.calls_until_failure = [], -1
     ana = fill_tenant(1)
     services.start(kind="reembed", **HOSTED, tolerance=1.0, by="sam")

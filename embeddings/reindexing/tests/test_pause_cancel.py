@@ -10,12 +10,12 @@ from django.db import transaction
 from accounts.errors import ApiError
 from documents.models import Document
 from embeddings import active_model, shadow_vectors
-from embeddings.embedders import EmbeddingModel
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, ShadowVector, VectorBuffer, VectorIndex
 from embeddings.reindexing import periodic, scheduler, services, tenant_workflow
 from embeddings.reindexing.models import Campaign
 from embeddings.reindexing.tests.conftest import MODEL, OLD_MODEL, Fill, drain, has_lock_waiter, run_campaigns
-from embeddings.search import search
+from embeddings.search.hybrid_search import search
 from jobs.models import UploadJob
 from testing.cluster import wait_until
 from testing.concurrency import run_concurrently

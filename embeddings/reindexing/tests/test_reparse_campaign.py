@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from documents import parsers
 from documents.models import Document
-from documents.parsers import registry
+from documents.parsers import pdf_parser, registry
 from embeddings.reindexing import cost_estimates, periodic
 from embeddings.reindexing.admin import StartForm
 from embeddings.reindexing.models import Campaign
@@ -92,11 +91,11 @@ def test_what_the_configured_parser_cannot_read_waits_for_another_version_of_it(
 ) -> None:
     ana.ingest(BROKEN_PDF)
     document = Document.objects.get()
-    assert (document.parser_name, document.parser_version) == ("pdf-oxide", f"0.3.78+liteparse-{parsers.VERSION}")
+    assert (document.parser_name, document.parser_version) == ("pdf-oxide", f"0.3.78+liteparse-{pdf_parser.VERSION}")
 
     with pytest.raises(CommandError, match="NOTHING_TO_DO"):
         run_reparse()
-    monkeypatch.setattr(parsers, "VERSION", "better")
+    monkeypatch.setattr(pdf_parser, "VERSION", "better")
     run_reparse("--yes")
     finish_campaigns()
 
@@ -108,7 +107,7 @@ def test_another_version_parses_nothing_by_itself(ana: Person, monkeypatch: pyte
     uploaded = ana.ingest(PDF)
     before = Document.objects.get().parser_version
 
-    monkeypatch.setattr(parsers, "VERSION", "better")
+    monkeypatch.setattr(pdf_parser, "VERSION", "better")
     run_campaigns()
 
     assert Document.objects.get(pk=uploaded.document_id).parser_version == before
@@ -118,7 +117,7 @@ def test_a_reparse_is_of_the_tenants_or_documents_that_are_named(
     ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, other = ana.ingest(PDF), ana.ingest(OTHER_PDF), ben.ingest(PDF)
-    monkeypatch.setattr(parsers, "VERSION", "better")
+    monkeypatch.setattr(pdf_parser, "VERSION", "better")
 
     def moved() -> list[bool]:
         rows = dict(Document.objects.values_list("pk", "parser_version"))
@@ -142,7 +141,7 @@ def test_an_unknown_document_or_one_of_another_tenant_is_refused(
     ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploaded = ana.ingest(PDF)
-    monkeypatch.setattr(parsers, "VERSION", "better")
+    monkeypatch.setattr(pdf_parser, "VERSION", "better")
 
     for options in (
         ["--document", str(uuid.UUID(int=7))],
@@ -197,7 +196,7 @@ def test_a_budget_stops_before_the_document_that_it_does_not_pay(
 
 def test_the_admin_prices_a_reparse(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     ana.ingest(PDF)
-    monkeypatch.setattr(parsers, "VERSION", "better")
+    monkeypatch.setattr(pdf_parser, "VERSION", "better")
 
     form = StartForm({"target": "reparse", "keep_hours": 1})
 

@@ -11,7 +11,8 @@ from django.db import connection
 
 from accounts.errors import ApiError
 from documents.models import Document
-from embeddings import active_model, embedders
+from embeddings import active_model
+from embeddings.embedders import registry
 from embeddings.reindexing import campaign_scope, cost_estimates, periodic, scheduler, services
 from embeddings.reindexing.models import Campaign, CampaignTenant
 from embeddings.reindexing.stages import MAX_STEPS
@@ -141,7 +142,7 @@ def test_spent_budget_pauses_the_campaign(fill_tenant: Fill, vendor: OpenAIServe
     settings.CAMPAIGN_JOBS, settings.TENANT_DAILY_CENTS = 2, 0.000001
     ana = fill_tenant(4, 2)
     price = cost_estimates.estimate(kind="reembed", **HOSTED)
-    each = cost_estimates.price(embedders.find_embedder(embedders.EmbeddingModel(**HOSTED)), price.tokens // 4)
+    each = cost_estimates.price(registry.find_embedder(registry.EmbeddingModel(**HOSTED)), price.tokens // 4)
 
     budget = each * 2 + each / 2
     campaign = start_campaign(HOSTED, budget_cents=budget, canaries=unrelated_canary(ana))

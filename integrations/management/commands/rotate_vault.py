@@ -7,11 +7,12 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from integrations.oauth import token_vault
+from outbox.webhooks import endpoints
 
 
 class Command(BaseCommand):
     help = (
-        "Encrypts every token that is under an older key of INTEGRATIONS_VAULT_KEYS under the newest, the first one. "
+        "Encrypts every token and webhook secret under the newest key of INTEGRATIONS_VAULT_KEYS, the first one. "
         "May be stopped and run again. With --check: reports whether an older key is still needed, and writes nothing."
     )
 
@@ -20,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--batch", type=int, default=500)
 
     def handle(self, *args: Any, check: bool, batch: int, **options: Any) -> None:
-        newest = older = unknown = 0
+        newest, older, unknown = endpoints.rotate_keys(write=not check)
         after: UUID | None = None
         while True:
             counts = token_vault.rotate_keys(after, most=max(batch, 1), write=not check)
@@ -29,8 +30,8 @@ class Command(BaseCommand):
                 break
             after = counts.last
         done = "need an older key" if check else "encrypted anew"
-        self.stdout.write(f"{older} tokens {done}, {newest} were under the newest key.")
+        self.stdout.write(f"{older} secrets {done}, {newest} were under the newest key.")
         if unknown:
-            raise CommandError(f"{unknown} tokens are opened by no key. Put back the key that they were written with.")
+            raise CommandError(f"{unknown} secrets are opened by no key. Put back the key that they were written with.")
         if check and older:
             raise CommandError("An older key is still needed: run rotate_vault.")

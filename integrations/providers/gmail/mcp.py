@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.providers import CapabilityMissing, Params
+from integrations.providers.interface import CapabilityMissing, Params
 from integrations.transports.mcp import McpTransport
 from vendors.call_failures import InvalidResponse
 from vendors.calls import VendorRefused

@@ -8,9 +8,9 @@ from typing import Any
 from django.conf import settings
 
 from integrations.models import IngestionJob
-from integrations.providers import RawItem, gmail
-from integrations.providers.gmail import threads
+from integrations.providers.gmail import mapping, threads
 from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
+from integrations.providers.interface import RawItem
 from integrations.providers.payload_fields import (
     UnreadableResponse,
     next_page_token,
@@ -25,7 +25,7 @@ MOVED = {"TRASH", "SPAM"}  # the labels that make a thread come or go; read and 
 
 
 class Client(IdListingClient):
-    provider, object_name, document_type = "gmail", "thread", gmail.THREAD
+    provider, object_name, document_type = "gmail", "thread", mapping.THREAD
     get_methods = ("gmail.threads.get",)
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Client(IdListingClient):
                 return self._deletion(id)
             raise
         payload = threads.thread_payload(thread)
-        return gmail.thread_item(payload) if payload else self._deletion(id)
+        return mapping.thread_item(payload) if payload else self._deletion(id)
 
 
 def _changed_threads(change: Mapping[str, Any]) -> Iterator[str]:

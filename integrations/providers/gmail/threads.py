@@ -10,7 +10,7 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from typing import Any
 
-from integrations.providers.gmail import MOST_CHARS, message_time
+from integrations.providers.gmail.mapping import MOST_CHARS, message_time
 
 MOST_DEPTH = 20  # of parts within parts; mail programs nest four or five
 MOST_PARTS = 2_000  # of a thread; it has at most 100 messages

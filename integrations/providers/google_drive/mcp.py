@@ -14,8 +14,8 @@ from typing import Any
 
 from django.conf import settings
 
-from integrations.providers import CapabilityMissing, Params
-from integrations.providers.google_drive import KINDS
+from integrations.providers.google_drive.mapping import KINDS
+from integrations.providers.interface import CapabilityMissing, Params
 from integrations.transports.mcp import McpTransport
 from integrations.transports.responses import TooLarge
 from vendors.call_failures import InvalidResponse

@@ -8,9 +8,10 @@ from typing import Any
 from django.conf import settings
 
 from integrations.models import IngestionJob
-from integrations.providers import RawItem, google_drive
-from integrations.providers.google_drive import KINDS
+from integrations.providers.google_drive import mapping
+from integrations.providers.google_drive.mapping import KINDS
 from integrations.providers.id_listing_client import LISTING_SIZE, CursorExpired, IdListingClient, Listing, PendingIds
+from integrations.providers.interface import RawItem
 from integrations.providers.payload_fields import next_page_token, object_list, require_any, required_text
 from integrations.transports.responses import TooLarge
 from vendors.calls import VendorRefused
@@ -25,7 +26,7 @@ TOO_OLD = {HTTPStatus.GONE, HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST}
 
 
 class Client(IdListingClient):
-    provider, object_name, document_type = "google_drive", "file", google_drive.DOC
+    provider, object_name, document_type = "google_drive", "file", mapping.DOC
     get_methods = ("drive.files.get", "drive.files.export")
 
     def begin(self, kind: str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class Client(IdListingClient):
         body = self.transport.json("GET", "/files", operation="list_files", params=params)
         require_any(body, "files")
         files = object_list(body, "files")
-        known = {required_text(file, "id"): file for file in files[: max(0, most)] if google_drive.is_supported(file)}
+        known = {required_text(file, "id"): file for file in files[: max(0, most)] if mapping.is_supported(file)}
         token = next_page_token(body)
         listed = pending.listed + len(known)
         at_cap = listed >= cap and (token is not None or len(files) > len(known))
@@ -92,7 +93,7 @@ class Client(IdListingClient):
             file = change.get("file")
             if change.get("removed") is True or (isinstance(file, dict) and file.get("trashed") is True):
                 gone.append(self._deletion(file_id))  # needs no call
-            elif isinstance(file, dict) and google_drive.is_supported(file):
+            elif isinstance(file, dict) and mapping.is_supported(file):
                 known[file_id] = file
         token, cursor, listed = next_page_token(body), body.get("newStartPageToken"), pending.listed + len(known)
         return Listing(replace(pending, ids=tuple(known), token=token, listed=listed, cursor=cursor), known, gone)
@@ -103,10 +104,10 @@ class Client(IdListingClient):
             if not file:  # …/files/get
                 params = {"fields": FILE, "supportsAllDrives": "true"}
                 file = self.transport.json("GET", f"/files/{id}", operation="get_file", params=params)
-            if file.get("trashed") is True or not google_drive.is_supported(file):
+            if file.get("trashed") is True or not mapping.is_supported(file):
                 return self._deletion(id)
             export_type = KINDS[file["mimeType"]][1]
-            return google_drive.file_item(file, self._export(id, export_type) if export_type else None)
+            return mapping.file_item(file, self._export(id, export_type) if export_type else None)
         except VendorRefused as refused:
             if refused.status == HTTPStatus.NOT_FOUND:
                 return self._deletion(id)

@@ -7,8 +7,8 @@ The archive is not shown: deletions are found by full syncs only.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from integrations.providers import CapabilityMissing, Params
-from integrations.providers.hubspot import OBJECT_TYPES, ObjectType
+from integrations.providers.hubspot.mapping import OBJECT_TYPES, ObjectType
+from integrations.providers.interface import CapabilityMissing, Params
 from integrations.transports.mcp import McpTransport
 from integrations.transports.responses import ProviderError
 from vendors.call_failures import InvalidResponse

@@ -14,8 +14,10 @@ from typing import Any
 from django.conf import settings
 
 from integrations.models import ConnectedSource, IngestionJob
-from integrations.providers import McpClient, Page, RawItem, Stream, Transport, hubspot, payload_fields, stream_for
-from integrations.providers.hubspot import OBJECT_TYPES, STREAMS, ObjectType
+from integrations.providers import payload_fields
+from integrations.providers.hubspot import mapping
+from integrations.providers.hubspot.mapping import OBJECT_TYPES, STREAMS, ObjectType
+from integrations.providers.interface import McpClient, Page, RawItem, Stream, Transport, stream_for
 from integrations.providers.payload_fields import UnreadableResponse, page_size, parse_items, required_list, time_at
 
 MOST = 100  # records a page
@@ -101,12 +103,12 @@ class Client(McpClient):
         path = f"{self._objects}/{kind.name}/{id.removeprefix(f'{kind.singular}:')}"
         params = _object_params(kind)
         body = self.transport.json("GET", path, operation=f"get-{kind.singular}", params=params)
-        return hubspot.parse_item(kind, body)
+        return mapping.parse_item(kind, body)
 
     def _list(self, kind: ObjectType, params: Mapping[str, Any]) -> Page:
         path, params = f"{self._objects}/{kind.name}", {"limit": page_size(MOST), **_object_params(kind), **params}
         body = self.transport.json("GET", path, operation=f"list-{kind.name}", params=params)
-        items, failed = parse_items(kind, required_list(body, "results"), hubspot.parse_item, "id")
+        items, failed = parse_items(kind, required_list(body, "results"), mapping.parse_item, "id")
         return Page(items, next_page=_next(body), failed=failed)
 
     def _search(self, kind: ObjectType, start: SearchCursor, cursor: SearchCursor) -> Page:
@@ -115,8 +117,8 @@ class Client(McpClient):
         body = self.transport.json("POST", path, operation=f"search-{kind.name}", body=request)
         rows = required_list(body, "results")
         associated = self._with_associations(kind, rows)
-        items, failed = parse_items(kind, associated, hubspot.parse_item, "id")
-        merged = [deletion for winner in items for deletion in hubspot.merged_items(kind, winner)]
+        items, failed = parse_items(kind, associated, mapping.parse_item, "id")
+        merged = [deletion for winner in items for deletion in mapping.merged_items(kind, winner)]
         page_token = cursor.next_cursor(kind, rows, more=bool(rows and _next(body)))
         return Page([*items, *merged], next_page=str(page_token or replace(start, archived=True)), failed=failed)
 
@@ -142,7 +144,7 @@ class Client(McpClient):
         params = {"limit": page_size(MOST), "archived": "true", "properties": "hs_object_id", "after": cursor.beyond}
         path = f"{self._objects}/{kind.name}"
         body = self.transport.json("GET", path, operation=f"bin-{kind.name}", params=params)
-        items, failed = parse_items(kind, required_list(body, "results"), hubspot.archived_item, "id")
+        items, failed = parse_items(kind, required_list(body, "results"), mapping.archived_item, "id")
         times = [(each, each.source_updated_at) for each in items]
         recent = [each for each, archived_at in times if not archived_at or _milliseconds(archived_at) >= cursor.since]
         after = _next(body)
@@ -167,7 +169,7 @@ def _associations(results: Sequence[Any]) -> Iterator[tuple[str, list[dict[str, 
             companies = [
                 {"id": str(to["toObjectId"]), "type": name}
                 for to in deal["to"]
-                for type, name in hubspot.COMPANY_TYPES.items()
+                for type, name in mapping.COMPANY_TYPES.items()
                 if any(each["typeId"] == type for each in to["associationTypes"])
             ]
             yield str(deal["from"]["id"]), companies
@@ -182,7 +184,7 @@ def _filter(name: str, operator: str, value: str) -> dict[str, str]:
 def _last_change(kind: ObjectType, rows: Sequence[Any]) -> int:
     for row in reversed(rows):
         try:
-            changed = time_at(hubspot.record_properties(row), kind.modified) or time_at(row, "updatedAt")
+            changed = time_at(mapping.record_properties(row), kind.modified) or time_at(row, "updatedAt")
         except ValueError:
             continue
         if changed is not None:

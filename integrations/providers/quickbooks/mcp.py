@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from integrations.providers import CapabilityMissing, Params
+from integrations.providers.interface import CapabilityMissing, Params
 from integrations.providers.quickbooks import rest
-from integrations.transports.mcp import McpTransport, tool_error
+from integrations.transports.mcp import McpTransport
+from integrations.transports.mcp_tools import tool_error
 from integrations.transports.responses import ProviderError, parse_json_object
 from vendors.call_failures import InvalidResponse
 

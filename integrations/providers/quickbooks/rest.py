@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from integrations.models import IngestionJob
-from integrations.providers import McpClient, Page, RawItem, Stream, payload_fields, stream_for
+from integrations.providers import payload_fields
+from integrations.providers.interface import McpClient, Page, RawItem, Stream, stream_for
 from integrations.providers.payload_fields import UnreadableResponse, page_size, parse_items, parse_time, required_list
-from integrations.providers.quickbooks import ENTITY_TYPES, STREAMS, EntityType, parse_item
+from integrations.providers.quickbooks.mapping import ENTITY_TYPES, STREAMS, EntityType, parse_item
 
 # developer.intuit.com/app/developer/qbo/docs/learn/explore-the-quickbooks-online-api/data-queries, …/minor-versions
 MINOR_VERSION = "75"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from embeddings.embedders import Vectors
+from embeddings.embedders.registry import Vectors
 from jobs.outcomes import Wait
 from testing.embedders import InstantEmbedder
 from testing.error_codes import error_code

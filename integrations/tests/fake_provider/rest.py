@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from integrations.models import ConnectedSource
-from integrations.providers import Page, RawItem, Stream
+from integrations.providers.interface import Page, RawItem, Stream
 
 
 @dataclass

@@ -19,7 +19,7 @@ from django_q.signals import post_spawn
 
 from jobs import telemetry
 from jobs.cluster import live_clusters, maintenance, shared_state
-from jobs.cluster.lease_heartbeat import HEARTBEAT
+from jobs.cluster.heartbeat import HEARTBEAT
 
 log = logging.getLogger("accessa.jobs")
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -68,7 +68,7 @@ def start_pool() -> Cluster:
     them. They die with the process that forked them, or orphans would continue to work.
     """
     kill_children_on_exit()
-    post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.lease_heartbeat")
+    post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.heartbeat")
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     pool = Cluster()
     connections.close_all()

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from embeddings.reindexing import campaign_commands
-from legacy import bucket, column_mapping, cutover, inventory, old_database, rollback, services
+from legacy import column_mapping, cutover, inventory, old_bucket, old_database, rollback, services
 from legacy.column_mapping import OldMapping
 from legacy.models import ImportRun, LegacyDocument, LegacyTenant
 from legacy.old_database import OldCatalog
@@ -64,7 +64,7 @@ class Command(BaseCommand):
             raise CommandError(f"{options['mapping']} exists: remove it, or name another with --mapping.")
         with old_database.open_catalog() as old:
             guesses = inventory.guess_mapping(old)
-            found = inventory.take_inventory(old, bucket.open_bucket(), guesses)
+            found = inventory.take_inventory(old, old_bucket.open_bucket(), guesses)
         table = Table("what", "count")
         for name, count in found.counts.items():
             table.add_row(f"rows of {name}", f"{count:,}")
@@ -97,7 +97,7 @@ class Command(BaseCommand):
             raise CommandError("--mode adopt needs adopt_model and the section chunks in the mapping file.")
         if options["dry_run"]:
             report = Report()
-            for verdict in Plan(old, chosen, bucket.open_bucket(), mode=mode, sample_vendors=False).verdicts():
+            for verdict in Plan(old, chosen, old_bucket.open_bucket(), mode=mode, sample_vendors=False).verdicts():
                 report.add(verdict)
             return report
         run, report = services.import_documents(old, chosen, mode=mode)
@@ -106,7 +106,7 @@ class Command(BaseCommand):
 
     def _validate(self, options: dict[str, Any]) -> None:
         with _opened(options) as (old, chosen):
-            found = validate(old, chosen, bucket.open_bucket(), questions=options["questions"])
+            found = validate(old, chosen, old_bucket.open_bucket(), questions=options["questions"])
         _write_json(options["report"], found.as_json())
         self.stdout.write(f"Old documents: {json.dumps(found.counts, sort_keys=True)}")
         for answer in found.answers:

@@ -250,15 +250,100 @@ function alarm(sentence) {
   byId("main").prepend(message);
 }
 
-// --- search: going back to the results submits the form again, because the query is not in the URL ------------------
+// --- search: each question has an address, so that going back and reloading show its results -------------------------
 
-const ask = byId("ask");
-if (ask) {
-  ask.addEventListener("submit", () => history.replaceState({ asked: [...new FormData(ask)].filter(([name]) => name !== "csrfmiddlewaretoken") }, ""));
-  if (history.state?.asked) {
-    for (const [name, value] of history.state.asked) ask.elements[name].value = value;
-    addEventListener("DOMContentLoaded", () => ask.requestSubmit());
+let modelAnswer = new AbortController();
+
+function showAddress() {
+  const address = byId("results")?.dataset.address;
+  if (!address || address === location.pathname) return false;
+  history.pushState(null, "", address);
+  return true;
+}
+
+if (byId("results")?.dataset.address) {
+  if (showAddress()) byId("results-title").focus(); // a form without htmx was sent
+  startModelAnswer();
+}
+document.addEventListener("htmx:afterSettle", (event) => {
+  if (!event.target.matches("#results")) return;
+  showAddress();
+  startModelAnswer();
+});
+// The results of an address are the server's.
+addEventListener("popstate", () => location.reload());
+
+// --- a model's answer, sentence by sentence; the quotations below it are there already --------------------------------
+
+async function startModelAnswer() {
+  modelAnswer.abort();
+  const box = byId("model-answer");
+  if (!box) return;
+  modelAnswer = new AbortController();
+  box.hidden = false;
+  const kept = history.state?.answer; // after going back: it was bought already
+  if (kept) return showModelAnswer(box, kept);
+  try {
+    for await (const [name, body] of answerEvents(box, modelAnswer.signal)) {
+      if (name === "sentence") box.querySelector(".sentences").append(sentenceItem(body));
+      if (name === "error") break;
+      if (name !== "done") continue;
+      showModelAnswer(box, body);
+      if (body.answerer !== "extractive") history.replaceState({ answer: { answerer: body.answerer, sentences: body.sentences } }, "");
+      return;
+    }
+    failModelAnswer(box);
+  } catch (error) {
+    if (error.name !== "AbortError") failModelAnswer(box);
   }
+}
+
+// Yields [event, body] of the stream.
+async function* answerEvents(box, signal) {
+  const response = await fetch(box.dataset.answerUrl, {
+    method: "POST",
+    signal,
+    headers: { "Content-Type": "application/json", "X-CSRFToken": box.querySelector("[name=csrfmiddlewaretoken]").value },
+    body: box.dataset.request,
+  });
+  if (!response.ok || !response.headers.get("Content-Type").startsWith("text/event-stream")) throw new Error("no stream");
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+    text += chunk.value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const [event, line] = text.slice(0, end).split("\n");
+      text = text.slice(end + 2);
+      yield [event.slice("event: ".length), JSON.parse(line.slice("data: ".length))];
+    }
+  }
+}
+
+function sentenceItem(sentence) {
+  const item = document.createElement("li");
+  item.textContent = sentence.text;
+  const cited = item.appendChild(document.createElement("span"));
+  cited.className = "hint";
+  for (const citation of sentence.citations) {
+    cited.append(cited.childNodes.length ? ", " : " — ");
+    const place = document.createElement(citation.document_id ? "a" : "bdi");
+    if (citation.document_id) place.href = `/d/${citation.document_id}?passage=${citation.chunk_id}&span=${citation.span.join("-")}#cited`;
+    place.textContent = citation.title + (citation.page ? `, page ${citation.page}` : "");
+    cited.append(place);
+  }
+  return item;
+}
+
+function showModelAnswer(box, answer) {
+  if (answer.answerer === "extractive") return failModelAnswer(box);
+  box.querySelector("[data-state]").textContent = "Written by a model; every figure, date and name stands in the passages that are named. Check them.";
+  box.querySelector(".sentences").replaceChildren(...answer.sentences.map(sentenceItem));
+  announce("The answer is complete.");
+}
+
+function failModelAnswer(box) {
+  box.querySelector("[data-state]").textContent = "The model could not answer. What your documents say is below.";
+  box.querySelector(".sentences").replaceChildren();
 }
 
 // --- page images ----------------------------------------------------------------------------------------------------

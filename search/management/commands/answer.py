@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.errors import ApiError
-from documents.management.commands.ingest import find_user
+from accounts.tenants import find_tenant_id
 from search.answers.services import AnswerSentence, answer
 from search.services import STATUTES, UPLOADS
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         sources = [UPLOADS, STATUTES] if options["statutes"] else [UPLOADS]
         try:
-            given = answer(user_id=find_user(options["user"]), question=options["question"], sources=sources)
+            given = answer(user_id=find_tenant_id(options["user"]), question=options["question"], sources=sources)
         except ApiError as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None
         if not given.answered:

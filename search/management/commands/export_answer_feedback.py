@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from documents.management.commands.ingest import find_user
+from accounts.tenants import find_tenant_id
 from search.answers.feedback import export_feedback
 
 
@@ -16,5 +16,5 @@ class Command(BaseCommand):
         parser.add_argument("--user", help="e-mail or id; may be left out while there is only one")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for row in export_feedback(find_user(options["user"])):
+        for row in export_feedback(find_tenant_id(options["user"])):
             self.stdout.write(json.dumps(row, ensure_ascii=False))

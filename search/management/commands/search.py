@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.errors import ApiError
-from documents.management.commands.ingest import find_user
+from accounts.tenants import find_tenant_id
 from embeddings.search.results import strip_marks
 from search.services import SOURCES, UPLOADS, search
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         sources = [name.strip() for name in options["sources"].split(",")]
         try:
-            user_id = find_user(options["user"])
+            user_id = find_tenant_id(options["user"])
             results = search(user_id=user_id, query=options["query"], k=options["k"], sources=sources)
         except ApiError as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None

@@ -16,7 +16,7 @@ from documents.parsers import ocr
 from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, StageFailure
 from statutes.error_codes import statute_failure
-from statutes.readers import docx, sandbox_child, sandbox_client
+from statutes.readers import docx, reader_fork_server, sandbox_client
 from statutes.readers.file_type import Format, sniff_format
 from statutes.readers.xml_tree import Unreadable
 from statutes.structure import schema_validation
@@ -311,12 +311,12 @@ def test_memory_is_capped_and_the_next_file_is_read(path: Path, monkeypatch: pyt
 
 def test_the_number_of_articles_and_divisions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     law = build_from_text("TÍTULO I\nCAPÍTULO I\nArtículo 1. La ley.\nArtículo 2. Su fin.")
-    monkeypatch.setattr(sandbox_child, "MAX_ARTICLES", 4)
-    assert sandbox_child.render_statute(law, header=HEADER, pages=0)["title"] == law.title
+    monkeypatch.setattr(reader_fork_server, "MAX_ARTICLES", 4)
+    assert reader_fork_server.render_statute(law, header=HEADER, pages=0)["title"] == law.title
 
-    monkeypatch.setattr(sandbox_child, "MAX_ARTICLES", 3)
+    monkeypatch.setattr(reader_fork_server, "MAX_ARTICLES", 3)
     with pytest.raises(Unreadable) as refused:
-        sandbox_child.render_statute(law, header=HEADER, pages=0)
+        reader_fork_server.render_statute(law, header=HEADER, pages=0)
 
     assert refused.value.code == "TOO_MANY_ARTICLES"
     assert f"{30_000:,}" in statute_failure("TOO_MANY_ARTICLES").detail
@@ -341,10 +341,10 @@ def test_the_worker_holds_a_statute_as_text_only(path: Path) -> None:
 def test_the_child_can_open_neither_files_nor_sockets(path: Path, format: Format) -> None:
     path.write_bytes(FORMATS[format])
     code = (
-        "import sys, socket; from statutes.readers import sandbox_child; sandbox_child.warm_up()\n"
+        "import sys, socket; from statutes.readers import reader_fork_server; reader_fork_server.warm_up()\n"
         "request = {'path': sys.argv[1], 'format': sys.argv[2], 'scanned': None, 'pages': 0}\n"
         "request['header'] = {'law_id': '', 'version': '', 'source': {}}\n"
-        "print('statute' in sandbox_child.respond(request), flush=True)\n"
+        "print('statute' in reader_fork_server.respond(request), flush=True)\n"
         "socket.socket()"
     )
 

@@ -1,5 +1,0 @@
-"""Instant connector for benchmarks: generated HubSpot records without HTTP."""
-
-from integrations.providers.hubspot import ROLLUP, STREAMS, build_client, client_text, map_record
-
-__all__ = ["ROLLUP", "STREAMS", "build_client", "client_text", "map_record"]

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from integrations.models import ConnectedSource
-from integrations.providers import McpClient, Page, RawItem, Stream
+from integrations.providers.interface import McpClient, Page, RawItem, Stream
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 INDUSTRIES = ("INSURANCE", "CONSTRUCTION", "HOSPITAL_HEALTH_CARE", "LOGISTICS_AND_SUPPLY_CHAIN", "FARMING")

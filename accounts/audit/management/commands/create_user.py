@@ -14,7 +14,7 @@ from django.db import transaction
 from accounts import api_tokens
 from accounts.audit import log
 from accounts.errors import ApiError
-from accounts.models import ApiToken, User
+from accounts.models import User
 from accounts.system_tenant import SYSTEM_TENANT_ID
 
 
@@ -37,12 +37,12 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="manage.py create_user", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        scope = ApiToken.Scope.SERVICE if options["service"] else ApiToken.Scope.TENANT
+        scopes = api_tokens.ALL_SCOPES if options["service"] else api_tokens.TENANT_SCOPES
         reason = options["reason"]
         try:
             with transaction.atomic():
                 user = self._user(options)
-                plain = api_tokens.issue_token(user, name=options["token_name"], scope=scope, by=None, reason=reason)
+                plain = api_tokens.issue_token(user, name=options["token_name"], scopes=scopes, by=None, reason=reason)
         except ApiError as error:
             raise CommandError(error.detail) from error
         self.stderr.write(f"{user.email} is {user.pk}. The token is shown this once:")

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from embeddings import embedders
+from embeddings.embedders import registry
 from embeddings.reindexing import campaign_commands, services
 from embeddings.reindexing.models import Campaign
 
@@ -40,6 +40,6 @@ class Command(BaseCommand):
             self, options, target, canaries=canaries, keep_seconds=keep_seconds, tolerance=tolerance
         ):
             return
-        chosen = embedders.get_embedder(settings.EMBEDDER)
+        chosen = registry.get_embedder(settings.EMBEDDER)
         if (chosen.model, chosen.version) != (name, version):
             self.stdout.write(f"EMBEDDER is {settings.EMBEDDER!r}: tenants without passages start with {chosen.model}.")

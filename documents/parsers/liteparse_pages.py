@@ -1,0 +1,280 @@
+"""Pages as markdown by LiteParse, with our own tables (`table_grids`) in the place of its blocks."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Any
+
+from liteparse._liteparse import LiteParse  # its Python wrapper copies every object: a third of the speed
+
+from documents.parsers import aligned_tables, table_grids
+from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
+from documents.parsers.table_grids import Box, Table, Word
+
+TITLE_SIZE = 1.25  # of the usual height of the page's words
+LONGEST_TITLE = 60
+CONTINUED = 12.0  # points by which the columns of a table and of its continuation may differ
+_PIPE_ESCAPES = str.maketrans({"|": "\\|", "\n": " "})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of a page in reading order."""
+
+    box: Box
+    markdown: str
+    table: Table | None = None
+    is_table: bool = False  # one of LiteParse's
+    level: int = 0  # of a heading
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """One page as LiteParse reads it; its runs, headings and tables serve to put it in another order."""
+
+    markdown: str
+    page: Any
+    blocks: list[Block]
+
+    def runs(self) -> list[Run]:
+        """Return the pieces of its lines."""
+        return _to_runs(self.page)
+
+    def headings(self) -> list[Region]:
+        """Return the headings."""
+        return [_to_region(block.box, block.markdown.lstrip("# "), block.level) for block in self.blocks if block.level]
+
+    def tables(self) -> list[Region]:
+        """Return our own tables and those of LiteParse."""
+        return [_to_region(block.box, block.markdown) for block in self.blocks if block.table or block.is_table]
+
+
+@cache
+def shared_parser() -> Any:
+    """Return the LiteParse parser, which opens files (its event loop): call before they are forbidden.
+
+    The forks of a process that has it use it too. They must not free it: that waits for the event loop's threads,
+    which no fork has.
+    """
+    return LiteParse(
+        ocr_enabled=False,
+        output_format="markdown",
+        quiet=True,
+        num_workers=1,
+        continue_on_page_error=True,
+        image_mode="off",
+        extract_links=False,
+        keep_headers_footers=True,  # `running_headers` keeps the first of them
+        extract_blocks=True,
+        emit_word_boxes=True,
+        extract_vector_graphics=True,
+    )
+
+
+def parse_pages(data: bytes) -> dict[int, PageLayout]:
+    """Return the layout of each page, from 0, that LiteParse can read. Raises what it raises.
+
+    A page on which our own search for tables fails is left out, too.
+    """
+    pages: dict[int, PageLayout] = {}
+    last: Table | None = None
+    for page in shared_parser().parse_bytes(data).pages:
+        try:
+            blocks = _page_blocks(page)
+        except Exception:  # one page must not cost all others their tables; it is reported as doubtful
+            last = None
+            continue
+        blocks, last = _repeat_header(blocks, last), _last_table(blocks)
+        markdown = "\n\n".join(block.markdown for block in blocks if block.markdown)
+        pages[page.page_num - 1] = PageLayout(markdown, page, blocks)
+    return pages
+
+
+def _page_blocks(page: Any) -> list[Block]:
+    words = [_to_word(word) for item in page.text_items for word in item.words]
+    headings = [_to_box(block.bbox) for block in page.blocks if block.kind == "heading"]
+    tables = find_tables(words, map(_to_rule, page.vector_graphics.lines), headings)
+    blocks: list[Block] = []
+    usual = median([box.y1 - box.y0 for _, box in words]) if words else 0.0
+    large = [word for word in words if word.box.height >= TITLE_SIZE * usual]
+    runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
+    for block in page.blocks:
+        box = _to_box(block.bbox)
+        touched = [table for table in tables if table_grids.overlap(table.box, box)]
+        inside = _words_within(words, box) if touched else []
+        outside = [word for word in inside if not any(table.box.contains(word.box.center) for table in touched)]
+        if len(inside) != len(outside):  # a table, or words of one together with the text around it
+            blocks += _split_text(outside, touched)
+        elif block.kind == "heading":
+            first, *others = _split_heading(block, runs)
+            if blocks and _is_wrapped(blocks[-1], first):
+                first = _join_titles(blocks.pop(), first)
+            blocks += [first, *others]
+        else:
+            is_title = not touched and _is_title(block, box, words, large)
+            markdown = _render(block, is_title=is_title)
+            blocks.append(Block(box, markdown, is_table=block.kind == "table", level=int(is_title)))
+    for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
+        blocks.insert(_find_place(blocks, table.box), Block(table.box, _render_table(table.rows), table))
+    return blocks
+
+
+def find_tables(words: Sequence[Word], rules: Iterable[Box], headings: Sequence[Box] = ()) -> list[Table]:
+    """Return the ruled tables and, in the words outside of them and between the headings, the aligned ones."""
+    ruled = table_grids.find_ruled_tables(words, list(rules))
+    rest = [word for word in words if not any(table.box.contains(word.box.center) for table in ruled)]
+    aligned = aligned_tables.find_aligned_tables(rest, headings)
+    return ruled + [table for table in aligned if not any(table_grids.overlap(table.box, each.box) for each in ruled)]
+
+
+def _words_within(words: list[Word], box: Box) -> list[Word]:
+    return [word for word in words if box.contains(word.box.center, margin=0.5)]
+
+
+def _split_text(words: list[Word], tables: list[Table]) -> list[Block]:
+    """Return the words between the tables as paragraphs."""
+    parts: dict[int, list[Word]] = defaultdict(list)
+    for word in words:
+        parts[sum(table.box.center[1] < word.box.center[1] for table in tables)].append(word)
+    return [
+        Block(table_grids.bounds([word.box for word in part]), table_grids.join_words(part))
+        for _, part in sorted(parts.items())
+    ]
+
+
+def _find_place(blocks: list[Block], box: Box) -> int:
+    """Return the place after the last block above the table, or else before the first one below it."""
+    beside = [(n, block.box) for n, block in enumerate(blocks) if block.box.x0 < box.x1 and block.box.x1 > box.x0]
+    above = [n + 1 for n, other in beside if other.center[1] < box.y0]
+    below = [n for n, other in beside if other.center[1] > box.y1]
+    return above[-1] if above else below[0] if below else len(blocks)
+
+
+def _last_table(blocks: list[Block]) -> Table | None:
+    """Return the table at the foot of the page, above no more than a footer."""
+    tables = [block.table for block in blocks[-3:] if block.table]
+    return tables[-1] if tables else None
+
+
+def _repeat_header(blocks: list[Block], last: Table | None) -> list[Block]:
+    """Give a table that continues the last one of the page before, without its header, that header."""
+    for index, block in enumerate(blocks[:3]):
+        table = block.table
+        if table and last and _continues(table, last) and table.rows[0] != last.rows[0]:
+            rows = [last.rows[0], *table.rows]
+            return [*blocks[:index], Block(block.box, _render_table(rows), table), *blocks[index + 1 :]]
+    return blocks
+
+
+def _continues(table: Table, last: Table) -> bool:
+    near = abs(table.box.x0 - last.box.x0) + abs(table.box.x1 - last.box.x1) < CONTINUED
+    return near and len(table.rows[0]) == len(last.rows[0])
+
+
+def _is_title(block: Any, box: Box, words: list[Word], large: list[Word]) -> bool:
+    """Tell whether a paragraph is one line of ``large`` words: LiteParse wants headings of some ten letters."""
+    if block.kind != "paragraph" or len(block.text) > LONGEST_TITLE or not any(map(str.isalpha, block.text)):
+        return False
+    inside = _words_within(large, box)
+    if not inside or len(inside) != len(_words_within(words, box)):
+        return False
+    return bool(block.bbox.height < 1.5 * min(word.box.height for word in inside))
+
+
+def _render(block: Any, *, is_title: bool) -> str:
+    if is_title:
+        return f"# {block.text}"
+    if block.kind == "heading":
+        return f"{'#' * (block.level or 1)} {block.text}"
+    if block.kind == "list_item":
+        marker = block.marker if block.ordered else "-"
+        return f"{'  ' * (block.level or 0)}{marker} {block.text}"
+    if block.kind == "table":
+        rows = [block.header, *block.rows] if block.header else block.rows
+        width = max(map(len, rows))
+        texts = [[*(cell.text for cell in row), *[""] * (width - len(row))] for row in rows]
+        return _render_table(table_grids.join_wrapped(texts))
+    if block.kind in ("code", "grid_fallback"):
+        return "\n".join(["```", *block.lines, "```"]) if not any("```" in line for line in block.lines) else ""
+    if block.kind == "rule":
+        return "---"
+    text = block.text or ""
+    return f"**{text}**" if block.bold and text else text
+
+
+def _render_table(rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(cell.translate(_PIPE_ESCAPES).strip() for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def _to_box(box: Any) -> Box:
+    return Box(box.x, box.y, box.x + box.width, box.y + box.height) if box else Box(0.0, 0.0, 0.0, 0.0)
+
+
+def _to_word(word: Any) -> Word:
+    x, y = word.x, word.y
+    return Word(word.text, Box(x, y, x + word.width, y + word.height))
+
+
+def _to_runs(page: Any) -> list[Run]:
+    return [
+        Run(item.text, box.x0, box.y0, box.x1, box.y1, item.font_size or item.height, _is_bold(item))
+        for item in page.text_items
+        if item.text.strip()
+        for box in (_to_box(item),)
+    ]
+
+
+def _split_heading(block: Any, runs: list[Run]) -> list[Block]:
+    """Return a block for each title that LiteParse joined into one."""
+    level, box = block.level or 1, _to_box(block.bbox)
+    titles = split_title(_runs_of(block.text, box, runs))
+    if not titles:
+        return [Block(box, _render(block, is_title=False), level=level)]
+    if len(titles) == 1:
+        return [Block(_around(titles[0]), _render(block, is_title=False), level=level)]
+    texts = (" ".join(run.text.strip() for run in title) for title in titles)
+    return [
+        Block(_around(title), f"{'#' * level} {text}", level=level) for title, text in zip(titles, texts, strict=True)
+    ]
+
+
+def _is_wrapped(title: Block, rest: Block) -> bool:
+    """Tell whether LiteParse took the second line of a title for a title of its own."""
+    gap = rest.box.y0 - title.box.y1
+    text = rest.markdown.lstrip("# ")
+    return bool(title.level) and text[:1].islower() and abs(gap) < TITLE_GAP * (rest.box.y1 - rest.box.y0)
+
+
+def _join_titles(title: Block, rest: Block) -> Block:
+    box = Box(title.box.x0, title.box.y0, max(title.box.x1, rest.box.x1), rest.box.y1)
+    return Block(box, f"{title.markdown} {rest.markdown.lstrip('# ')}", level=title.level)
+
+
+def _around(runs: list[Run]) -> Box:
+    return table_grids.bounds([Box(run.x0, run.y0, run.x1, run.y1) for run in runs])
+
+
+def _runs_of(text: str, box: Box, runs: list[Run]) -> list[Run]:
+    """Return the runs of a title; its box has the first line only."""
+    rest, found = "".join(split_words(text)), []
+    for run in sorted((run for run in runs if run.y1 > box.y0), key=lambda run: (run.y0, run.x0)):
+        words = "".join(split_words(run.text))
+        if words and rest.startswith(words):
+            rest = rest[len(words) :]
+            found.append(run)
+    return found if not rest else []
+
+
+def _to_region(box: Box, markdown: str, level: int = 0) -> Region:
+    return Region(box.x0, box.y0, box.x1, box.y1, markdown, level)
+
+
+def _is_bold(item: Any) -> bool:
+    return "bold" in (item.font_name or "").lower()
+
+
+def _to_rule(line: Any) -> Box:
+    return Box(min(line.x1, line.x2), min(line.y1, line.y2), max(line.x1, line.x2), max(line.y1, line.y2))

@@ -1,0 +1,214 @@
+"""Search of a tenant's document chunks: vector search and BM25, fused, from one snapshot of the database."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+from django.db import connection, transaction
+from django.db.utils import OperationalError
+
+from accounts.errors import ApiError
+from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
+from accounts.system_tenant import SYSTEM_TENANT_ID
+from embeddings.active_model import active_model
+from embeddings.embedders.registry import EmbeddingModel
+from embeddings.error_codes import SEARCH_UNAVAILABLE
+from embeddings.models import DocumentChunk, ShadowVector
+from embeddings.search import bm25, document_names, query_parser, remote_reranker, reranker, synonyms
+from embeddings.search.filters import parse_filters
+from embeddings.search.fusion import fuse
+from embeddings.search.lexemes import configs_of_tenant, query_lexemes
+from embeddings.search.postings import NO_POSTINGS, Postings, read_postings
+from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
+from embeddings.search.results import Passage, RetrievedChunk, fetch_chunks, make_passages
+from embeddings.search.vector_search import Scope, nearest_chunks
+
+__all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe_index", "search", "search_snapshot"]
+
+MIN_CANDIDATES = 50  # of each retriever: what one of them ranks low may be the other's first
+MAX_TRIES = 3  # while the tenant's active model changes during the search
+
+SECONDS = 10  # for each statement of a search
+RETRY_SECONDS = 5
+SET_ISOLATION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+SET_TENANT_AND_TIMEOUT = f"SELECT set_config('statement_timeout', %s, true), {SET_TENANT_ROLE}"
+SET_TIMEOUT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
+
+
+def search(
+    *,
+    user_id: UUID,
+    query: str,
+    k: int = 10,
+    mode: str = HYBRID,
+    document_ids: Sequence[UUID] | None = None,
+    filters: Any = None,
+    merge: bool = False,
+    model: EmbeddingModel | None = None,
+    query_embedding: QueryEmbedding | None = None,
+    reranks: bool = True,
+) -> list[Passage]:
+    """Return at most ``k`` passages of ``user_id`` that match ``query``, best first.
+
+    Documents that are unknown or another tenant's contribute nothing. ``merge`` joins neighbouring chunks. ``model``
+    replaces the tenant's active model; ``query_embedding`` shares the query's vector with another search of the same
+    request; without ``reranks``, hybrid search ends with its first stage. Raises ``ApiError`` for invalid arguments;
+    ``SEARCH_UNAVAILABLE`` when the database takes too long; and, unless ``mode`` is text, while the query cannot be
+    embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
+    """
+    parsed_query = query_parser.parse_query(query)
+    query_parser.validate_options(k, mode)
+    parsed_filters = parse_filters(filters)
+    query_embedding = query_embedding or QueryEmbedding(user_id)
+    conditions = (*parsed_filters.conditions, *parsed_query.conditions(configs_of_tenant(user_id)))
+    scope = Scope(user_id, model or active_model(user_id), conditions=conditions)
+    retrieval = Retrieval([], {})
+    for _ in range(MAX_TRIES):
+        vector = None
+        if mode != TEXT:
+            with search_snapshot(user_id):
+                has_vectors = _has_vectors(parsed_filters.narrow(scope, document_ids))
+            vector = query_embedding.vector(scope.live, parsed_query) if has_vectors else None
+        retrieval = Retrieval([], {})
+        if vector or mode == TEXT:
+            with search_snapshot(user_id):  # filtered again: documents come and go
+                narrowed = parsed_filters.narrow(scope, document_ids)
+                retrieval = _retrieve(narrowed, parsed_query, vector, k, mode=mode, reranks=reranks)
+        current = model or active_model(user_id)
+        if current == scope.live:
+            break
+        scope = replace(scope, live=current)  # a cut-over: vectors of the former model may have been gone already
+    chunks, idf, is_relevant = retrieval
+    if reranks and mode == HYBRID and remote_reranker.is_configured():
+        chunks = remote_reranker.rerank(parsed_query.text, chunks, user_id=query_embedding.user_id)
+    return make_passages(chunks[:k], idf, parsed_query.text, merge=merge, is_relevant=is_relevant)
+
+
+class Retrieval(NamedTuple):
+    """Candidates of a query, best first: after the second stage as many as it ranked."""
+
+    chunks: list[RetrievedChunk]
+    idf: Mapping[str, float]  # of the query's lexemes
+    is_relevant: bool = True
+
+
+def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *, mode: str, reranks: bool) -> Retrieval:
+    n = max(MIN_CANDIDATES, 4 * k)
+    configurations = configs_of_tenant(scope.user_id)
+    lexemes = query_lexemes(query.text, configurations)
+    vector_hits = nearest_chunks(scope, vector, n) if vector else []
+    postings = NO_POSTINGS
+    if mode != VECTOR:
+        postings = read_postings(scope, lexemes, document_names.split_words(query.text), configurations)
+    if text := _replace_absent_terms(query.text, postings, configurations):
+        query = replace(query, text=text)
+        lexemes = query_lexemes(query.text, configurations)
+        postings = read_postings(scope, lexemes, document_names.split_words(query.text), configurations)
+    name_scores = document_names.score_names(postings)
+    text_hits = bm25.rank_chunks(scope, postings, n, name_scores)
+    idf = bm25.inverse_frequencies(postings, lexemes)
+    reranks = reranks and mode == HYBRID
+    most = max(k, reranker.CANDIDATES) if reranks else k
+    chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, most))
+    relevant = True
+    if reranks:
+        named = document_names.named_documents(postings, name_scores, [chunk.document_id for chunk in chunks])
+        weights = reranker.word_weights(query.text, idf, configurations)
+        matches = reranker.match_sentences(chunks, query.text, weights)
+        chunks = reranker.rerank(chunks, matches, named)
+        if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages for which nothing is calibrated
+            relevant = reranker.is_relevant(matches, bm25.best_coverage(postings, lexemes), len(lexemes))
+    return Retrieval(chunks, idf, relevant)
+
+
+def _replace_absent_terms(text: str, postings: Postings, configurations: Sequence[str]) -> str | None:
+    """Return the query with synonyms in the place of the terms that no passage has; None where each has one."""
+    present = {word.word for word in postings.words}
+    terms = [
+        term
+        for term in (synonyms.find_synonyms(text) if present else ())
+        if not present.issuperset(query_lexemes(term, configurations))
+    ]
+    return synonyms.replace_terms(text, terms) if terms else None
+
+
+HAS_VECTORS = """
+    SELECT EXISTS (SELECT 1 FROM {table} WHERE user_id = %(user)s
+    AND embed_model = %(model)s AND embed_version = %(version)s{documents})"""
+
+
+def _has_vectors(scope: Scope) -> bool:
+    """Tell whether the scope has any vector. Where it has none, the query is not embedded."""
+    if scope.document_ids == ():
+        return False
+    documents = "" if scope.document_ids is None else " AND document_id = ANY(%(documents)s)"
+    with connection.cursor() as cursor:
+        for table in ("document_chunks", "shadow_vectors")[: 1 + scope.live.shadowed]:
+            cursor.execute(HAS_VECTORS.format(table=table, documents=documents), scope.params)
+            if cursor.fetchone()[0]:
+                return True
+    return False
+
+
+@contextmanager
+def search_snapshot(user_id: UUID) -> Iterator[None]:
+    """Read as ``user_id``, all statements from one snapshot.
+
+    A statement is sent together with those before it once rows are fetched: the way to the database and back takes
+    longer than most. Inside a caller's transaction the isolation is the caller's, and each is sent by itself. Raises
+    ``ApiError("SEARCH_UNAVAILABLE")`` when a statement takes too long.
+    """
+    try:
+        if connection.get_autocommit():
+            # The transaction's end resets isolation, time limit, role and claims.
+            with transaction.atomic(), connection.wrap_database_errors, connection.connection.pipeline():
+                with bound_cursor() as cursor:
+                    cursor.execute(SET_ISOLATION)
+                    cursor.execute(SET_TENANT_AND_TIMEOUT, [f"{SECONDS}s", *tenant_role_params(user_id)])
+                yield
+        else:
+            with as_tenant(user_id), connection.cursor() as cursor:
+                cursor.execute(SET_TIMEOUT, [f"{SECONDS}s"])
+                (before, _) = cursor.fetchone()
+                yield
+                # SET LOCAL outlasts a savepoint that is released; one that is rolled back resets it.
+                cursor.execute(SET_TIMEOUT, [before])
+    except OperationalError as error:
+        if not _is_timeout(error):
+            raise
+        detail = "The search took too long; try again shortly."
+        raise ApiError(SEARCH_UNAVAILABLE, detail, retry_after=RETRY_SECONDS) from error
+
+
+def _is_timeout(error: OperationalError) -> bool:
+    return isinstance(error.__cause__, psycopg.errors.QueryCanceled)
+
+
+def probe_index(document_id: UUID, *, user_id: UUID, seconds: float) -> float | None:
+    """Search as the tenant for the document's first chunk; return the seconds it took, None without a chunk.
+
+    Raises ``TimeoutError`` after ``seconds``.
+    """
+    model = active_model(user_id)
+    rows: dict[str, Any] = {"document_id": document_id, "embed_model": model.model, "embed_version": model.version}
+    try:
+        with as_tenant(user_id), connection.cursor() as cursor:
+            cursor.execute(SET_TIMEOUT, [str(max(1, int(seconds * 1000)))])
+            chunks = DocumentChunk.objects.filter(**rows).order_by("chunk_ord")
+            vector = chunks.values_list("embedding", flat=True).first()
+            if vector is None and model.shadowed:
+                shadows = ShadowVector.objects.filter(**rows).order_by("chunk__chunk_ord")
+                vector = shadows.values_list("embedding", flat=True).first()
+            if vector is None:
+                return None
+            began = time.monotonic()
+            nearest_chunks(Scope(user_id, model), vector, 1)
+            return time.monotonic() - began
+    except OperationalError as error:
+        if not _is_timeout(error):
+            raise
+        raise TimeoutError from error

@@ -1,0 +1,235 @@
+"""Sentence ranking: how well each sentence of some passages answers a query, by the words that they share."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from math import log, sqrt
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from embeddings.search.passage_sentences import Kind, Sentence
+from embeddings.search.synonyms import find_synonyms
+
+MAX_SENTENCES = 2_000  # of one request: their lexemes are one statement
+MAX_CHARS = 2_000  # of a sentence that are read
+# What the words around a sentence count against its own.
+CONTEXT_SHARE = 0.5
+# A sentence of so many lexemes is as good as one of half of them with half its words in the query.
+USUAL_LENGTH = 24
+LENGTH_SHARE = 0.3
+PAIR_SHARE = 0.3  # of the pairs of adjacent words that a follow-up and a sentence share: "out of network"
+TYPE_BONUS = 0.65  # of the query's whole weight, for the type of answer that its question word asks for
+HEADING_SHARE = 0.3
+VALUE_LOSS = 0.15  # of the words that stand in the values of a row: its label and its column heads say what it is about
+LEAST_IDF = 0.5  # of a word that is in every passage: of few passages, the idf says little
+ABSENT = 0.5  # sentences that are taken to have a word that none has
+EMPHASIS = 2.0  # of the words that a follow-up question adds
+
+LEXEMES = """
+    SELECT tsvector_to_array(to_tsvector(t.configuration, t.text))
+    FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
+        WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
+
+# Question words by the type of answer that they ask for, and what such an answer looks like.
+NUMBER, DATE, MONEY = "number", "date", "money"
+_QUESTIONS = (
+    (DATE, re.compile(r"\b(?:when|(?:which|what) (?:date|day|year|month))\b")),
+    (
+        MONEY,
+        re.compile(
+            r"\b(?:copay(?:ment)?s?|coinsurance|costs?|prices?|fees?|free|deductible"
+            r"|how much(?! (?:of|time|notice|leave|weight))|(?:what|how much) (?:do|does|will|would|must) \w+ pay)\b"
+        ),
+    ),
+    (
+        NUMBER,
+        re.compile(
+            r"\bhow (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)\b"
+            r"|\b(?:percentage|percent|rate|limit|maximum|minimum|amount|number|share"
+            r"|average|age|deadline|total|distance|diameter)\b"
+        ),
+    ),
+)
+_MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
+_QUESTION_WORDS = re.compile(
+    r"\b(?:how (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)|how|when"
+    r"|(?:which|what) (?:date|day|year|month|percentage|share|number|amount)|which|what|who)\b",
+    re.IGNORECASE,
+)
+# Words of questions alone: "what does it cost", "how many do I get", "what happens if I go out of network".
+_LIGHT_WORDS = re.compile(r"\b(?:costs?|prices?|get|gets|go|goes|happens?)\b", re.IGNORECASE)
+_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|half|once|twice|no (?:limit|charge)"
+_ANSWERS = {
+    DATE: re.compile(
+        rf"\b(?:1[5-9]|20)\d\d\b|\b(?:{_MONTH})\b|\b\d{{1,2}}[./]\d{{1,2}}[./]\d|\bdays?\b", re.IGNORECASE
+    ),
+    MONEY: re.compile(r"[$€£¥]|\d ?%|\b(?:percent|dollars|free|no charge)\b", re.IGNORECASE),
+    NUMBER: re.compile(rf"\d|\b(?:{_WORDS})\b", re.IGNORECASE),
+}
+
+
+class RankedText(NamedTuple):
+    """A passage's sentences with its heading path and its text search configuration."""
+
+    sentences: Sequence[Sentence]
+    headings: Sequence[str]
+    configuration: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankedSentence:
+    """``passage`` is its number among those given; ``score`` compares the sentences of one call.
+
+    ``words`` are those of the query that stand in the sentence, ``share`` their part of the query, by their rarity,
+    together with those around it. ``adds_words``: it says more than the query.
+    """
+
+    passage: int
+    sentence: Sentence
+    score: float
+    share: float
+    words: frozenset[str]
+    adds_words: bool
+
+
+def answer_type(question: str) -> str | None:
+    """Return NUMBER or DATE where the question asks for one."""
+    asked = question.lower()
+    return next((kind for kind, words in _QUESTIONS if words.search(asked)), None)
+
+
+def content_words(question: str) -> str:
+    """Return the question without its question words: of "how many visits" the answer repeats only the last."""
+    return _QUESTION_WORDS.sub(" ", question)
+
+
+def subject_words(question: str) -> str:
+    """Return the question's content words without those that its answer does not repeat either."""
+    return _LIGHT_WORDS.sub(" ", content_words(question))
+
+
+def rank_sentences(
+    passages: Sequence[RankedText],
+    idf: Mapping[str, float],
+    question: str = "",
+    *,
+    added: str = "",
+    added_lexemes: Collection[str] = (),
+) -> list[list[RankedSentence]]:
+    """Return each passage's sentences in reading order, with their scores.
+
+    ``idf`` are the query's lexemes with their idf among all passages. Words count by it and by their rarity among these
+    sentences; those that a follow-up question has ``added`` count several times. A sentence with all words of the query
+    has a score of about 1.
+    """
+    numbered = [(at, each) for at, passage in enumerate(passages) for each in passage.sentences][:MAX_SENTENCES]
+    query = frozenset(idf)
+    own = _lexemes([(each.text, passages[at].configuration) for at, each in numbered])
+    terms = _term_lexemes(question, passages)
+    around, labels = _context_lexemes(passages, numbered, own), _label_lexemes(passages, numbered)
+    weights = _weights(idf, own)
+    weights |= {word: EMPHASIS * weights[word] for word in query.intersection(added_lexemes)}
+    total = sum(weights.values()) or 1.0
+    pairs = _word_pairs(added)
+    wanted = _ANSWERS.get(answer_type(question) or "")
+    ranked: list[list[RankedSentence]] = [[] for _ in passages]
+    for (at, each), said, read, label in zip(numbered, own, around, labels, strict=True):
+        words, context = _add_terms(said, said, terms), _add_terms(read, said | read, terms)
+        inside = sum(weights[word] for word in query & words)
+        outside = sum(weights[word] for word in (query & context) - words)
+        values = sum(weights[word] for word in (query & words) - label) if each.heads else 0.0
+        score = (inside - VALUE_LOSS * values) * _length_factor(len(words)) + CONTEXT_SHARE * outside
+        if wanted and wanted.search(each.text):
+            score += TYPE_BONUS * total
+        score = score / total + PAIR_SHARE * _pair_share(pairs, each.text)
+        if each.kind in (Kind.HEADING, Kind.CODE):
+            score *= HEADING_SHARE
+        share = (inside + outside) / total
+        ranked[at].append(RankedSentence(at, each, score, share, query & words, adds_words=not words <= query))
+    return ranked
+
+
+def best_sentence(sentences: Iterable[RankedSentence]) -> RankedSentence | None:
+    """Return the sentence with the highest score, the first of equal ones."""
+    return max(sentences, key=lambda each: each.score, default=None)
+
+
+def _term_lexemes(question: str, passages: Sequence[RankedText]) -> list[tuple[frozenset[str], list[frozenset[str]]]]:
+    """Return the lexemes of the question's terms that have synonyms, with those of each synonym."""
+    groups = [(term, *others) for term, others in find_synonyms(question).items()]
+    if not groups or not passages:
+        return []
+    lexemes = iter(_lexemes([(term, passages[0].configuration) for group in groups for term in group]))
+    return [(next(lexemes), list(islice(lexemes, len(others)))) for _, *others in groups]
+
+
+def _add_terms(
+    words: frozenset[str], known: frozenset[str], terms: Sequence[tuple[frozenset[str], list[frozenset[str]]]]
+) -> frozenset[str]:
+    """Return the words, with those of each term of which a synonym is known."""
+    return words.union(*(term for term, others in terms if any(other and other <= known for other in others)))
+
+
+def _word_pairs(text: str) -> set[tuple[str, str]]:
+    return set(pairwise(re.findall(r"\w+", text.lower())))
+
+
+def _pair_share(pairs: set[tuple[str, str]], sentence: str) -> float:
+    return len(pairs & _word_pairs(sentence[:MAX_CHARS])) / len(pairs) if pairs else 0.0
+
+
+def _length_factor(words: int) -> float:
+    return 1 / (1 - LENGTH_SHARE + LENGTH_SHARE * max(words, USUAL_LENGTH // 4) / USUAL_LENGTH)
+
+
+def _weights(idf: Mapping[str, float], sentences: Sequence[frozenset[str]]) -> dict[str, float]:
+    """Return the mean of each word's idf among all passages and among the sentences: "covered" is in every passage."""
+    counted = Counter(word for words in sentences for word in words if word in idf)
+    times = {word: max(ABSENT, counted[word]) for word in idf}
+    rarity = {word: log(1 + (len(sentences) - times[word] + 0.5) / (times[word] + 0.5)) for word in idf}
+    return {word: sqrt(max(LEAST_IDF, idf[word]) * rarity[word]) for word in idf}
+
+
+def _context_lexemes(
+    passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]], own: Sequence[frozenset[str]]
+) -> list[frozenset[str]]:
+    """Return the words around each sentence: of heading path, title, list introduction and the sentence before."""
+    contexts = [
+        (" ".join((*passages[at].headings, each.title, each.lead)), passages[at].configuration) for at, each in numbered
+    ]
+    distinct = list(dict.fromkeys(contexts))
+    lexemes = dict(zip(distinct, _lexemes(distinct), strict=True))
+    found = [lexemes[context] for context in contexts]
+    return [words | own[at - 1] if _follows(numbered, at) else words for at, words in enumerate(found)]
+
+
+def _label_lexemes(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[frozenset[str]]:
+    """Return the words of each row's label and column heads; none of other sentences."""
+    texts = [
+        (" ".join((*each.cells[:1], *each.heads)), passages[at].configuration) if each.heads else ("", "")
+        for at, each in numbered
+    ]
+    distinct = [text for text in dict.fromkeys(texts) if text[0]]
+    lexemes = dict(zip(distinct, _lexemes(distinct), strict=True))
+    return [lexemes.get(text, frozenset()) for text in texts]
+
+
+def _follows(numbered: Sequence[tuple[int, Sentence]], at: int) -> bool:
+    """Tell whether a sentence follows another one in the prose of its section."""
+    if at == 0 or numbered[at - 1][0] != numbered[at][0]:
+        return False
+    before, sentence = numbered[at - 1][1], numbered[at][1]
+    return before.title == sentence.title and Kind.ROW not in (before.kind, sentence.kind)
+
+
+def _lexemes(texts: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
+    params: dict[str, Any] = {
+        "texts": [text[:MAX_CHARS] for text, _ in texts],
+        "configurations": [configuration for _, configuration in texts],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(LEXEMES, params)
+        return [frozenset(lexemes) for (lexemes,) in cursor.fetchall()]
