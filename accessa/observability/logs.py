@@ -34,14 +34,19 @@ CONTROL_CHARACTERS = {number: f"\\x{number:02x}" for number in (*range(32), 127)
 WARNING = re.compile(r"(?P<place>[^\n]*?:\d+): (?P<kind>\w+): ")
 
 
+# One list, also when logging is configured again: loggers keep the list of their first line, and
+# structlog.testing.capture_logs() changes the list of the last configuration.
+PROCESSORS = [
+    structlog.stdlib.filter_by_level,
+    structlog.stdlib.PositionalArgumentsFormatter(),
+    ProcessorFormatter.wrap_for_formatter,
+]
+
+
 def configure_logging(config: dict[str, Any]) -> None:
     """Configure logging (``settings.LOGGING_CONFIG``), and log what would otherwise be printed to stderr."""
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            ProcessorFormatter.wrap_for_formatter,
-        ],
+        processors=PROCESSORS,
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
