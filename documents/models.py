@@ -1,4 +1,4 @@
-"""Documents, pages read by OCR, pending deletions of objects, and parse requests to a vendor."""
+"""Documents, their tags, pages read by OCR, pending deletions of objects, and parse requests to a vendor."""
 
 import uuid
 
@@ -61,6 +61,62 @@ class Document(models.Model):
 
     def __str__(self) -> str:
         return str(self.document_id)
+
+
+class Tag(models.Model):
+    """A tag of a tenant. ``key`` is the name without case, by which it is unique."""
+
+    class Color(models.TextChoices):
+        GRAY = "gray"
+        RED = "red"
+        ORANGE = "orange"
+        YELLOW = "yellow"
+        GREEN = "green"
+        TEAL = "teal"
+        BLUE = "blue"
+        PURPLE = "purple"
+        PINK = "pink"
+
+    tag_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user_id = models.UUIDField()
+    name = models.TextField()
+    key = models.TextField()
+    color = models.TextField(choices=Color.choices, db_default=Color.GRAY)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "tags"
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint("user_id", "key", name="uq_tag_key"),
+            models.CheckConstraint(
+                condition=models.Q(
+                    color__in=["gray", "red", "orange", "yellow", "green", "teal", "blue", "purple", "pink"]
+                ),
+                name="tag_color_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.tag_id)
+
+
+class DocumentTag(models.Model):
+    """A document has a tag of the same tenant."""
+
+    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="tag_rows", db_index=False)
+    tag = models.ForeignKey(Tag, on_delete=models.CASCADE, related_name="+", db_index=False)
+    user_id = models.UUIDField()
+
+    class Meta:
+        db_table = "document_tags"
+        default_permissions = ()
+        constraints = [models.UniqueConstraint("document", "tag", name="uq_document_tag")]
+        # For lists and searches by tag.
+        indexes = [models.Index("tag", "document", name="ix_document_tags_tag")]
+
+    def __str__(self) -> str:
+        return f"{self.document_id} {self.tag_id}"
 
 
 class OcrPage(models.Model):

@@ -5,8 +5,8 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from accounts.strict_fields import StrictBooleanField, StrictCharField, StrictIntegerField
-from documents.models import Document
+from accounts.strict_fields import StrictBooleanField, StrictCharField, StrictIntegerField, StrictUUIDField
+from documents.models import Document, Tag
 from documents.page_images import renderer
 
 
@@ -42,18 +42,53 @@ class SavedResponse(serializers.Serializer[object]):
     cents = serializers.FloatField(source="cents_saved", default=0.0)
 
 
-class DocumentResponse(serializers.ModelSerializer[Document]):
-    """Needs documents annotated with ``plan``, as ``views.tenant_documents`` returns them."""
+class DocumentTagResponse(serializers.Serializer[object]):
+    tag_id = serializers.UUIDField()
+    name = serializers.CharField()
+    color = serializers.ChoiceField(Tag.Color.values)
 
+
+class DocumentResponse(serializers.ModelSerializer[Document]):
+    """Needs documents annotated with ``plan`` and ``tag_list``, as ``views.tenant_documents`` returns them."""
+
+    tags = DocumentTagResponse(source="tag_list", many=True, read_only=True)
     saved = SavedResponse(source="plan", read_only=True)
 
     class Meta:
         model = Document
         fields = (
             "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "failed_pages",
-            "doubtful_pages", "parser_name", "parser_version", "parse_fallback", "processing_status", "saved",
-            "created_at", "updated_at",
+            "doubtful_pages", "parser_name", "parser_version", "parse_fallback", "processing_status", "tags",
+            "saved", "created_at", "updated_at",
         )  # fmt: skip
+        read_only_fields = fields
+
+
+class DocumentChanges(serializers.Serializer[object]):
+    """``services`` validate name and tags, each with its error code."""
+
+    filename = NameField(
+        required=False, allow_blank=True, trim_whitespace=False, help_text="a new name; nothing is bought for it"
+    )
+    tags = serializers.ListField(
+        child=StrictUUIDField(), required=False, max_length=200, help_text="ids of all tags that it is to have"
+    )
+
+
+class TagRequest(serializers.Serializer[object]):
+    name = NameField(allow_blank=True, trim_whitespace=False, help_text="unique without regard to upper and lower case")
+    color = serializers.ChoiceField(Tag.Color.values, default=Tag.Color.GRAY.value)
+
+
+class TagChanges(serializers.Serializer[object]):
+    name = NameField(required=False, allow_blank=True, trim_whitespace=False)
+    color = serializers.ChoiceField(Tag.Color.values, required=False)
+
+
+class TagResponse(serializers.ModelSerializer[Tag]):
+    class Meta:
+        model = Tag
+        fields = ("tag_id", "name", "color", "created_at")
         read_only_fields = fields
 
 

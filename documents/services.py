@@ -49,8 +49,9 @@ NEWEST_STATE = """
     FROM documents d WHERE document_id = %(document_id)s"""
 # Children first: every table that holds a row for the document, then the document.
 TABLES = (
-    "parse_requests", "document_ocr_pages", "document_staged_parses", "document_vector_buffer", "document_chunk_buffer",
-    "answer_feedback", "document_terms", "shadow_vectors", "document_chunks", "events", "upload_jobs", "documents",
+    "parse_requests", "document_tags", "document_ocr_pages", "document_staged_parses", "document_vector_buffer",
+    "document_chunk_buffer", "answer_feedback", "document_terms", "shadow_vectors", "document_chunks", "events",
+    "upload_jobs", "documents",
 )  # fmt: skip
 
 

@@ -24,12 +24,20 @@ def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) ->
         raise ApiError(error_codes.FILE_TOO_LARGE, detail, field="bytes_len")
     if not SHA256.fullmatch(sha256):
         raise ApiError(error_codes.INVALID_SHA256, "sha256 must be 64 lowercase hexadecimal digits.", field="sha256")
+    return clean_filename(filename)
+
+
+def clean_filename(filename: str) -> str:
+    """Return a file name without folders and invisible characters; raise ``ApiError`` for none and for a long one."""
     # Control and formatting characters and folders could mislead a reader or a path.
-    visible = "".join(c for c in filename if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
-    name = re.split(r"[\\/]", visible)[-1].strip()
+    name = re.split(r"[\\/]", remove_invisible(filename))[-1].strip()
     if name in ("", ".", ".."):
         raise ApiError(error_codes.INVALID_FILENAME, field="filename")
     if len(name) > settings.MAX_FILENAME_CHARS:
-        detail = f"The file's name is longer than {settings.MAX_FILENAME_CHARS} characters."
+        detail = f"The file's name has {len(name)} characters; {settings.MAX_FILENAME_CHARS} are the most."
         raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")
     return name
+
+
+def remove_invisible(text: str) -> str:
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))

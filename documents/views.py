@@ -8,12 +8,13 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import JSONField, OuterRef, QuerySet, Subquery, Value
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, JSONObject
 from django.http import HttpResponse
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,8 +27,8 @@ from accounts.errors import raises
 from accounts.pagination import NewestFirstPagination
 from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
-from documents import error_codes, services
-from documents.models import Document
+from documents import error_codes, services, tags
+from documents.models import Document, DocumentTag
 from documents.page_images import renderer
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
 from jobs.error_codes import JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN, STORAGE_UNAVAILABLE
@@ -35,10 +36,13 @@ from jobs.services import tenant_jobs
 
 
 def tenant_documents(request: Request) -> QuerySet[Document]:
-    """Return the caller's documents, each with ``plan``, the payload of its newest job."""
+    """Return the caller's documents, each with ``tag_list`` and with ``plan``, the payload of its newest job."""
+    user_id = caller_id(request)
+    own = DocumentTag.objects.filter(document=OuterRef("pk"), user_id=user_id).order_by("tag__key")
+    tag_list = ArraySubquery(own.values(data=JSONObject(tag_id="tag_id", name="tag__name", color="tag__color")))
     newest = tenant_jobs().filter(document=OuterRef("pk")).order_by("-created_at", "-job_id")
     plan = Coalesce(Subquery(newest.values("payload")[:1]), Value({}, JSONField()))
-    return Document.objects.filter(user_id=caller_id(request)).annotate(plan=plan)
+    return Document.objects.filter(user_id=user_id).annotate(plan=plan, tag_list=tag_list)
 
 
 def tenant_document(request: Request, document_id: UUID) -> Document:
@@ -50,6 +54,12 @@ def tenant_document(request: Request, document_id: UUID) -> Document:
     return document
 
 
+TAG_PARAMETER = OpenApiParameter(
+    "tag",
+    {"type": "array", "items": {"type": "string", "format": "uuid"}, "maxItems": tags.MAX_FILTER_TAGS},
+    OpenApiParameter.QUERY,
+    description="Only documents with this tag; repeated, with any of these.",
+)
 PAGE_IMAGE_HEADERS = {
     # Cached by this user only, and not for long: a deleted document's pages must not outlive it by much.
     "Cache-Control": "private, max-age=300",
@@ -88,12 +98,21 @@ class UploadView(APIView):
 class DocumentsView(APIView):
     pagination_class = NewestFirstPagination
 
-    @extend_schema(operation_id="documents", responses=DocumentResponse(many=True))
+    @extend_schema(
+        operation_id="documents",
+        parameters=[TAG_PARAMETER],
+        responses=DocumentResponse(many=True),
+        extensions=raises(INVALID_REQUEST),
+    )
     def get(self, request: Request) -> Response:
         """List the caller's documents, the newest first."""
-        cursor = NewestFirstPagination()
-        with as_tenant(caller_id(request)):
-            page = cursor.paginate_queryset(tenant_documents(request), request, view=self)
+        cursor, user_id = NewestFirstPagination(), caller_id(request)
+        chosen = tags.parse_tag_ids(request.query_params.getlist("tag"))
+        with as_tenant(user_id):
+            own = tenant_documents(request)
+            if chosen:
+                own = own.filter(tags.has_any_tag(user_id, chosen))
+            page = cursor.paginate_queryset(own, request, view=self)
             documents = DocumentResponse(page, many=True).data
         return cursor.get_paginated_response(documents)
 

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from accounts.strict_fields import StrictCharField
 from documents.deterministic_ids import embedding_id
+from documents.tags import MAX_FILTER_TAGS
 from embeddings.models import DocumentChunk
 
 
@@ -65,6 +66,13 @@ class FiltersRequest(serializers.Serializer[object]):
     )
     heading = serializers.CharField(required=False, help_text="a part of the heading path, upper or lower case")
     filename = serializers.CharField(required=False, help_text="the whole name, upper or lower case")
+    tags = serializers.ListField(
+        child=serializers.UUIDField(),
+        min_length=1,
+        max_length=MAX_FILTER_TAGS,
+        required=False,
+        help_text="ids; a document with any of these tags is searched",
+    )
     uploaded_after = serializers.DateTimeField(required=False, help_text="a date or a time, itself included")
     uploaded_before = serializers.DateTimeField(required=False, help_text="a date or a time, itself not included")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import UUID
 
 import schemathesis
 from django.core.signals import request_finished, request_started
@@ -41,6 +42,7 @@ class World:
     document_id: str
     job_id: str
     signed_url: str
+    tag_id: str
     seen: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def ask(self, case: Case[Any]) -> None:
@@ -72,9 +74,18 @@ class World:
             case.query.update(token=parse_qs(url.query)["token"][0])
         if TENANT_HEADER in (case.headers or {}):
             case.headers[TENANT_HEADER] = self.tenant_id
-        for name, real in (("document_id", self.document_id), ("job_id", self.job_id)):
-            if name in path_params and operation_id(case) != "delete_document":
+        real_ids = {"document_id": self.document_id, "job_id": self.job_id, "tag_id": self.tag_id}
+        for name, real in real_ids.items():
+            is_negative = case.method == "PATCH" and not _is_uuid(path_params.get(name))  # {} is a valid body of those
+            if name in path_params and not is_negative and operation_id(case) not in ("delete_document", "delete_tag"):
                 case.path_parameters[name] = real
+
+
+def _is_uuid(value: object) -> bool:
+    try:
+        return str(UUID(str(value))) == str(value).lower()
+    except ValueError:
+        return False
 
 
 @contextmanager

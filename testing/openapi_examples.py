@@ -72,6 +72,7 @@ def collect_examples(ana: Person, platform: Person) -> dict[str, Any]:
 def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
     document = f"/documents/{declared['document_id']}"
     Purchase.objects.create(user_id=ana.id, document_id=declared["document_id"], state="settled", **BOUGHT)
+    _tags(note, ana, document)
     for operation, path in (
         ("job", f"/job/{declared['job_id']}"),
         ("document_job", f"/jobs/{declared['document_id']}"),
@@ -98,6 +99,18 @@ def _done(note: Any, ana: Person, declared: dict[str, Any]) -> None:
     note("answer", ana.post("/answer", {"question": "what is it?"}))
     note("retry_job", ana.post(f"/jobs/{declared['document_id']}/retry"))
     _tokens(note, ana)
+
+
+def _tags(note: Any, ana: Person, document: str) -> None:
+    wanted = {"name": "2026", "color": "blue"}
+    tag = note("create_tag", ana.post("/tags", wanted), wanted)
+    note("tags", ana.get("/tags"))
+    note("tag", ana.get(f"/tags/{tag['tag_id']}"))
+    changes = {"name": "Plan 2026"}
+    note("change_tag", ana.patch(f"/tags/{tag['tag_id']}", changes), changes)
+    renamed = {"filename": "Gold plan 2026.pdf", "tags": [tag["tag_id"]]}
+    note("change_document", ana.patch(document, renamed), renamed)
+    note("change_document", ana.patch(document, {"tags": [str(NOWHERE)]}))
 
 
 def _tokens(note: Any, ana: Person) -> None:

@@ -36,7 +36,7 @@ WARNING = re.compile(r"(?P<place>[^\n]*?:\d+): (?P<kind>\w+): ")
 
 # One list, also when logging is configured again: loggers keep the list of their first line, and
 # structlog.testing.capture_logs() changes the list of the last configuration.
-PROCESSORS = [
+PROCESSORS: list[structlog.typing.Processor] = [
     structlog.stdlib.filter_by_level,
     structlog.stdlib.PositionalArgumentsFormatter(),
     ProcessorFormatter.wrap_for_formatter,

@@ -14,6 +14,7 @@ from django.conf import settings
 
 from accessa.openapi import error_schemas, extra_operations
 from accounts.authentication import TENANT_HEADER
+from documents.tags import MAX_NAME_CHARS
 from search.services import SOURCES
 
 EXAMPLES_FILE = Path(__file__).with_name("examples.json")
@@ -51,6 +52,7 @@ without one it is generated.
 # An operation has the tag whose pattern is found in its path.
 TAGS = (
     ("files", r"^/upload$|^/storage/|^/documents(?!.*/purchases$)", "Declare a file, put its bytes, list documents."),
+    ("tags", r"^/tags\b", "Tags of the caller's documents; lists and searches filter by them."),
     ("jobs", r"^/jobs?\b(?!.*/advance$)", "The progress of a document's job, and why it does not move."),
     ("search", r"^/search$|^/answer$", "Answers to questions; passages, records of connected systems and statutes."),
     ("webhooks", r"^/webhook-endpoints", "Your addresses that hear what happened, and what was sent to them."),
@@ -62,12 +64,15 @@ TAGS = (
 )
 SHA256 = "^[0-9a-f]{64}$"
 PDF = "^[Aa][Pp][Pp][Ll][Ii][Cc][Aa][Tt][Ii][Oo][Nn]/[Pp][Dd][Ff]$"
+TAG_NAME = {"minLength": 1, "maxLength": MAX_NAME_CHARS}
 SHA256_FIELDS = {"DocumentResponse": ("file_sha256", "parsed_sha256"), "ChunkResponse": ("chunk_sha",)}
 DESCRIPTIONS = {
     "UploadResponse": "The signed URL for the bytes, and the ids of document and job.",
     "JobDetailResponse": "A job with its counters, its status, and why it is not moving.",
     "JobErrorResponse": "Why a job failed, or its last attempt.",
     "SavedResponse": "Purchases spared because the text already had a vector.",
+    "TagResponse": "A tag. Its name is unique, without regard to upper and lower case.",
+    "DocumentTagResponse": "A tag of a document.",
     "LinkResponse": "A signed URL of a file, and its lifetime in seconds.",
     "PlaceResponse": "Where a passage stands. `header` has the offsets of the table header repeated before it.",
     "FiltersRequest": "Restrictions applied before ranking.",
@@ -140,6 +145,9 @@ def property_constraints() -> dict[str, dict[str, dict[str, Any]]]:
             "sha256": {"pattern": SHA256, "description": "Of the file's bytes."},
             "ocr": {"description": "Read pages without a text layer. Needed when a scan has failed as NO_TEXT_LAYER."},
         },
+        "PatchedDocumentChanges": {"filename": {"minLength": 1, "maxLength": settings.MAX_FILENAME_CHARS}},
+        "TagRequest": {"name": TAG_NAME},
+        "PatchedTagChanges": {"name": TAG_NAME},
         "SearchRequest": {
             "query": {"minLength": 1, "maxLength": settings.MAX_QUERY_CHARS},
             "k": {"minimum": 1, "maximum": settings.MAX_SEARCH_RESULTS},
@@ -151,6 +159,7 @@ def property_constraints() -> dict[str, dict[str, dict[str, Any]]]:
             "pages": {"type": ["array", "null"]},
             "heading": {"type": ["string", "null"], "minLength": 1, "maxLength": 1000},
             "filename": {"type": ["string", "null"], "minLength": 1, "maxLength": 1000},
+            "tags": {"type": ["array", "null"]},
             # Without a format: a date does as well as a time.
             "uploaded_after": {"type": ["string", "null"], "format": None},
             "uploaded_before": {"type": ["string", "null"], "format": None},

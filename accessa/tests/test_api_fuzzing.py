@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from schemathesis import Case
 
+from documents.tags import create_tag
 from testing.fuzzing import SECRET, World, schema, shared_connection
 from testing.personas import Person, plan_pdf, upload_request
 
@@ -24,8 +25,10 @@ def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
     settings.EMBEDDER = "testing.embedders.InstantEmbedder"
     uploaded = ana.ingest(plan_pdf("therapy"))
     signed = ana.post("/upload", upload_request(b"%PDF-")).json()["signed_url"]
+    tag, _ = create_tag(user_id=ana.id, name="2026")
     with shared_connection():
-        yield World(ana.token, str(ana.id), platform.token, str(uploaded.document_id), str(uploaded.job_id), signed)
+        ids = (str(uploaded.document_id), str(uploaded.job_id))
+        yield World(ana.token, str(ana.id), platform.token, *ids, signed, str(tag.pk))
 
 
 api = schema(CASES)

@@ -12,7 +12,8 @@ from django.db.models import QuerySet
 from django.db.models.sql.where import WhereNode
 from django.test import Client
 
-from documents.models import Document
+from documents import tags
+from documents.models import Document, Tag
 from embeddings.models import DocumentChunk
 from embeddings.search import postings
 from jobs import services
@@ -25,6 +26,8 @@ from testing.personas import Person, Upload, plan_pdf
 Look = Callable[[Person, Upload], Any]
 TENANT_TABLES = (
     "documents",
+    "tags",
+    "document_tags",
     "upload_jobs",
     "events",
     "document_chunk_buffer",
@@ -53,11 +56,21 @@ ONE: dict[str, Look] = {
     "picture": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/pages/1"),
     "parsed": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/parsed"),
     "chunks": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/chunks"),
+    "rename": lambda ben, ana: ben.patch(f"/documents/{ana.document_id}", {"filename": "renamed.pdf", "tags": []}),
+    # Her tag has the id of her document.
+    "tag": lambda ben, ana: ben.get(f"/tags/{ana.document_id}"),
+    "change tag": lambda ben, ana: ben.patch(f"/tags/{ana.document_id}", {"name": "renamed"}),
+    "delete tag": lambda ben, ana: ben.delete(f"/tags/{ana.document_id}"),
     "delete": lambda ben, ana: ben.delete(f"/documents/{ana.document_id}"),
 }
 MANY: dict[str, Look] = {
     "jobs": lambda ben, ana: ben.get("/jobs"),
     "documents": lambda ben, ana: ben.get("/documents"),
+    "tags": lambda ben, ana: ben.get("/tags"),
+    "documents with a tag": lambda ben, ana: ben.get("/documents", tag=str(ana.document_id)),
+    "search by tag": lambda ben, ana: ben.post(
+        "/search", {"query": "hospital care", "filters": {"tags": [str(ana.document_id)]}}
+    ),
     "webhook endpoints": lambda ben, ana: ben.get("/webhook-endpoints"),
     "search": lambda ben, ana: ben.post("/search", {"query": "hospital care"}),
     "search in it": lambda ben, ana: ben.post(
@@ -77,6 +90,8 @@ def owned(ana: Person, ben: Person) -> Upload:
     endpoints.create_endpoint(user_id=ana.id, url="https://hooks.example.com/", events=EVENTS)
     uploaded = ana.ingest(plan_pdf("hospital care", "drugs"))
     assert uploaded.job.state == "done"
+    tag = Tag.objects.create(tag_id=uploaded.document_id, user_id=ana.id, name="plans", key="plans")
+    tags.add_tags(Document.objects.get(), [tag.pk])
     create_record(create_source(ana.id), "company:1", "hospital care")
     create_client(ana.id, "Northwind", "hospital care")
     return uploaded
@@ -149,7 +164,7 @@ class ServiceForTenant(Person):
         self.client = Client(headers=headers, raise_request_exception=False)
 
 
-WRITES = {"retry", "delete"}
+WRITES = {"retry", "delete", "rename", "change tag", "delete tag"}
 
 
 def shown(ben: Person, owned: Upload) -> list[str]:

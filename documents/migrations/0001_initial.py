@@ -111,6 +111,37 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='Tag',
+            fields=[
+                ('tag_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('user_id', models.UUIDField()),
+                ('name', models.TextField()),
+                ('key', models.TextField()),
+                ('color', models.TextField(choices=[('gray', 'Gray'), ('red', 'Red'), ('orange', 'Orange'), ('yellow', 'Yellow'), ('green', 'Green'), ('teal', 'Teal'), ('blue', 'Blue'), ('purple', 'Purple'), ('pink', 'Pink')], db_default='gray')),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'db_table': 'tags',
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(models.F('user_id'), models.F('key'), name='uq_tag_key'), models.CheckConstraint(condition=models.Q(('color__in', ['gray', 'red', 'orange', 'yellow', 'green', 'teal', 'blue', 'purple', 'pink'])), name='tag_color_known')],
+            },
+        ),
+        migrations.CreateModel(
+            name='DocumentTag',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('user_id', models.UUIDField()),
+                ('document', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='tag_rows', to='documents.document')),
+                ('tag', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.tag')),
+            ],
+            options={
+                'db_table': 'document_tags',
+                'default_permissions': (),
+                'indexes': [models.Index(models.F('tag'), models.F('document'), name='ix_document_tags_tag')],
+                'constraints': [models.UniqueConstraint(models.F('document'), models.F('tag'), name='uq_document_tag')],
+            },
+        ),
+        migrations.CreateModel(
             name='OcrPage',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -30,6 +30,8 @@ class Migration(migrations.Migration):
 
     operations = [
         enable_rls("documents", "doc_select_self"),
+        enable_rls("tags", "tag_select_self"),
+        enable_rls("document_tags", "document_tag_select_self"),
         hide_tables("parse_requests", "document_ocr_pages", "document_staged_parses", "object_deletions"),
         migrations.RunSQL(STATUS_TRIGGER, NO_STATUS_TRIGGER),
         hide_functions("follow_job_status()"),

@@ -29,6 +29,7 @@ INSERT_NAME = """
     INSERT INTO document_terms (user_id, document_id, term, postings)
     SELECT %(user)s, %(document)s, %(prefix)s || lexeme, ''
     FROM unnest(to_tsvector(%(configuration)s::regconfig, %(words)s)) ORDER BY lexeme COLLATE "C" """
+DELETE_NAME = "DELETE FROM document_terms WHERE document_id = %s AND starts_with(term, %s)"
 
 
 def split_words(text: str) -> str:
@@ -52,6 +53,13 @@ def index_name(document_id: UUID) -> None:
             params: dict[str, Any] = {"user": user_id, "document": document_id, "prefix": NAME_PREFIX}
             params |= {"configuration": CONFIGURATIONS.get(language or "", ENGLISH), "words": split_words(name)}
             cursor.execute(INSERT_NAME, params)
+
+
+def replace_name(document_id: UUID) -> None:
+    """Write the name anew after a rename; call in a transaction that holds the locks of the document's jobs."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_NAME, [document_id, NAME_PREFIX])
+    index_name(document_id)
 
 
 def score_names(postings: Postings) -> NDArray[np.float64]:

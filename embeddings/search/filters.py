@@ -1,4 +1,4 @@
-"""Filters of a search: pages, headings, documents and times, parsed and as SQL conditions."""
+"""Filters of a search: pages, headings, documents, tags and times, parsed and as SQL conditions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 
 from accounts.errors import ApiError
 from documents.models import Document
+from documents.tags import MAX_FILTER_TAGS
 from embeddings import error_codes
 from embeddings.search.vector_search import Condition, Scope
 
@@ -80,6 +81,15 @@ def _text(name: str, raw: object) -> str:
     return raw.strip()
 
 
+def _tags(name: str, raw: object) -> tuple[UUID, ...]:
+    try:
+        if isinstance(raw, (list, tuple)) and 0 < len(raw) <= MAX_FILTER_TAGS:
+            return tuple(map(UUID, raw))
+    except (ValueError, TypeError, AttributeError):  # UUID's, for what is no text
+        pass
+    raise _invalid(name, f"tags is a list of 1 to {MAX_FILTER_TAGS} ids of tags.")
+
+
 def _time(name: str, raw: object) -> datetime:
     """Parse a time; a day is its first moment, a time without zone is UTC."""
     try:
@@ -99,6 +109,7 @@ PARSERS: dict[str, Callable[[str, object], Condition | Lookup]] = {
     "pages": _pages,
     "heading": lambda name, raw: (HEADING, {"filter_heading": _text(name, raw)}),
     "filename": lambda name, raw: ("filename__iexact", _text(name, raw)),
+    "tags": lambda name, raw: ("tag_rows__tag__in", _tags(name, raw)),
     "uploaded_after": lambda name, raw: ("created_at__gte", _time(name, raw)),
     "uploaded_before": lambda name, raw: ("created_at__lt", _time(name, raw)),
 }

@@ -26,6 +26,7 @@ BAD_MOMENTS: list[Any] = [
     1, 20260131, [], {}, "", "yesterday", "2026-02-30", "2026-13-01", "2026-01-01T25:00", "1e9", "31.01.2026",
     "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "2026-01-01T00:00Zjunk",
 ]  # fmt: skip
+BAD_TAGS: list[Any] = ["x", {}, [], ["x"], [None], [[]], [1], str(uuid4()), TOO_MANY[:51]]
 BACKWARDS = {"uploaded_after": "2026-02-01", "uploaded_before": "2026-01-01"}
 ID = "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"
 
@@ -46,6 +47,7 @@ REFUSED: list[tuple[str, list[Any], str, str]] = [
     ("filters", [{"pages": pages} for pages in BAD_PAGES], "INVALID_FILTER", "filters.pages"),
     ("filters", [{"heading": text} for text in BAD_TEXTS], "INVALID_FILTER", "filters.heading"),
     ("filters", [{"filename": text} for text in BAD_TEXTS], "INVALID_FILTER", "filters.filename"),
+    ("filters", [{"tags": ids} for ids in BAD_TAGS], "INVALID_FILTER", "filters.tags"),
     ("filters", [{"uploaded_after": moment} for moment in BAD_MOMENTS], "INVALID_FILTER", "filters.uploaded_after"),
     ("filters", [{"uploaded_before": moment} for moment in BAD_MOMENTS], "INVALID_FILTER", "filters.uploaded_before"),
     ("filters", [BACKWARDS], "INVALID_FILTER", "filters.uploaded_before"),
@@ -107,7 +109,7 @@ def test_stop_words_find_nothing_by_text_and_the_nearest_by_vector(ana: Person) 
 
 
 def test_optional_arguments_may_be_null(ana: Person) -> None:
-    nothing = dict.fromkeys(("pages", "heading", "filename", "uploaded_after", "uploaded_before"))
+    nothing = dict.fromkeys(("pages", "heading", "filename", "tags", "uploaded_after", "uploaded_before"))
 
     for filters in ({}, None, nothing):
         assert answer(ana, {"filters": filters}).json() == {"passages": [], "records": [], "laws": [], "nearest": []}
