@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from corsheaders.defaults import default_headers
+from django.templatetags.static import static
 
 from accessa.admin_menu import SIDEBAR
 
@@ -67,6 +68,8 @@ UNFOLD: dict[str, Any] = {
             "900": "oklch(33.2% .053 227)", "950": "oklch(24.6% .043 228)",
         },
     },
+    "STYLES": [lambda request: static("console/console.css")],
+    "SCRIPTS": [lambda request: static("console/console.js")],
     "LOGIN": {"form": "accounts.admin_base.StaffLoginForm"},
     "SIDEBAR": SIDEBAR,
 }  # fmt: skip

@@ -58,7 +58,7 @@ class TokenForm(forms.Form):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ReadOnlyAdmin):
-    list_display = ("token_id", "user_id", "name", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
+    list_display = ("name", "user_id", "scopes", "created_at", "last_used_at", "expires_at", "revoked_at")
     list_filter = (admin_base.exact_filter("user_id", "user's id"),)
     id_fields = ("token_id", "user_id")
     ordering = ("-created_at", "token_id")
@@ -149,7 +149,7 @@ class UserAdmin(AuditedAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     add_form = with_reason(UserCreationForm)
     change_password_form = with_reason(AdminPasswordChangeForm)
     change_user_password_template = "admin/audit/set_password.html"  # noqa: S105
-    list_display = ("id", "email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
+    list_display = ("email", "is_active", "is_staff", "is_superuser", "date_joined", "last_login")
     list_filter = (admin_base.choice_filter("is_staff", "kind", (("True", "staff"), ("False", "tenants"))),)
     id_fields = ("id", "email", "username")
     ordering = ("email",)

@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.contrib.admin import AdminSite, ShowFacets
+from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import OperationalError, connection, transaction
@@ -24,11 +25,13 @@ from unfold.forms import AuthenticationForm
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from accounts.admin_cells import cell_of, is_shown_by_cell, join_names
 from accounts.audit.log import MAX_REASON_CHARS
 
 Choices = Iterable[tuple[str, str]] | Callable[[], Iterable[tuple[str, str]]]
 
 MAX_ROWS = 1_000
+SHOWN, SHOWN_IN_LINK = "_shown", "_shown_in_link"
 STATEMENT_TIMEOUT_MS = 3_000
 
 
@@ -77,11 +80,13 @@ class IndexedChangeList(ChangeList):  # type: ignore[misc]
 
     page_num: int
     result_count: int
+    result_list: Any
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         self.page_num = self.paginator.validate_number(self.page_num)
         self.full_result_count = self.result_count  # unknown
+        join_names(request.user, self.result_list)
 
 
 class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
@@ -103,6 +108,25 @@ class BoundedAdmin(ModelAdmin):  # type: ignore[misc]
         super().__init__(model, admin_site)
         words = ", ".join(name.replace("_", " ") for name in self.id_fields)
         self.search_help_text = self.search_help_text or f"A whole id: {words}"
+        # Columns by the names that `get_list_display` and `get_fieldsets` put in the place of the fields'.
+        for field in filter(is_shown_by_cell, model._meta.fields):
+            setattr(self, f"{field.attname}{SHOWN}", cell_of(field))
+            setattr(self, f"{field.attname}{SHOWN_IN_LINK}", cell_of(field, linked=False))
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """Show names, times, ids and money as people read them; the first column is within a link already."""
+        first = SHOWN if self.list_display_links is None else SHOWN_IN_LINK
+        names = list(super().get_list_display(request))
+        return [self._shown(name, SHOWN if at else first) for at, name in enumerate(names)]
+
+    def _shown(self, name: Any, suffix: str) -> Any:
+        return f"{name}{suffix}" if isinstance(name, str) and hasattr(self, f"{name}{suffix}") else name
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            join_names(request.user, [row])
+        return row
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return IndexedChangeList
@@ -159,6 +183,20 @@ class ReadOnlyAdmin(BoundedAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        shown = flatten_fieldsets(self.get_fieldsets(request, obj))
+        return (*super().get_readonly_fields(request, obj), *(name for name in shown if name.endswith(SHOWN)))
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        def show(fields: Any) -> Any:
+            return [show(name) if isinstance(name, list | tuple) else self._shown(name, SHOWN) for name in fields]
+
+        sets = super().get_fieldsets(request, obj) if self.fields or self.fieldsets else self._all_fields()
+        return [(title, {**options, "fields": show(options["fields"])}) for title, options in sets]
+
+    def _all_fields(self) -> Any:
+        return [(None, {"fields": [field.attname for field in self.opts.fields]})]
 
 
 def query_parameters(shown: Any) -> tuple[str, ...]:

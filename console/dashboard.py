@@ -8,9 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
+from accounts.number_formats import format_duration, format_money
 from console import dashboard_tables
 from console.charts import Chart, ChartPeriod, Series
-from console.number_formats import format_duration, format_money
 from jobs.choices import STATUSES, Stage
 from jobs.cluster import live_clusters
 from metrics import gauges, rollup_queries, spend_and_storage

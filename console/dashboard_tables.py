@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from accounts.number_formats import format_duration, format_money, format_size
 from console.charts import ChartPeriod
-from console.number_formats import format_duration, format_money, format_size
 from jobs.choices import Stage
 from jobs.cluster import live_clusters
 from metrics import event_counts, gauges, rollup_queries, spend_and_storage

@@ -1,7 +1,7 @@
 """Groups of dead letters, by stage and error code: read along the index ix_jobs_dead, however many there are."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -42,7 +42,7 @@ GROUPS = """
             LIMIT %(most_counted)s + 1) few) n
     CROSS JOIN LATERAL (
         SELECT max(few.finished_at) AS finished_at,
-               json_agg(json_build_object('pk', few.job_id, 'document_id', few.document_id,
+               json_agg(json_build_object('pk', few.job_id, 'document_id', few.document_id, 'user_id', few.user_id,
                                           'attempts', few.attempts, 'campaign_id', few.campaign_id,
                                           'pipeline', few.pipeline, 'detail', few.last_error ->> 'detail',
                                           'law', (SELECT v.law_id || ' ' || v.version FROM law_versions v
@@ -96,8 +96,14 @@ def groups() -> list[Group]:
     limits: dict[str, Any] = {"most_codes": MAX_CODES, "most_counted": MAX_COUNT, "samples": SAMPLES}
     with connection.cursor() as cursor:
         cursor.execute(GROUPS, limits | {"stages": Stage.values})
-        dead_groups = [Group(*row) for row in cursor.fetchall()]
+        dead_groups = [_group(*row) for row in cursor.fetchall()]
     return sorted(dead_groups, key=lambda group: group.newest, reverse=True)
+
+
+def _group(*columns: Any) -> Group:
+    group = Group(*columns)
+    ids = ("pk", "user_id", "document_id")
+    return replace(group, samples=[{**job, **{name: UUID(job[name]) for name in ids}} for job in group.samples or ()])
 
 
 def group_jobs(stage: str, code: str, *, before: datetime | None = None) -> QuerySet[UploadJob]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from console.number_formats import format_duration
+from accounts.number_formats import format_duration
 from jobs.choices import ACTIVE, State
 from jobs.lifecycle import MOVES
 from jobs.models import Event, UploadJob

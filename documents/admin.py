@@ -1,13 +1,15 @@
-"""Admin of documents, by id: file names are tenants' text and shown only on the audited page that reads documents."""
+"""Admin of documents: file names and e-mail addresses find a document, its text needs a reason."""
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from accounts.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, column, datetime_range_filter, exact_filter
+from accounts.admin_cells import job_cell
+from accounts.number_formats import format_size
 from documents.models import Document, ObjectDeletion, ParseRequest
 from jobs.models import UploadJob
 from jobs.services import newest_job
@@ -27,7 +29,7 @@ RELATED_LISTS = (
 @admin.register(Document)
 class DocumentAdmin(ReadOnlyAdmin):
     list_display = (
-        "document_id", "user_id", "processing_status", "pages", "bytes_len", "parser", "chunks_version", "created_at",
+        "document_id", "user_id", "processing_status", "pages", "size", "parser", "chunks_version", "created_at",
     )  # fmt: skip
     list_filter = (exact_filter("user_id", "tenant's id"), datetime_range_filter("created_at", "created"))
     id_fields = ("document_id", "user_id")
@@ -46,12 +48,14 @@ class DocumentAdmin(ReadOnlyAdmin):
     def parser(self, document: Document) -> str | None:
         return f"{document.parser_name}@{document.parser_version}" if document.parser_name else None
 
+    size = column("size", lambda document: format_size(document.bytes_len))
+
     @admin.display(empty_value="-")
-    def job(self, document: Document) -> SafeString | None:
+    def job(self, document: Document) -> str | None:
         job = newest_job(UploadJob.objects.filter(document_id=document.pk))
         if job is None:
             return None
-        return format_html(LINK, reverse("console:job", args=[job.pk]), job.pk)
+        return job_cell(job.pk)
 
     def related_lists(self, document: Document) -> SafeString:
         links = ((f"{reverse(route)}?q={document.pk}", label) for label, route in RELATED_LISTS)
@@ -61,8 +65,7 @@ class DocumentAdmin(ReadOnlyAdmin):
 @admin.register(ParseRequest)
 class ParseRequestAdmin(ReadOnlyAdmin):
     list_display = (
-        "parse_id", "user_id", "document_id", "state", "round", "parser_name", "vendor_job_id", "planned_at",
-        "called_back_at",
+        "planned_at", "user_id", "document_id", "state", "round", "parser_name", "vendor_job_id", "called_back_at",
     )  # fmt: skip
     list_filter = (
         choice_filter("state", "state", ParseRequest.State.choices), exact_filter("document_id", "document's id"),
@@ -81,7 +84,7 @@ class ParseRequestAdmin(ReadOnlyAdmin):
 class ObjectDeletionAdmin(ReadOnlyAdmin):
     """Pending deletions of deleted documents, without their storage paths."""
 
-    list_display = ("deletion_id", "document_id", "drop_after", "try_after")
+    list_display = ("drop_after", "document_id", "try_after")
     list_filter = (datetime_range_filter("drop_after", "due"),)
     id_fields = ("deletion_id",)
     ordering = ("drop_after", "deletion_id")

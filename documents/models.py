@@ -3,9 +3,10 @@
 import uuid
 
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import OpClass
 from django.db import models
 from django.db.models import F
-from django.db.models.functions import Now
+from django.db.models.functions import Left, Lower, Now
 
 
 class Document(models.Model):
@@ -48,6 +49,8 @@ class Document(models.Model):
             # Staff's list, the newest first.
             models.Index(F("created_at").desc(), "document_id", name="ix_documents_created"),
             models.Index("user_id", name="ix_documents_user"),
+            # Staff's search by a file's name or its beginning, in any case. Shortened: an index entry has a limit.
+            models.Index(OpClass(Lower(Left("filename", 200)), "text_pattern_ops"), name="ix_documents_filename"),
             models.Index("user_id", F("created_at").desc(), "document_id", name="ix_documents_user_created"),
             # For each parse: has the tenant stored the same text already?
             models.Index("user_id", "parsed_sha256", name="ix_documents_user_parsed"),

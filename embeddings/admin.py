@@ -10,7 +10,7 @@ from django.urls import reverse
 from unfold.decorators import action
 
 from accounts import admin_base
-from accounts.admin_base import ReadOnlyAdmin, exact_filter
+from accounts.admin_base import ReadOnlyAdmin, column, exact_filter
 from accounts.audit import log
 from embeddings.models import ActiveModel, ChunkBuffer, DocumentChunk, VectorBuffer, VectorIndex
 
@@ -21,12 +21,15 @@ NOT_LOADED = {"text", "meta", "search", "embedding"}  # headings are text too, a
 class PassageAdmin(ReadOnlyAdmin):
     """Rows of a document, without loading a tenant's text."""
 
+    model_column = column("model", lambda row: f"{row.embed_model}@{row.embed_version}" if row.embed_model else "-")
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.defer(*NOT_LOADED & {field.name for field in self.opts.fields})
 
 
 class ReadableAdmin(PassageAdmin):
+    chunker = column("chunker", lambda row: f"{row.chunker_name}@{row.chunker_version}")
     actions_detail = ("read",)
 
     def has_read_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
@@ -56,8 +59,7 @@ class ReadableAdmin(PassageAdmin):
 @admin.register(DocumentChunk)
 class DocumentChunkAdmin(ReadableAdmin):
     list_display = (
-        "chunk_id", "user_id", "document_id", "chunk_ord", "chunker_name", "chunker_version", "embed_model",
-        "embed_version", "embed_updated_at", "updated_at",
+        "chunk_ord", "document_id", "user_id", "chunker", "model_column", "embed_updated_at", "updated_at",
     )  # fmt: skip
     list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("chunk_id", "document_id")
@@ -71,7 +73,7 @@ class DocumentChunkAdmin(ReadableAdmin):
 
 @admin.register(ChunkBuffer)
 class ChunkBufferAdmin(ReadableAdmin):
-    list_display = ("chunk_id", "user_id", "document_id", "chunk_ord", "chunker_name", "chunker_version", "created_at")
+    list_display = ("chunk_ord", "document_id", "user_id", "chunker", "created_at")
     list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("chunk_id", "document_id")
     ordering = ("document_id", "chunk_ord", "chunk_id")
@@ -84,7 +86,7 @@ class ChunkBufferAdmin(ReadableAdmin):
 
 @admin.register(VectorBuffer)
 class VectorBufferAdmin(PassageAdmin):
-    list_display = ("buffer_id", "user_id", "document_id", "chunk_id", "embed_model", "embed_version", "created_at")
+    list_display = ("created_at", "document_id", "user_id", "chunk_id", "model_column")
     list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("buffer_id", "document_id", "chunk_id")
     ordering = ("document_id", "buffer_id")
@@ -109,7 +111,7 @@ class ActiveModelAdmin(ReadOnlyAdmin):
 @admin.register(VectorIndex)
 class VectorIndexAdmin(ReadOnlyAdmin):
     list_display = (
-        "name", "user_id", "table_name", "embed_model", "embed_version", "passages", "since", "upto", "built_at",
+        "name", "user_id", "table_name", "embed_model", "passages", "since", "upto", "built_at",
     )  # fmt: skip
     id_fields = ("name", "user_id")
     ordering = ("name",)

@@ -16,7 +16,8 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from accounts import admin_base
-from accounts.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, datetime_range_filter
+from accounts.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, column, datetime_range_filter, nowrap
+from accounts.admin_cells import id_cell, named_cell, row_id, row_names
 from accounts.errors import ApiError
 from accounts.models import User
 from integrations.models import ArchivedMessage, ConnectedSource, IngestionJob, Provider
@@ -26,14 +27,6 @@ COUNTS = ("seen", "written", "unchanged", "embedded", "deleted", "failed")
 IS_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 IS_ID = re.compile(r"[0-9]{1,18}")
 MOST = 200  # pages put back at once
-
-
-def nowrap(text: object) -> str:
-    return format_html('<span class="whitespace-nowrap">{}</span>', text)
-
-
-def id_column(description: str, field: str) -> Callable[[ReadOnlyAdmin, Any], str]:
-    return admin.display(description=description)(lambda self, row: nowrap(getattr(row, field)))
 
 
 def body_column(description: str, name: str) -> Callable[[ReadOnlyAdmin, ArchivedMessage], str]:
@@ -67,7 +60,7 @@ class CreatedWithin(ChoiceFilter):
 class ConnectedSourceAdmin(ReadOnlyAdmin):
     """Shows no token, no vault id, and no account name: it may be a person's."""
 
-    list_display = ("source", "provider", "status", "status_message", "transport", "last_synced_at", "tenant")
+    list_display = ("provider", "user_id", "status", "status_message", "transport", "last_synced_at")
     list_filter = (
         choice_filter("status", "status", ConnectedSource.Status.choices),
         choice_filter("provider", "provider", Provider.choices),
@@ -79,7 +72,6 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
         "missing", ("token_expires_at", "last_synced_at"), ("created_at", "updated_at"),
     )  # fmt: skip
     readonly_fields = ("missing",)
-    source, tenant = id_column("source", "pk"), id_column("tenant", "user_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ConnectedSource]:
         return ConnectedSource.objects.defer("cursor", "account")
@@ -92,7 +84,7 @@ class ConnectedSourceAdmin(ReadOnlyAdmin):
 
 @admin.register(IngestionJob)
 class IngestionJobAdmin(ReadOnlyAdmin):
-    list_display = ("job", "kind", "status", "error_message", "counts", "page", "created_at", "of_source", "tenant")
+    list_display = ("created_at", "user_id", "kind", "status", "error_message", "counts", "page", "of_source")
     list_filter = (
         CreatedWithin, choice_filter("status", "status", IngestionJob.Status.choices),
         choice_filter("kind", "kind", IngestionJob.Kind.choices),
@@ -105,8 +97,7 @@ class IngestionJobAdmin(ReadOnlyAdmin):
         ("created_at", "started_at", "finished_at"), "failures",
     )  # fmt: skip
     readonly_fields = ("of_source", "counts", "failures")
-    job, of_source = id_column("sync", "pk"), id_column("source", "source_id")
-    tenant = id_column("tenant", "user_id")
+    of_source = column("source", lambda job: id_cell(job.source_id))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[IngestionJob]:
         return IngestionJob.objects.defer("cursor")
@@ -125,7 +116,7 @@ class IngestionJobAdmin(ReadOnlyAdmin):
 @admin.register(ArchivedMessage)
 class ArchivedMessageAdmin(ReadOnlyAdmin):
     list_display = (
-        "msg_id", "archived_at", "provider", "kind", "code", "stream", "page", "read_ct", "job", "of_source", "tenant",
+        "msg_id", "archived_at", "provider", "kind", "code", "stream", "page", "read_ct", "job", "of_source", "user_id",
     )  # fmt: skip
     list_filter = (datetime_range_filter("archived_at", "archived"),)
     list_disable_select_all = True
@@ -139,12 +130,18 @@ class ArchivedMessageAdmin(ReadOnlyAdmin):
     readonly_fields = ("provider", "kind", "code", "stream", "page", "job", "of_source")
     actions = ("replay",)
     kind, stream, page = body_column("sync", "kind"), body_column("stream", "stream"), body_column("page", "page")
-    of_source, tenant = body_column("source", "source_id"), body_column("tenant", "user_id")
+    of_source = body_column("source", "source_id")
+
+    @admin.display(description="tenant")
+    def user_id(self, message: ArchivedMessage) -> str:
+        """Return the tenant that the message's body names."""
+        tenant_id = row_id(message, "user_id")
+        return named_cell("tenant", tenant_id, row_names(message)) if tenant_id else _body_field(message, "user_id")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ArchivedMessage]:
         job_uuid = Case(When(message__job_id__regex=IS_UUID, then=Cast(KT("message__job_id"), UUIDField())))
         jobs = IngestionJob.objects.filter(pk=OuterRef("job_uuid"))
-        return ArchivedMessage.objects.annotate(job_uuid=job_uuid).annotate(
+        return ArchivedMessage.objects.annotate(job_uuid=job_uuid, user_id=KT("message__user_id")).annotate(
             sync=Subquery(jobs.values("pk")),
             sync_code=Subquery(jobs.values("error_message")),
             sync_provider=Subquery(jobs.values("source__provider")),

@@ -18,17 +18,17 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.module_loading import import_string
 from django.utils.timesince import timesince
 
 from accounts import admin_base
-from accounts.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, column, nowrap
+from accounts.admin_base import ChoiceFilter, ReadOnlyAdmin, choice_filter, column
+from accounts.admin_cells import job_cell, row_names
 from accounts.errors import ApiError
 from accounts.models import User
 from jobs import display_status, pipeline, staff_actions
 from jobs.choices import STATUSES, Stage, State
-from jobs.models import Event, UploadJob
+from jobs.models import UPLOAD_ACCEPTED, Event, UploadJob
 
 ACTION_LABELS = {
     "retry": "Retry",
@@ -39,8 +39,9 @@ ACTION_LABELS = {
 
 
 Rows = QuerySet[Any]
-# No index has pipelines and correlation ids: only the newest jobs are searched for them.
+# No index has pipelines: only the newest jobs are searched for them.
 NEWEST_JOBS = 20_000
+MAX_CORRELATED = 50
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -141,9 +142,10 @@ class RecentFilter(ChoiceFilter):
         return queryset.filter(ts__gte=Now() - timedelta(seconds=seconds))
 
 
-def job_link(job_id: UUID) -> str:
-    page = reverse("console:job", args=[job_id])
-    return format_html('<a class="whitespace-nowrap underline" href="{}">{}</a>', page, job_id)
+def find_correlated_jobs(correlation_id: UUID) -> list[UUID]:
+    """Return the jobs of the request that had this ``X-Correlation-ID``, by the events that accepted their uploads."""
+    accepted = Event.objects.filter(correlation_id=correlation_id, code=UPLOAD_ACCEPTED)
+    return list(accepted.values_list("job_id", flat=True)[:MAX_CORRELATED])
 
 
 def _selected_ids(request: HttpRequest) -> list[UUID]:
@@ -163,8 +165,7 @@ def _action(verb: str, permission: str) -> Any:
 class UploadJobAdmin(ReadOnlyAdmin):
     # No column is named like a foreign key: Django would join the whole table before it sorts.
     list_display = (
-        "job", "standing", "at_stage", "in_state", "code", "wait_reason", "attempts", "age", "cost_cents", "pipeline",
-        "of_document", "tenant",
+        "job", "user_id", "standing", "at_stage", "code", "attempts", "age", "cost_cents", "pipeline",
     )  # fmt: skip
     list_display_links = None
     list_filter = (
@@ -174,7 +175,7 @@ class UploadJobAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     list_disable_select_all = True  # the dead-letter page retries groups of any size
     id_fields = ("job_id", "document_id", "user_id")
-    search_help_text = "A whole id: of a job, a document, a tenant, a statute, or of a recent upload's correlation"
+    search_help_text = "A whole id: of a job, a document, a tenant, a statute, or an upload's X-Correlation-ID"
     # Other apps add functions that return the documents of an id that only they know.
     document_lookups: ClassVar[list[Callable[[str], Collection[UUID]]]] = []
     ordering = ("-created_at", "job_id")
@@ -196,12 +197,9 @@ class UploadJobAdmin(ReadOnlyAdmin):
             if document_ids := lookup(term):
                 return queryset.filter(document_id__in=document_ids), may_repeat
         try:
-            term_id = UUID(term)
+            return queryset.filter(pk__in=find_correlated_jobs(UUID(term))), may_repeat
         except ValueError:
             return rows, may_repeat
-        newest = UploadJob.objects.order_by("-created_at", "job_id").values_list("pk", "correlation_id")
-        correlated = [pk for pk, correlation_id in newest[:NEWEST_JOBS] if correlation_id == term_id]
-        return queryset.filter(pk__in=correlated), may_repeat
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -221,13 +219,12 @@ class UploadJobAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(request.get_full_path())
         return cast("HttpResponse | None", super().response_action(request, queryset))
 
-    job = column("job", lambda job: job_link(job.pk))
-    of_document = column("document", lambda job: nowrap(job.document_id))
-    tenant = column("tenant", lambda job: nowrap(job.user_id))
+    job = column("job", lambda job: job_cell(job.pk, row_names(job).find("document", job.document_id) or ""))
     at_stage = column("stage", lambda job: job.stage)
-    in_state = column("state", lambda job: job.state)
     standing = column("standing", lambda job: display_status.display_status(job, is_starved=job.is_starved))
-    code = column("error", lambda job: (job.last_error or {}).get("code"))
+    code = column(
+        "error or wait", lambda job: (job.last_error or {}).get("code") or (job.run_after and job.wait_reason)
+    )
     age = column("age", lambda job: timesince(job.created_at, timezone.now(), depth=1))
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
@@ -278,7 +275,7 @@ def report_bulk_result(request: HttpRequest, verb: str, bulk: staff_actions.Bulk
 
 @admin.register(Event)
 class EventAdmin(ReadOnlyAdmin):
-    list_display = ("at", "code", "of_type", "how_severe", "stage", "attempt", "of_job", "of_document", "tenant")
+    list_display = ("ts", "code", "of_type", "how_severe", "stage", "attempt", "of_job", "user_id")
     list_display_links = None
     list_filter = (
         RecentFilter, EventSeverity, EventType, EventCode,
@@ -286,11 +283,10 @@ class EventAdmin(ReadOnlyAdmin):
     id_fields = ("job_id", "document_id")
     ordering = ("-ts", "event_id")
 
-    at = column("when, UTC", lambda event: nowrap(f"{event.ts:%Y-%m-%d %H:%M:%S}"))
     of_type = column("type", lambda event: event.type)
     how_severe = column("severity", lambda event: event.severity)
-    of_job = column("job", lambda event: job_link(event.job_id))
-    of_document = column("document", lambda event: nowrap(event.document_id))
-    tenant = column("tenant", lambda event: nowrap(event.user_id))
+    of_job = column(
+        "job", lambda event: job_cell(event.job_id, row_names(event).find("document", event.document_id) or "")
+    )
     stage = column("stage", lambda event: event.payload.get("stage"))
     attempt = column("attempt", lambda event: event.payload.get("attempt"))

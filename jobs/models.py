@@ -10,6 +10,8 @@ from django.db.models.functions import Now
 
 from jobs.choices import ACTIVE, Stage, State, status_expression
 
+UPLOAD_ACCEPTED = "UPLOAD_ACCEPTED"  # the event of a new job
+
 _ACTIVE = Q(state__in=[state.value for state in ACTIVE])
 _HELD = Q(claim_token__isnull=False, claimed_at__isnull=False, lease_until__isnull=False, slot__isnull=False)
 _FREE = Q(claim_token__isnull=True, lease_until__isnull=True, slot__isnull=True)
@@ -152,6 +154,8 @@ class Event(models.Model):
             models.Index("ts", name="ix_events_ts"),
             models.Index("job", F("ts").desc(), name="idx_events_job_ts"),
             models.Index("document", F("ts").desc(), name="idx_events_doc_ts"),
+            # The jobs of a request: one entry a job. An index on the jobs would be written at every move.
+            models.Index("correlation_id", name="ix_events_correlation", condition=Q(code=UPLOAD_ACCEPTED)),
         ]
         constraints = [
             models.CheckConstraint(

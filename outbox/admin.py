@@ -12,7 +12,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html_join
 
 from accounts import admin_base
-from accounts.admin_base import ReadOnlyAdmin, choice_filter, column, datetime_range_filter, nowrap
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, column, datetime_range_filter
+from accounts.admin_cells import id_cell
 from accounts.audit.log import record_action
 from accounts.errors import ApiError
 from accounts.models import User
@@ -24,7 +25,7 @@ MOST = 200  # messages resent at once
 
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
-    list_display = ("message", "kind", "event", "state", "last_error", "attempts", "created_at", "target", "tenant")
+    list_display = ("created_at", "user_id", "kind", "event", "state", "last_error", "attempts", "target")
     list_filter = (
         choice_filter("state", "state", Message.State.choices),
         datetime_range_filter("created_at", "created"),
@@ -38,8 +39,7 @@ class MessageAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = ("event", "tries")
     actions = ("resend",)
-    message, tenant = column("message", lambda row: nowrap(row.pk)), column("tenant", lambda row: nowrap(row.user_id))
-    target = column("endpoint", lambda row: nowrap(row.target_id))
+    target = column("endpoint", lambda row: id_cell(row.target_id))
     event = column("event", lambda row: row.payload.get("type", ""))
 
     @admin.display(description="attempts")
@@ -89,7 +89,7 @@ def resend_as_staff(message: Message, *, by: User, reason: str) -> None:
 class WebhookEndpointAdmin(ReadOnlyAdmin):
     """Shows no secret, and of the URL the host only: the rest may be a key."""
 
-    list_display = ("endpoint", "host", "events", "enabled", "disabled_code", "failing_since", "created_at", "tenant")
+    list_display = ("host", "user_id", "events", "enabled", "disabled_code", "failing_since", "created_at")
     list_filter = (datetime_range_filter("created_at", "created"),)
     id_fields = ("id", "user_id")
     ordering = ("-created_at", "id")
@@ -98,7 +98,6 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
         ("failures", "failing_since", "paused_until"), ("previous_secret_until", "created_at", "updated_at"),
     )  # fmt: skip
     readonly_fields = ("host",)
-    endpoint, tenant = column("endpoint", lambda row: nowrap(row.pk)), column("tenant", lambda row: nowrap(row.user_id))
     host = column("host", lambda row: urlsplit(row.url).hostname)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookEndpoint]:

@@ -15,9 +15,10 @@ from django.utils.text import Truncator
 
 from accounts import admin_base
 from accounts.admin_base import ReadOnlyAdmin, choice_filter, exact_filter, nowrap
+from accounts.admin_cells import job_cell
 from accounts.errors import ApiError
 from accounts.models import User
-from jobs.admin import UploadJobAdmin, job_link
+from jobs.admin import UploadJobAdmin
 from statutes import staff_actions, withdrawal
 from statutes.models import ALIVE, Consumer, Law, LawVersion, laws_with_error_codes
 from statutes.s3 import keys
@@ -138,7 +139,7 @@ class LawVersionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, version: LawVersion) -> str:
-        return job_link(version.job_id) if version.job_id else ""
+        return job_cell(version.job_id)
 
     @admin.display(description="passages that the embedder refused")
     def refused_count(self, version: LawVersion) -> int:
@@ -239,4 +240,4 @@ class ConsumerAdmin(ReadOnlyAdmin):
 
     @admin.display(description="job")
     def job(self, consumer: Consumer) -> str:
-        return job_link(consumer.job_id) if consumer.job_id else ""
+        return job_cell(consumer.job_id)

@@ -9,8 +9,7 @@ from vendors.models import Breaker, Budget, Purchase, RateLimit
 @admin.register(Purchase)
 class PurchaseAdmin(ReadOnlyAdmin):
     list_display = (
-        "purchase_id", "user_id", "document_id", "stage", "vendor", "model", "quantity", "unit", "cents", "state",
-        "created_at",
+        "created_at", "user_id", "document_id", "stage", "vendor", "model", "quantity", "unit", "cents", "state",
     )  # fmt: skip
     list_filter = (
         choice_filter("state", "state", Purchase.State.choices),

@@ -16,6 +16,7 @@ from unfold.widgets import UnfoldAdminUUIDInputWidget as UUIDWidget
 
 from accounts import admin_base
 from accounts.admin_base import ReadOnlyAdmin, reason_field, reason_page
+from accounts.admin_cells import OBJECT_KINDS, id_cell, job_cell, named_cell, row_id, row_names
 from accounts.audit import export, log
 from accounts.audit.models import AuditEntry
 
@@ -70,7 +71,7 @@ class ExportForm(forms.Form):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    list_display = ("at", "actor", "action", "object_type", "object_id", "tenant_id", "reason")
+    list_display = ("at", "actor", "action", "object_type", "object", "tenant_id", "reason")
     list_filter = (
         admin_base.choice_filter("action", "action", actions), admin_base.exact_filter("actor_id", "actor's id"),
         admin_base.exact_filter("tenant_id", "tenant's id"), admin_base.exact_filter("object_id", "object's id"),
@@ -83,6 +84,16 @@ class AuditEntryAdmin(ReadOnlyAdmin):
         "details",
     )  # fmt: skip
     actions_list = ("export",)
+
+    @admin.display(description="object")
+    def object(self, entry: AuditEntry) -> str:
+        """Return the object by its name today, if it is a tenant or a document that still exists."""
+        pk = row_id(entry, "object_id")
+        if pk is None:
+            return entry.object_id
+        if kind := OBJECT_KINDS.get(entry.object_type):
+            return named_cell(kind, pk, row_names(entry))
+        return job_cell(pk) if entry.object_type == "upload_job" else id_cell(pk, "the object's id")
 
     def has_export_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.has_perm("audit.export_auditentry"))

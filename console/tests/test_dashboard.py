@@ -11,8 +11,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from accounts.number_formats import format_duration, format_money, format_size
 from console.charts import Chart, Series
-from console.number_formats import format_duration, format_money, format_size
 from jobs.cluster import live_clusters
 from metrics.models import MeasurementRun, MetricRollup
 from metrics.tests.event_histories import History, collect_again, database_time

@@ -41,7 +41,7 @@ def test_dead_letters_are_grouped_by_stage_and_code(dead: Dead) -> None:
     }
     group = groups["parsing", "PARSE_FAILED"]
     assert (group.newest, group.oldest, group.attempts) == (moments[4], moments[0], "3 to 5")
-    assert [job["pk"] for job in group.samples] == [str(job.pk) for job in many[:1:-1]]
+    assert [job["pk"] for job in group.samples] == [job.pk for job in many[:1:-1]]
     assert group.detail == "What PARSE_FAILED says."
 
 
@@ -65,8 +65,8 @@ def test_the_page_shows_meaning_and_remedy_and_keeps_cancelled_jobs_apart(sue: C
     assert "What PARSE_LOST says." in page
     assert reverse("console:job", args=[failed.pk]) in page
     above, below = page.split("Cancelled or superseded")
-    assert str(cancelled.document_id) in below
-    assert str(cancelled.document_id) not in above
+    assert str(cancelled.pk) in below
+    assert str(cancelled.pk) not in above
     assert "code=PARSE_LOST" in above
     assert "retry/?stage=queued" not in page
 

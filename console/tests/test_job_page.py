@@ -131,7 +131,7 @@ def test_each_call_to_a_vendor_is_shown_with_its_price(sue: Client, dead: Dead) 
     page = sue.get(at(job)).content.decode()
 
     assert "1234 tokens" in page
-    assert "0.125 not settled" in page
+    assert "$0.00125 not settled" in page
     assert "9876" not in page
 
 

@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounts.admin_base import parse_utc_datetime
+from accounts.admin_cells import find_names
 from accounts.errors import ApiError
 from console import dead_letter_groups
 from console.views import VIEW, allowed_actions, render_page, require_permissions
@@ -23,10 +24,15 @@ from jobs.error_codes import JOB_LET_GO
 def overview(request: HttpRequest) -> HttpResponse:
     user = require_permissions(request, VIEW)
     groups = dead_letter_groups.groups()
+    samples = [job for group in groups for job in group.samples]
+    names = find_names(
+        user, tenant=(job["user_id"] for job in samples), document=(job["document_id"] for job in samples)
+    )
     return render_page(
         request,
         "console/dead_letters.html",
         "Dead letters",
+        names=names,
         failed=[group for group in groups if not group.is_cancelled],
         cancelled=[group for group in groups if group.is_cancelled],
         may_retry="retry" in allowed_actions(user),

@@ -11,6 +11,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from accounts.admin_cells import find_names
 from accounts.audit import log
 from accounts.audit.models import AuditEntry
 from accounts.common_error_codes import unavailable
@@ -43,7 +44,8 @@ def request_access(request: HttpRequest, document_id: UUID) -> HttpResponse:
             messages.error(request, f"{error.code}: {error.detail}")
         else:
             return HttpResponseRedirect(reverse("console:reading", args=[entry.pk]))
-    context = {"document_id": document_id, "is_law": document.user_id == SYSTEM_TENANT_ID}
+    names = find_names(user, document=[document_id])
+    context = {"document_id": document_id, "is_law": document.user_id == SYSTEM_TENANT_ID, "names": names}
     return render_page(request, "console/read_document_form.html", "Read a document", **context)
 
 

@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from accounts.admin_cells import find_names
 from accounts.errors import ApiError
 from accounts.models import User
 from console.job_invariants import invariant_report
@@ -44,10 +45,13 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         law = LawVersion.objects.only("law_id", "version").filter(pk=job.document_id).first()
     others = UploadJob.objects.filter(document_id=job.document_id).exclude(pk=job.pk).order_by("-created_at")
     calls = Purchase.objects.filter(document_id=job.document_id, job_id=job.pk).order_by("created_at")
+    names = find_names(user, tenant=[job.user_id], document=[job.document_id])
     return render_page(
         request,
         "console/job.html",
-        f"Job {job.pk}",
+        f"Job of {names.find('document', job.document_id) or str(job.pk)[:8]}",
+        names=names,
+        links=_links(user, job),
         job=job,
         document=job.document,
         law=law,
@@ -67,6 +71,21 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         stages=_retry_stages(job),
         may_read=user.has_perm(READ),
     )
+
+
+def _links(user: User, job: UploadJob) -> list[tuple[str, str]]:
+    """Return the lists that have rows of the job or its document."""
+    return [
+        (label, f"{reverse(f'admin:{page}_changelist')}?q={pk}")
+        for label, page, permission, pk in (
+            ("Purchases", "vendors_purchase", "vendors.view_purchase", job.document_id),
+            ("Callbacks and parses", "documents_parserequest", "documents.view_parserequest", job.document_id),
+            ("Events", "jobs_event", "jobs.view_event", job.pk),
+            ("Passages", "embeddings_documentchunk", "embeddings.view_documentchunk", job.document_id),
+            ("Audit log", "audit_auditentry", "audit.view_auditentry", job.pk),
+        )
+        if user.has_perm(permission)
+    ]
 
 
 def _buttons(user: User, job: UploadJob) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The admin of documents: ids only, with links to everything related."""
+"""The admin of documents: file names for staff who may see documents, and links to everything related."""
 
 import re
 
@@ -23,7 +23,8 @@ def test_a_documents_page_links_to_its_job_and_related_lists(ana: Person) -> Non
     assert f"/admin/jobs/{uploaded.job_id}/" in page
     assert len(links) == 6
     assert {root.client.get(link).status_code for link in links} == {200}
-    assert "canary" not in page
+    assert "canary.pdf" in page
+    assert "canary.pdf" in root.page("documents_document_changelist")
 
 
 def test_a_document_without_a_job_has_a_page(ana: Person) -> None:

@@ -216,6 +216,10 @@ class Migration(migrations.Migration):
             model_name='event',
             index=models.Index(models.F('document'), models.OrderBy(models.F('ts'), descending=True), name='idx_events_doc_ts'),
         ),
+        migrations.AddIndex(
+            model_name='event',
+            index=models.Index(models.F('correlation_id'), condition=models.Q(('code', 'UPLOAD_ACCEPTED')), name='ix_events_correlation'),
+        ),
         migrations.AddConstraint(
             model_name='event',
             constraint=models.CheckConstraint(condition=models.Q(('type__in', ['stage_started', 'stage_done', 'retry', 'error', 'finalized'])), name='event_type_known'),

@@ -122,6 +122,7 @@ def test_each_filter_selects_its_jobs(sue: Client) -> None:
 @pytest.mark.slow
 def test_search_finds_a_job_by_whole_ids_only(sue: Client) -> None:
     job, *_ = JobFactory.create_batch(3)
+    create_event(job, code="UPLOAD_ACCEPTED", correlation_id=job.correlation_id)
 
     for term in (job.pk, job.document_id, job.user_id, job.correlation_id):
         assert list_ids(sue, q=f" {term} ") == {job.pk}
