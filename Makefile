@@ -55,7 +55,7 @@ check: $(INSTALLED)
 	$(PYTEST)
 
 lock: $(INSTALLED)
-	for set in base dev optional; do \
+	for set in base dev optional sbom; do \
 		UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --generate-hashes --no-strip-extras --no-emit-index-url \
 			--no-emit-find-links --no-annotate --python-version 3.11 --universal requirements/$$set.in \
 			-o requirements/$$set.txt || exit 1; \
