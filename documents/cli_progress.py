@@ -21,6 +21,10 @@ class JobStatus:
     total_pct: float
     failure: str | None = None
 
+    @property
+    def is_done(self) -> bool:
+        return self.state == "done"
+
 
 def follow_jobs(
     names: dict[UUID, str],

@@ -18,7 +18,11 @@ TIMEOUT = 60.0
 
 
 class ApiClientError(Exception):
-    """An error response. The message is its stable code and its sentence."""
+    """An error response: its stable code and its sentence."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(f"{code}: {sentence}")
+        self.code = code
 
 
 class ApiClient:
@@ -54,6 +58,11 @@ class ApiClient:
         response: dict[str, Any] = self.call("POST", "/search", {"query": query, "k": k, **options})
         return response
 
+    def parsed_text(self, document_id: str) -> str:
+        """Return the markdown of a document."""
+        link = self.call("GET", f"/documents/{document_id}/parsed")["signed_url"]
+        return _check(httpx.get(link, timeout=TIMEOUT)).text
+
     def answer(self, question: str) -> dict[str, Any]:
         response: dict[str, Any] = self.call("POST", "/answer", {"question": question})
         return response
@@ -74,10 +83,11 @@ def _check(response: httpx.Response) -> httpx.Response:
     if response.is_success:
         return response
     try:
-        message = "{code}: {detail}".format(**response.json())
+        error = response.json()
+        code, sentence = error["code"], error["detail"]
     except (ValueError, KeyError, TypeError):
-        message = f"UNKNOWN: HTTP {response.status_code}"
-    raise ApiClientError(message)
+        code, sentence = "UNKNOWN", f"HTTP {response.status_code}"
+    raise ApiClientError(code, sentence)
 
 
 def upload_headers(url: str, sha256: str) -> dict[str, str]:

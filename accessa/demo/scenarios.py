@@ -15,16 +15,20 @@ from django.test import override_settings
 from rich.console import Console
 
 from accessa.demo.api_client import ApiClient, ApiClientError
+from accessa.demo.document_questions import document_questions
 from accessa.demo.fakes_process import Fakes, fetch_counters, run_fakes, vendor_variables
 from accessa.server.address import Address
+from accounts.errors import Context, error_codes
 from accounts.models import User
 from documents.cli_progress import JobStatus, follow_jobs
+from documents.error_codes import UPLOAD_INVALID
 from integrations import disconnect
 from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import authorization_flow
 from integrations.sync import lifecycle
 
 CONNECTOR_QUESTIONS = (("Which company roasts coffee?", "hubspot"), ("Who writes about the renewal?", "gmail"))
+QUESTIONED = 3  # documents that are asked about
 
 
 class DemoFailed(CommandError):
@@ -80,7 +84,9 @@ class Scenario:
 
 
 class DocumentScenario(Scenario):
-    def __init__(self, files: list[Path], questions: list[str]) -> None:
+    """Upload files, then ask ``questions``; None: about the headings and table rows of the documents."""
+
+    def __init__(self, files: list[Path], questions: list[str] | None) -> None:
         self.files = files
         self.questions = questions
 
@@ -91,10 +97,13 @@ class DocumentScenario(Scenario):
                 names[demo.client.upload(file)] = file.name
             except ApiClientError as error:
                 demo.console.print(f"  {file.name}: {error}", style="red", markup=False)
+                if error.code not in UPLOAD_INVALID:
+                    demo.failures.append(f"{file.name} was not accepted: {error.code}.")
         jobs = demo.follow_jobs(names, demo.client.jobs) if names else {}
-        if failed := len(self.files) - sum(job.state == "done" for job in jobs.values()):
-            demo.failures.append(f"{failed} of {len(self.files)} documents did not end well.")
-        for question in self.questions:
+        for job_id, name in names.items():
+            _print_failure(demo, name, jobs.get(job_id))
+        questions = _own_questions(demo.client, jobs.values()) if self.questions is None else self.questions
+        for question in questions:
             demo.print_question(question)
             answer = demo.client.answer(question)
             if not answer["answered"]:
@@ -103,6 +112,24 @@ class DocumentScenario(Scenario):
                 (cited,) = sentence["citations"]
                 heading = " > ".join(cited["headings"]) or "no heading"
                 demo.print_hit(f"{cited['title']}, page {cited['page']}, {heading}", sentence["text"])
+
+
+def _print_failure(demo: Demo, name: str, job: JobStatus | None) -> None:
+    """Print why a file was refused, and the way out. Only what another try might change fails the demo."""
+    if job is not None and job.is_done:
+        return
+    error = error_codes(Context.FAILURE).get(job.failure or "") if job is not None else None
+    if error is not None:
+        demo.console.print(f"  {name}: {error.tenant_message}", style="yellow", markup=False)
+    if error is None or error.retryable:
+        demo.failures.append(f"{name} did not end well.")
+
+
+def _own_questions(client: ApiClient, jobs: Iterable[JobStatus]) -> list[str]:
+    documents = {UUID(row["job_id"]): row["document_id"] for row in client.rows("/jobs")}
+    done = [documents[job.job_id] for job in jobs if job.is_done]
+    texts = map(client.parsed_text, done[:QUESTIONED])
+    return [question for text in texts for question in document_questions(text)]
 
 
 class VendorScenario(DocumentScenario):

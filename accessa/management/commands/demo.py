@@ -32,13 +32,12 @@ from accounts.models import ApiToken, User
 # Two tenants: each stays with the model of its first document.
 EMAIL, WITH_VENDORS = "demo@accessa.example", "demo-vendors@accessa.example"
 SAMPLES = settings.BASE_DIR / "samples"
-QUESTIONS = ("What does the plan cover?", "What do I pay for a visit?", "How do I appeal a decision?")  # of your files
 START_SECONDS = 60.0
 WIDTH = 120  # of output to no terminal: a job's line is longer than the default of 80
 
 
 class Command(BaseCommand):
-    help = "Uploads sample documents (or yours) as a demo tenant, shows their progress, asks three questions."
+    help = "Uploads sample documents (or yours) as a demo tenant, shows their progress, asks questions about them."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -106,7 +105,7 @@ def _scenarios(
         scenarios.append(VendorScenario(files or samples, address))
     elif files or samples:
         of_samples = [row["question"] for row in json.loads((SAMPLES / "questions.json").read_text())[:3]]
-        scenarios.append(DocumentScenario(files or samples, list(QUESTIONS) if files else of_samples))
+        scenarios.append(DocumentScenario(files or samples, None if files else of_samples))
     if connectors == "fixtures":
         scenarios.append(ConnectorScenario(email))
     if statutes:
