@@ -11,6 +11,8 @@ SECTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Dashboard", "dashboard", "admin:index", ""),
         ("Jobs", "conveyor_belt", "jobs.uploadjob"),
         ("Dead letters", "report", "console:dead-letters", "jobs.view_uploadjob"),
+        ("Status", "monitor_heart", "console:status", "vendors.view_breaker"),
+        ("Pauses", "pause_circle", "console:pauses", "jobs.view_pause"),
         ("Events", "history", "jobs.event"),
         ("Workers", "memory", "jobs.cluster"),
         ("Documents", "description", "documents.document"),

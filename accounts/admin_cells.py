@@ -174,6 +174,6 @@ def cell_of(field: Any, *, linked: bool = True) -> Callable[[Any], object]:
     def show(row: Any) -> object:
         return cell(field, row, linked=linked)
 
-    label = LABELS.get(field.attname, str(field.verbose_name)).replace("cents", "price")
+    label = LABELS.get(field.attname, str(field.verbose_name)).replace("cost cents", "price").replace("cents", "price")
     show.short_description = label  # type: ignore[attr-defined]
     return show

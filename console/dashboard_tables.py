@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from accounts.admin_cells import time_cell
 from accounts.number_formats import format_duration, format_money, format_size
 from console.charts import ChartPeriod
 from jobs.choices import Stage
@@ -27,6 +28,7 @@ class Table:
     rows: list[list[Any]]
     about: str = ""
     empty: str = "Nothing in this period."
+    is_open: bool = False  # the others are opened by a click: the dashboard fits two screens
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,10 @@ class Link:
 
 def tables(period: ChartPeriod, measured: Mapping[str, Any]) -> list[Table]:
     return [
+        dead_letters(measured.get("dead", [])),
+        errors(period),
         milestones(period),
         stage_waits(period),
-        errors(period),
-        dead_letters(measured.get("dead", [])),
         work_done(period),
         vendors(period),
         connectors(period, measured.get("connectors", {}).get("sources", [])),
@@ -88,7 +90,7 @@ def errors(period: ChartPeriod) -> Table:
         [job_list_link(*key), key[0].replace("_", " "), f"{failed.get(key, 0):,}", f"{retried.get(key, 0):,}"]
         for key in keys[: 2 * MOST_ROWS]
     ]
-    return Table("errors", "Errors by code", ["Code", "Stage", "Failed", "Retried"], rows)
+    return Table("errors", "Errors by code", ["Code", "Stage", "Failed", "Retried"], rows, is_open=True)
 
 
 def job_list_link(stage: str, code: str) -> Link:
@@ -106,7 +108,8 @@ def dead_letters(groups: Sequence[Mapping[str, Any]]) -> Table:
         ]
         for group in groups[:MOST_ROWS]
     ]
-    return Table("dead", "Dead letters now", ["Code", "Stage", "Jobs", "Oldest"], rows, empty="None.")
+    heads = ["Code", "Stage", "Jobs", "Oldest"]
+    return Table("dead", "Dead letters now", heads, rows, empty="No job has failed for good.", is_open=True)
 
 
 def work_done(period: ChartPeriod) -> Table:
@@ -190,7 +193,7 @@ def storage() -> Table:
 
 def clusters() -> Table:
     rows = [
-        [cluster.name, f"{cluster.workers:,}", cluster.started_at.strftime("%Y-%m-%d %H:%M UTC")]
+        [cluster.name, f"{cluster.workers:,}", time_cell(cluster.started_at)]
         for cluster in live_clusters.live_clusters().order_by("name")
     ]
     empty = "No cluster of workers is alive: no job is worked on."

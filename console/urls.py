@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import admin
 from django.urls import URLPattern, path
 
-from console.views import dead_letters, documents, find, jobs, tenants
+from console.views import dead_letters, documents, find, jobs, pauses, status, tenants
 
 app_name = "console"
 
@@ -18,6 +18,9 @@ def _admin_path(route: str, view: Callable[..., Any], name: str) -> URLPattern:
 urlpatterns: list[URLPattern] = [
     _admin_path("find/", find.find, "find"),
     _admin_path("find/beginnings/", find.find_by_prefix, "find-prefix"),
+    _admin_path("pauses/", pauses.page, "pauses"),
+    _admin_path("pauses/<uuid:pause_id>/resume/", pauses.resume, "resume"),
+    _admin_path("status/", status.page, "status"),
     _admin_path("tenants/<uuid:user_id>/", tenants.page, "tenant"),
     _admin_path("dead-letters/", dead_letters.overview, "dead-letters"),
     _admin_path("dead-letters/retry/", dead_letters.retry, "retry-group"),

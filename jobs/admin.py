@@ -165,7 +165,7 @@ def _action(verb: str, permission: str) -> Any:
 class UploadJobAdmin(ReadOnlyAdmin):
     # No column is named like a foreign key: Django would join the whole table before it sorts.
     list_display = (
-        "job", "user_id", "standing", "at_stage", "code", "attempts", "age", "cost_cents", "pipeline",
+        "job", "user_id", "standing", "at_stage", "code", "age", "cost_cents",
     )  # fmt: skip
     list_display_links = None
     list_filter = (
@@ -275,7 +275,7 @@ def report_bulk_result(request: HttpRequest, verb: str, bulk: staff_actions.Bulk
 
 @admin.register(Event)
 class EventAdmin(ReadOnlyAdmin):
-    list_display = ("ts", "code", "of_type", "how_severe", "stage", "attempt", "of_job", "user_id")
+    list_display = ("ts", "code", "how_severe", "stage", "of_job", "user_id")
     list_display_links = None
     list_filter = (
         RecentFilter, EventSeverity, EventType, EventCode,
@@ -283,10 +283,8 @@ class EventAdmin(ReadOnlyAdmin):
     id_fields = ("job_id", "document_id")
     ordering = ("-ts", "event_id")
 
-    of_type = column("type", lambda event: event.type)
     how_severe = column("severity", lambda event: event.severity)
     of_job = column(
         "job", lambda event: job_cell(event.job_id, row_names(event).find("document", event.document_id) or "")
     )
     stage = column("stage", lambda event: event.payload.get("stage"))
-    attempt = column("attempt", lambda event: event.payload.get("attempt"))

@@ -26,6 +26,13 @@ STOPPING = wait_reason(
     status=503,
 )
 
+PAUSED_BY_STAFF = wait_reason(
+    "PAUSED_BY_STAFF",
+    _("Our staff has paused this. Your document continues by itself."),
+    _("Somebody has paused the pipeline, the tenant or the vendor: the console's page Pauses says who and why."),
+    _("Resume it there."),
+)
+
 STAGE_TIMEOUT = failure(
     "STAGE_TIMEOUT",
     _("This took longer than allowed. Try again."),
@@ -101,6 +108,12 @@ JOB_NOT_WAITING = ErrorCode(
     "JOB_NOT_WAITING", status=409, detail=_("Only a waiting job that has a next stage can be advanced.")
 )
 INVARIANT_VIOLATED = ErrorCode("INVARIANT_VIOLATED", status=409)
+PAUSE_UNKNOWN = staff_error(
+    "PAUSE_UNKNOWN", _("There is no such pipeline, tenant or vendor."), _("Choose another one."), status=404
+)
+ALREADY_PAUSED = staff_error(
+    "ALREADY_PAUSED", _("Somebody has paused it already."), _("See the page Pauses."), status=409
+)
 STAGE_UNKNOWN = staff_error("STAGE_UNKNOWN", _("The job's pipeline has no such stage."), _("Choose another stage."))
 STAGE_NOT_REACHED = staff_error(
     "STAGE_NOT_REACHED", _("The job has not reached the stage."), _("Choose an earlier stage."), status=409

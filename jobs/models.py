@@ -169,6 +169,33 @@ class Event(models.Model):
         return f"{self.code} {self.job_id}"
 
 
+class Pause(models.Model):
+    """A pipeline, a tenant or a vendor that a member of staff holds back: see ``jobs.pauses``."""
+
+    class Kind(models.TextChoices):
+        PIPELINE = "pipeline"
+        TENANT = "tenant"
+        VENDOR = "vendor"
+
+    pause_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    kind = models.TextField(choices=Kind.choices)
+    subject = models.TextField()  # the name of the pipeline or the vendor, the id of the tenant
+    reason = models.TextField()
+    paused_by = models.UUIDField()
+    paused_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "pauses"
+        default_permissions = ("view", "change")
+        constraints = [
+            models.UniqueConstraint("kind", "subject", name="uq_pause_subject"),
+            models.CheckConstraint(condition=Q(kind__in=["pipeline", "tenant", "vendor"]), name="pause_kind_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}"
+
+
 class Cluster(models.Model):
     """A live cluster of workers, upserted by its maintenance loop every few seconds."""
 

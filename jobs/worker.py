@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.utils import DatabaseError, InterfaceError, OperationalError
 
-from jobs import claim_queries, failpoints, infrastructure_errors, safe_errors, services, side_queues, telemetry
+from jobs import claim_queries, failpoints, infrastructure_errors, pauses, safe_errors, services, side_queues, telemetry
 from jobs.claim_batches import LOST_CLAIM, ClaimBatch
 from jobs.claims import Claim, ClaimLost
 from jobs.cluster import shared_state
@@ -38,6 +38,7 @@ def drain() -> int:
     try:
         with HEARTBEAT.draining():
             configure_connection()
+            time_slice.paused = pauses.read_pauses()
             has_side_work_left = side_queues.drain_side_queues()
             time_slice.until = time.monotonic() + settings.JOBS_DRAIN_SECONDS
             claim = time_slice.claim_next()
@@ -76,6 +77,7 @@ class DrainSlice:
     until: float = 0.0
     ended: int = 0
     batch: ClaimBatch = field(default_factory=ClaimBatch)
+    paused: pauses.Pauses = field(default_factory=pauses.Pauses)
 
     # The user whose job this process ran last: the rotation continues from there, in the next drain too.
     last_user: ClassVar[UUID] = claim_queries.NIL_UUID
@@ -115,6 +117,10 @@ def _run_stages(claim: Claim, time_slice: DrainSlice) -> None:
     while True:
         if shared_state.is_stopping() and not claim.has_unsaved:
             claim.move("release")
+            return
+        wait = None if claim.has_unsaved else time_slice.paused.find_wait(claim.job)
+        if wait is not None:
+            claim.settle(wait)
             return
         HEARTBEAT.watch(Lease(claim, time_slice.batch))
         stage = claim.job.stage

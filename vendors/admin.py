@@ -2,15 +2,13 @@
 
 from django.contrib import admin
 
-from accounts.admin_base import ReadOnlyAdmin, choice_filter, datetime_range_filter, exact_filter
+from accounts.admin_base import ReadOnlyAdmin, choice_filter, column, datetime_range_filter, exact_filter
 from vendors.models import Breaker, Budget, Purchase, RateLimit
 
 
 @admin.register(Purchase)
 class PurchaseAdmin(ReadOnlyAdmin):
-    list_display = (
-        "created_at", "user_id", "document_id", "stage", "vendor", "model", "quantity", "unit", "cents", "state",
-    )  # fmt: skip
+    list_display = ("created_at", "user_id", "document_id", "bought_from", "amount", "cents", "state")
     list_filter = (
         choice_filter("state", "state", Purchase.State.choices),
         exact_filter("user_id", "tenant's id (not campaigns)", campaign_id__isnull=True),
@@ -23,6 +21,9 @@ class PurchaseAdmin(ReadOnlyAdmin):
         ("purchase_id", "user_id"), ("document_id", "job_id", "campaign_id"), ("stage", "vendor", "model"),
         ("quantity", "unit", "cents"), ("state", "created_at", "settled_at"),
     )  # fmt: skip
+
+    bought_from = column("vendor", lambda row: f"{row.vendor}, {row.model}")
+    amount = column("amount", lambda row: f"{row.quantity:,} {row.unit}")
 
 
 @admin.register(Budget)

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from accounts.errors import ErrorCode, find_error_code
-from jobs import telemetry
+from jobs import pauses, telemetry
 from jobs.outcomes import Permanent, Retryable, Wait
 from jobs.safe_errors import safe_error_name
 from vendors import call_failures, circuit_breaker, error_codes, rate_limit, rate_limit_headers
@@ -30,7 +30,8 @@ WITH locked AS MATERIALIZED (
     WHERE key = ANY(%(keys)s) ORDER BY key FOR UPDATE
 )
 SELECT l.key, l.theoretical_arrival, l.pause_reason, extract(epoch FROM l.paused_until - clock_timestamp())::float,
-       clock_timestamp(), ({circuit_breaker.WAIT})::float
+       clock_timestamp(), ({circuit_breaker.WAIT})::float,
+       EXISTS (SELECT FROM pauses WHERE kind = 'vendor' AND subject = %(vendor)s)
 FROM locked l LEFT JOIN vendor_breakers b ON b.key = %(key)s ORDER BY l.key
 """
 IS_OPEN = f"SELECT ({circuit_breaker.WAIT}) > 0 FROM vendor_breakers b WHERE key = %(key)s"
@@ -71,13 +72,16 @@ def acquire(vendor: Vendor, *, tokens: int = 0) -> None:
 def _acquire(vendor: Vendor, tokens: int) -> None:
     keys = rate_limit.row_keys(vendor)
     with connection.cursor() as cursor:
-        params: dict[str, Any] = {"keys": keys, "key": vendor.circuit, **circuit_breaker.params()}
+        params: dict[str, Any] = {"keys": keys, "key": vendor.circuit, "vendor": vendor.name}
+        params |= circuit_breaker.params()
         cursor.execute(LOCK, params)
         if cursor.rowcount < len(keys):  # the first call ever
             cursor.execute(rate_limit.CREATE, [keys])
             cursor.execute(LOCK, params)
         rows = {key: columns for key, *columns in cursor.fetchall()}
-    _, pause_reason, pause_seconds, now, breaker_seconds = rows[vendor.key]
+    _, pause_reason, pause_seconds, now, breaker_seconds, is_paused_by_staff = rows[vendor.key]
+    if is_paused_by_staff:
+        raise pauses.wait()
     if breaker_seconds is not None and breaker_seconds > 0:
         raise Wait(breaker_seconds, error_codes.VENDOR_AWAY)
     if pause_seconds is not None and pause_seconds > 0:

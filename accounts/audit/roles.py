@@ -5,7 +5,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Q
 
 VIEW_PERMISSIONS = (
-    "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster",
+    "jobs.view_uploadjob", "jobs.view_event", "jobs.view_cluster", "jobs.view_pause",
     "documents.view_document", "documents.view_parserequest", "documents.view_objectdeletion",
     "embeddings.view_chunkbuffer", "embeddings.view_documentchunk", "embeddings.view_vectorbuffer",
     "embeddings.view_activemodel", "embeddings.view_vectorindex",
@@ -20,7 +20,8 @@ SUPPORT_PERMISSIONS = (*VIEW_PERMISSIONS, "jobs.retry_uploadjob", "documents.rea
 GROUPS = {
     "support": SUPPORT_PERMISSIONS,
     "operator": (
-        *SUPPORT_PERMISSIONS, "jobs.cancel_uploadjob", "jobs.discard_uploadjob", "integrations.replay_archivedmessage",
+        *SUPPORT_PERMISSIONS, "jobs.cancel_uploadjob", "jobs.discard_uploadjob", "jobs.change_pause",
+        "integrations.replay_archivedmessage",
         "statutes.reprocess_lawversion", "statutes.withdraw_law",
         "reindexing.add_campaign", "reindexing.change_campaign",
         "accounts.view_apitoken", "accounts.add_apitoken", "accounts.revoke_apitoken",

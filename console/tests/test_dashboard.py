@@ -110,7 +110,7 @@ def test_a_quiet_day_shows_no_made_up_lines(client: Client) -> None:
     html = page(client)
 
     assert "Nothing in this period." in section(html, "throughput")
-    assert "None." in section(html, "dead")
+    assert "No job has failed for good." in section(html, "dead")
     assert "No cluster of workers is alive" in section(html, "clusters")
 
 

@@ -75,7 +75,8 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 def _links(user: User, job: UploadJob) -> list[tuple[str, str]]:
     """Return the lists that have rows of the job or its document."""
-    return [
+    status = [("Status of vendors", reverse("console:status"))] if user.has_perm("vendors.view_breaker") else []
+    return status + [
         (label, f"{reverse(f'admin:{page}_changelist')}?q={pk}")
         for label, page, permission, pk in (
             ("Purchases", "vendors_purchase", "vendors.view_purchase", job.document_id),

@@ -11,6 +11,7 @@ from accounts.admin_cells import find_names
 from accounts.models import User
 from console import tenant_page
 from console.views import VIEW, render_page, require_permissions
+from jobs.models import Pause
 
 # Lists of the admin that are searched or filtered by a tenant's id, and their permission.
 LISTS = (
@@ -23,6 +24,10 @@ LISTS = (
     ("API tokens", "accounts_apitoken", "q", "accounts.view_apitoken"),
     ("Audit log", "audit_auditentry", "tenant_id", "audit.view_auditentry"),
 )
+
+
+def pauses_of(tenant: User) -> list[Pause]:
+    return list(Pause.objects.filter(kind=Pause.Kind.TENANT, subject=str(tenant.pk)))
 
 
 @require_safe
@@ -48,5 +53,6 @@ def page(request: HttpRequest, user_id: UUID) -> HttpResponse:
         spend_days=tenant_page.SPEND_DAYS,
         names=find_names(user, document=shown),
         links=links,
+        pauses=pauses_of(tenant),
         most=tenant_page.MAX_DOCUMENTS,
     )

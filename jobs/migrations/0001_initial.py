@@ -33,6 +33,22 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='Pause',
+            fields=[
+                ('pause_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('kind', models.TextField(choices=[('pipeline', 'Pipeline'), ('tenant', 'Tenant'), ('vendor', 'Vendor')])),
+                ('subject', models.TextField()),
+                ('reason', models.TextField()),
+                ('paused_by', models.UUIDField()),
+                ('paused_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'db_table': 'pauses',
+                'default_permissions': ('view', 'change'),
+                'constraints': [models.UniqueConstraint(models.F('kind'), models.F('subject'), name='uq_pause_subject'), models.CheckConstraint(condition=models.Q(('kind__in', ['pipeline', 'tenant', 'vendor'])), name='pause_kind_known')],
+            },
+        ),
+        migrations.CreateModel(
             name='UploadJob',
             fields=[
                 ('job_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     operations = [
         enable_rls("upload_jobs", "job_select_self"),
         enable_rls("events", "evt_select_self"),
-        hide_tables("clusters"),
+        hide_tables("clusters", "pauses"),
         # Only staff see the jobs of campaigns.
         migrations.RunSQL(
             "ALTER POLICY job_select_self ON upload_jobs"

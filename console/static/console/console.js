@@ -23,6 +23,12 @@ async function copyText(button) {
 }
 
 document.addEventListener("DOMContentLoaded", () => showLocalTimes(document));
+// simplebar gives all that scrolls the same name.
+window.addEventListener("load", () => {
+  for (const region of document.querySelectorAll(".simplebar-content-wrapper[role=region]")) {
+    region.setAttribute("aria-label", region.closest("#nav-sidebar") ? "Menu, scrollable" : "List, scrollable");
+  }
+});
 document.addEventListener("htmx:afterSwap", (event) => showLocalTimes(event.target));
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy]");
