@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Needs no database: the models are compared with the migrations, not with what was migrated.
 NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
 
-.PHONY: venv demo serve stop test coverage check lock
+.PHONY: venv demo serve stop test coverage check docs lock
 .DEFAULT_GOAL := check
 
 venv: $(INSTALLED)
@@ -35,6 +35,7 @@ serve: $(INSTALLED)
 stop: $(INSTALLED)
 	@$(BIN)/python manage.py serve --stop
 
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The daily loop: no killed processes, no browser, no fuzzing, each kind of vendor fault at one call site.
@@ -52,7 +53,12 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/python manage.py check
 	$(NO_DATABASE) $(BIN)/python manage.py makemigrations --check --dry-run
+	$(MKDOCS)
 	$(PYTEST)
+
+# The documentation as a site, in var/site. A broken link between its pages fails.
+docs: $(INSTALLED)
+	$(MKDOCS)
 
 lock: $(INSTALLED)
 	for set in base dev optional sbom; do \

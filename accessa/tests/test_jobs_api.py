@@ -255,7 +255,8 @@ def test_an_unknown_method_is_405_in_the_error_shape(method: str, ana: Person) -
     allowed = {
         "/upload": {"post"}, "/search": {"post"}, "/jobs": {"get"}, "/documents": {"get"},
         f"/job/{uploaded.job_id}": {"get"}, f"/jobs/{uploaded.document_id}": {"get"},
-        f"/jobs/{uploaded.document_id}/retry": {"post"}, f"/documents/{uploaded.document_id}": {"get", "patch", "delete"},
+        f"/jobs/{uploaded.document_id}/retry": {"post"},
+        f"/documents/{uploaded.document_id}": {"get", "patch", "delete"},
         f"/documents/{uploaded.document_id}/chunks": {"get"},
     }  # fmt: skip
     for path, methods in allowed.items():
@@ -294,7 +295,7 @@ def test_a_documents_fields_are_those_of_the_contract(ana: Person) -> None:
 
     assert set(ana.get(f"/documents/{uploaded.document_id}").json()) == {
         "document_id", "filename", "mime", "bytes_len", "file_sha256", "parsed_sha256", "pages", "processing_status",
-        "failed_pages", "doubtful_pages", "parser_name", "parser_version", "parse_fallback", "saved", "tags", "created_at",
-        "updated_at",
+        "failed_pages", "doubtful_pages", "parser_name", "parser_version", "parse_fallback", "saved", "tags",
+        "created_at", "updated_at",
     }  # fmt: skip
     assert settings.REST_FRAMEWORK["EXCEPTION_HANDLER"] == "accessa.error_responses.exception_handler"
