@@ -13,6 +13,7 @@ from rest_framework.views import set_rollback
 
 from accounts import common_error_codes
 from accounts.errors import ApiError
+from console import error_pages as staff_pages
 from documents.storage.buckets import storage_error
 from jobs import telemetry
 from jobs.safe_errors import safe_traceback
@@ -109,5 +110,7 @@ def database_unavailable(request: HttpRequest) -> HttpResponse:
 def error_response(request: HttpRequest, error: ApiError) -> HttpResponse:
     """Return the response to an error outside of the API's views: a page for browsers, JSON for all others."""
     if error_pages.wants_page(request):
+        if staff_pages.wants_staff_page(request, error):
+            return staff_pages.staff_error_page(request, error)
         return error_pages.error_page(error)
     return JsonResponse(error.body, status=error.status, headers=error.headers)

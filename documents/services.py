@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from accounts import prepared_statements, rate_limit
+from accounts.audit.log import record_action
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.idempotency_keys import IdempotentRequest
@@ -211,8 +212,12 @@ def store_upload(document: Document, pieces: Iterable[bytes]) -> None:
         incoming.unlink(missing_ok=True)
 
 
-def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> bool:
+def delete(
+    document: Document, *, unless: Callable[[], bool] | None = None, reason: str = "By its tenant.", by: str = "tenant"
+) -> bool:
     """Delete a document, its rows, vectors, objects and queued work, whatever stage a running job is at.
+
+    The audit log keeps its id, with ``by`` and ``reason``.
 
     A worker that holds the job loses its claim with the row. Objects are deleted after the commit, and again when any
     such worker's lease has expired; so are the copies at the parsing vendor. Deletes nothing and returns False if
@@ -223,6 +228,10 @@ def delete(document: Document, *, unless: Callable[[], bool] | None = None) -> b
         if unless is not None and unless():
             return False
         delete_rows(document)
+        record_action(
+            by=None, unnamed=by, action="documents.delete", reason=reason, object_type="document",
+            object_id=document.pk, tenant_id=document.user_id,
+        )  # fmt: skip
     delete_objects(document.pk)
     return True
 

@@ -50,7 +50,9 @@ def roll_back(run: ImportRun, *, reason: str) -> Counter[str]:
 def delete_untouched(row: LegacyDocument) -> bool:
     """Delete an imported document unless somebody has touched it; return whether it is gone."""
     document = Document.objects.filter(pk__in=[row.document_id]).first()
-    return document is None or services.delete(document, unless=lambda: _is_touched(row))
+    return document is None or services.delete(
+        document, unless=lambda: _is_touched(row), by=log.COMMAND_LINE_ACTOR, reason="Import rolled back."
+    )
 
 
 def _is_touched(row: LegacyDocument) -> bool:

@@ -132,6 +132,19 @@ def test_users_without_staff_status_are_redirected_to_sign_in(ana: Person) -> No
 
     assert answer.status_code == 302
     assert answer.headers["Location"].startswith("/admin/login/")
+    assert "The console is for staff." in ana.client.get(answer.headers["Location"]).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/admin/documents/document/", 403), ("/admin/no-such/", 404), ("/admin/dead-letters/", 403)]
+)
+def test_a_refused_page_stays_in_the_admin(path: str, status: int) -> None:
+    answer = Staff("nobody").client.get(path, headers={"accept": "text/html"})
+
+    page = answer.content.decode()
+    assert answer.status_code == status
+    assert 'id="nav-sidebar"' in page
+    assert "console-find" in page
 
 
 @pytest.mark.slow

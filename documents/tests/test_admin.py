@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from accounts.audit.tests.personas import Staff
+from accounts.audit.tests.personas import Staff, audit_entries
 from documents.models import Document
 from testing.personas import Person, plan_pdf
 
@@ -51,3 +51,12 @@ def test_a_list_costs_the_same_however_many_documents_it_shows(ana: Person) -> N
 
     assert Document.objects.count() == 4
     assert queries() == one
+
+
+def test_a_deletion_is_in_the_audit_log_by_ids(ana: Person) -> None:
+    uploaded = ana.upload(plan_pdf("drugs"), filename="canary.pdf")
+
+    ana.delete(f"/documents/{uploaded.document_id}")
+
+    assert audit_entries() == [("documents.delete", "tenant", str(uploaded.document_id), ana.id)]
+    assert "documents.delete" in Staff("root", superuser=True).page("audit_auditentry_changelist")

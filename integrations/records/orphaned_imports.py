@@ -48,7 +48,12 @@ def withdraw_upload(document_id: UUID) -> bool:
     """
     document = Document.objects.filter(pk=document_id).first()
     params = {"document": document_id}
-    return document is None or services.delete(document, unless=lambda: bool(execute(IN_USE, params)[0].in_use))
+    return document is None or services.delete(
+        document,
+        unless=lambda: bool(execute(IN_USE, params)[0].in_use),
+        by="connector",
+        reason="Deleted at its source.",
+    )
 
 
 def withdraw_orphans(source_id: UUID) -> None:

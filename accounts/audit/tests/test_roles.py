@@ -90,14 +90,31 @@ def test_the_command_rejects_invalid_input(email: str, typed: str, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_createsuperuser_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "DJANGO_SUPERUSER_PASSWORD", "long enough, surely")
+def test_createsuperuser_needs_an_address_and_a_password_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda prompt: " Root@Example.org ")
+    monkeypatch.setattr("sys.stdin", io.StringIO("long enough, surely\n"))
 
-    call_command("createsuperuser", username="root", email="Root@Example.org", interactive=False)
+    call_command("createsuperuser")
 
     root = User.objects.get(is_superuser=True)
     assert authenticate(username="root@example.org", password="long enough, surely") == root
     assert audit_entries() == [("users.create_superuser", "command line", str(root.pk), None)]
+
+
+@pytest.mark.parametrize(
+    ("email", "password"), [("root", "long enough, surely"), ("taken@example.org", None), ("root@example.org", "short")]
+)
+def test_createsuperuser_makes_nobody_of_bad_input(
+    monkeypatch: pytest.MonkeyPatch, email: str, password: str | None
+) -> None:
+    User.objects.create_user("taken@example.org", "taken@example.org")
+    if password:
+        monkeypatch.setitem(os.environ, "DJANGO_SUPERUSER_PASSWORD", password)
+
+    with pytest.raises(CommandError):
+        call_command("createsuperuser", email=email, interactive=False)
+
+    assert not User.objects.filter(is_superuser=True).exists()
 
 
 @pytest.mark.slow
