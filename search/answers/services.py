@@ -16,6 +16,7 @@ from embeddings.search.query_parser import HYBRID, QueryEmbedding, parse_query
 from embeddings.search.sentence_scores import content_words
 from embeddings.search.snippets import cut_text, render_table
 from search.answers import generative
+from search.answers.booklet_words import reword
 from search.answers.concurrency_limit import AnswerSlot
 from search.answers.extractive import Candidate, Extract, extract_answer
 from search.answers.follow_ups import CompleteQuestion, complete_question
@@ -160,18 +161,23 @@ def retrieve(
     """
     complete = _read_question(question, history)
     embedding = query_embedding or QueryEmbedding(user_id)
-    results = search(
-        user_id=user_id,
-        query=complete.text,
-        sources=sources,
-        k=PASSAGES,
-        mode=mode,
-        document_ids=document_ids,
-        law_ids=law_ids,
-        filters=filters,
-        query_embedding=embedding,
-    )
-    return Retrieval(user_id, complete, results, collect_sources(user_id, results), embedding)
+    options = {"sources": sources, "mode": mode, "document_ids": document_ids, "law_ids": law_ids, "filters": filters}
+    found = _find(user_id, complete, embedding, options)
+    reworded = reword(complete.text)
+    if reworded is None:
+        return found
+    other = _find(user_id, replace(complete, text=reworded), embedding, options)
+    return other if _best_score(other) > _best_score(found) else found
+
+
+def _find(user_id: UUID, question: CompleteQuestion, embedding: QueryEmbedding, options: dict[str, Any]) -> Retrieval:
+    results = search(user_id=user_id, query=question.text, k=PASSAGES, query_embedding=embedding, **options)
+    return Retrieval(user_id, question, results, collect_sources(user_id, results), embedding)
+
+
+def _best_score(retrieval: Retrieval) -> float:
+    sentences = extract_answer(retrieval.sources, retrieval.question).sentences
+    return sentences[0].score if sentences else 0.0
 
 
 def write_answer(

@@ -11,6 +11,7 @@ from documents.models import Document
 from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH
 from embeddings.search.passage_sentences import Sentence
 from embeddings.search.sentence_scores import RankedText
+from search.answers.question_types import part_lists
 from search.services import SearchResults
 from statutes.article_citations import StatutePassage
 
@@ -85,7 +86,7 @@ def collect_sources(user_id: UUID, results: SearchResults) -> list[Source]:
             start=passage.start,
             end=passage.end,
             language=str(passage.meta.get("language", "")),
-            sentences=passage.sentences,
+            sentences=[part for each in passage.sentences for part in part_lists(each)],
             idf=passage.idf,
             is_relevant=passage.is_relevant,
         )

@@ -10,7 +10,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from documents.models import Document
-from search.answers.extractive import MAX_SENTENCES, MAX_SIDES
+from search.answers.contradictions import MAX_SIDES
+from search.answers.extractive import MAX_SENTENCES
 from search.answers.follow_ups import complete_question
 from search.answers.services import MAX_TURNS
 from search.answers.sources import Source

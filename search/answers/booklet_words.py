@@ -1,0 +1,38 @@
+"""Words of booklets for what members call otherwise: a question is also searched in those."""
+
+import re
+
+# Where a question has the words of the left, it is also searched with those of the right.
+_PHRASES = (
+    (r"add (?:my |our |a |the )?(?:newborn|new ?born|baby|new baby)", "enroll after a birth"),
+    (r"add (?:my |our |a |the )?(?:new )?(?:spouse|wife|husband|partner)", "enroll after a marriage"),
+    (r"add (?:my |our |a |the )?(?:child|kid|son|daughter|dependent)s?", "enroll a dependent child"),
+    (r"(?:get|got|getting) married", "marriage"),
+    (r"(?:see|visit) (?:my |a |the )?(?:family |regular )?doctor", "primary care office visit"),
+    (r"(?:my |an? |the )?(?:annual|yearly) (?:physical|exam|check-?up)", "preventive care examination"),
+    (r"free", "no charge"),
+    (r"(?:have|having) (?:a|my) baby", "delivery and maternity care"),
+    (r"(?:new |replacement )?(?:id|insurance|membership) card", "replacement member card"),
+    (r"(?:submit|send(?: in)?|make) (?:a |my )?claims?", "file a claim"),
+    (r"(?:eye)?glasses", "vision lenses and frames"),
+    (r"weight[- ]loss surgery", "bariatric surgery"),
+    (r"chiropractor", "chiropractic care"),
+    (r"(?:lose|lost|leave|left|quit) my job", "leaving a job, keep coverage"),
+    (r"(?:sick|ill|hurt|treated) (?:abroad|overseas)", "care while traveling abroad"),
+    (r"(?:therapist|counselor|psychologist) online", "virtual mental health visit"),
+    (r"(?:find|choose) (?:a |my )?(?:doctor|provider)", "directory of providers"),
+    (r"until what age is my child|how old can my child be", "dependent child under age"),
+    (r"in spanish", "interpreter, language assistance, español"),
+    (r"stay in (?:the|a) hospital|hospital stay", "inpatient hospital stay"),
+    (r"(?:drugs?|medicines?|prescriptions?) by mail", "mail order drugs"),
+    (r"dental|(?:the )?dentist", "dental care"),
+)
+_TERMS = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), booklet) for words, booklet in _PHRASES]
+
+
+def reword(question: str) -> str | None:
+    """Return the question in the words of booklets; None where it has them already."""
+    reworded = question
+    for words, booklet in _TERMS:
+        reworded = words.sub(booklet, reworded)
+    return None if reworded == question else reworded

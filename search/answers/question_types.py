@@ -1,0 +1,90 @@
+"""Question types that ask for more than words: what the sentence looks like that answers each of them."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from embeddings.search.passage_sentences import Kind, Sentence
+
+TYPE_BONUS = 0.65  # as that of a number that is asked for
+
+
+class QuestionType(NamedTuple):
+    """``question`` finds the questions, ``answer`` the sentences that answer them."""
+
+    question: re.Pattern[str]
+    answer: re.Pattern[str]
+
+
+_CONTACT = QuestionType(
+    re.compile(
+        r"\b(?:phone|telephone|fax|e-?mail|whom? (?:do|can|should) (?:i|we) (?:call|write|ask))\b", re.IGNORECASE
+    ),
+    re.compile(r"(?<!\d)\(?\d{3}\)?[\s.-]\d{3}[\s.-]\d{4}(?!\d)|[\w.+-]+@[\w-]+\.\w", re.IGNORECASE),
+)
+_PROCEDURE = QuestionType(
+    re.compile(r"\b(?:how (?:do|can|should|would|must)|where (?:do|can)) (?:i|we|you|one|members?)\b", re.IGNORECASE),
+    re.compile(
+        r"(?:^|[;:.,] |\band )(?:please )?(?:call|write|send|ask|use|contact|submit|complete|visit|log|sign|fill|mail"
+        r"|fax|apply|enroll|request|notify|show|return|choose|search|find|go|tell|print|download)\b"
+        r"(?! (?:date|of|in)\b)"
+        r"|\byou (?:must|should|can|may|need to|have to) (?:call|write|send|ask|use|contact|submit|complete|apply"
+        r"|enroll|request|notify|choose|find|tell|add|file)\b"
+        r"|\b(?:member site|web ?site|directory|must ask|can be (?:printed|found|sent|filed|made))\b",
+        re.IGNORECASE,
+    ),
+)
+_TYPES = (_CONTACT, _PROCEDURE)
+_DEFINITION = re.compile(
+    r"^\W*what (?:is|are|does|do) (?:an? )?(?!(?:my|your|our|the|this|that|it)\b)(?P<term>[\w -]{3,40}?)(?: mean)?\W*$",
+    re.IGNORECASE,
+)
+
+
+class Facet(NamedTuple):
+    """Part of a benefit with rows of its own: ``row`` finds them, ``asked`` the questions that ask for them."""
+
+    row: re.Pattern[str]
+    asked: re.Pattern[str]
+    loss: float  # of a row's score, where the question does not
+
+
+_OUTSIDE = re.compile(r"\b(?:out|outside)[ -]of[ -]network|\bnon-?network", re.IGNORECASE)
+_FACETS = (
+    Facet(_OUTSIDE, _OUTSIDE, 0.4),
+    Facet(
+        re.compile(r"\b(?:prior |pre-?)?authori[sz]ation|\bpre-?(?:certification|approval)", re.IGNORECASE),
+        re.compile(r"\bauthori[sz]|\bapprov|\bcertif|\bpermission|\breferral|\bneed\b|\brequire", re.IGNORECASE),
+        0.4,
+    ),
+    Facet(  # stays in the answer, below the row for one person
+        re.compile(r"\bfamil(?:y|ies)\b", re.IGNORECASE),
+        re.compile(r"\bfamil|\bwe\b|\bour\b|\bspouse|\bchild|\bhousehold", re.IGNORECASE),
+        0.1,
+    ),
+)
+_CLAIM_HEAD = re.compile(r"\b(?:cover|exclu|includ|eligib|allow)", re.IGNORECASE)
+
+
+def fits_type(question: str, sentence: Sentence) -> bool:
+    """Tell whether a sentence is of the type that the question asks for: a way to reach, a step, a definition."""
+    definition = _DEFINITION.match(question)
+    if definition and re.match(rf"{re.escape(definition['term'])}(?:[.:]| (?:is|are|means?)\b)", sentence.text, re.I):
+        return True
+    return any(each.question.search(question) and each.answer.search(sentence.text) for each in _TYPES)
+
+
+def facet_loss(question: str, sentence: Sentence) -> float:
+    """Return what a row loses whose label is about a facet that the question does not ask for."""
+    label = sentence.cells[0] if sentence.cells else ""
+    return max((each.loss for each in _FACETS if each.row.search(label) and not each.asked.search(question)), default=0)
+
+
+def part_lists(sentence: Sentence) -> Iterator[Sentence]:
+    """Yield the cells of a row of two lists that stand side by side, as "Not covered" and "Covered"; else the row."""
+    if len(sentence.heads) < 2 or not all(map(_CLAIM_HEAD.search, sentence.heads)):
+        yield sentence
+        return
+    for head, cell in zip(sentence.heads, sentence.cells, strict=False):
+        if cell:
+            yield Sentence(Kind.ITEM, sentence.start, sentence.end, cell, sentence.title, head)

@@ -1,0 +1,155 @@
+"""Everyday questions of members: their words, the row that is asked for, steps, contacts, false contradictions."""
+
+import pytest
+
+from embeddings.search.passage_sentences import Kind, Sentence, passage_sentences
+from search.answers.booklet_words import reword
+from search.answers.question_types import facet_loss, fits_type, part_lists
+from search.tests.test_answers import ask
+from testing.factories.searchable_documents import create_searchable_markdown
+from testing.personas import Person
+
+BOOKLET = """\
+# Deductibles
+
+| | In network | Out of network |
+|---|---|---|
+| Deductible, family | $3,000 | $8,000 |
+| Deductible, one person | $1,500 | $4,000 |
+
+# When to enroll
+
+| Occasion | You must ask within | Coverage begins |
+|---|---|---|
+| Marriage | 31 days | First of the next month |
+| Birth or adoption | 60 days | The day of the event |
+
+# Appeals
+
+The time to file an appeal is 180 days. Write to the Appeals Unit, Box 4475, to file an appeal.
+
+# Member services
+
+Member services answer at 1-800-555-0142 on weekdays. The number of members grows each year.
+"""
+SUMMARY = """\
+# Costs
+
+| Service | In network, you pay | Out of network, you pay |
+|---|---|---|
+| X-rays | $40 copay | 40% after deductible |
+
+# Excluded services and other covered services
+
+| Not covered | Covered, with limits |
+|---|---|
+| Cosmetic surgery | Acupuncture, 15 visits |
+"""
+
+
+ONE_PERSON = "Deductible, one person — In network: $1,500; Out of network: $4,000"
+BIRTH = "Birth or adoption — You must ask within: 60 days; Coverage begins: The day of the event"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("What is my deductible?", ONE_PERSON),
+        ("What is our family deductible?", "Deductible, family — In network: $3,000; Out of network: $8,000"),
+        ("What is the out-of-network deductible?", ONE_PERSON),
+        ("How do I add my newborn?", BIRTH),
+        ("How do I file an appeal?", "Write to the Appeals Unit, Box 4475, to file an appeal."),
+        ("How long do I have to file an appeal?", "The time to file an appeal is 180 days."),
+        ("What is the phone number of member services?", "Member services answer at 1-800-555-0142 on weekdays."),
+        ("Is cosmetic surgery covered?", "Not covered: Cosmetic surgery"),
+        ("Is acupuncture covered?", "Covered, with limits: Acupuncture, 15 visits"),
+    ],
+)
+def test_an_everyday_question_is_answered_in_the_first_line(question: str, first: str, ana: Person) -> None:
+    create_searchable_markdown(ana.id, BOOKLET, filename="booklet.pdf")
+    create_searchable_markdown(ana.id, SUMMARY, filename="summary.pdf")
+
+    body = ask(ana, question)
+
+    assert body["text"].splitlines()[0] == first
+    assert body["contradiction"] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("one", "other", "question", "differ"),
+    [
+        ("| Deductible, family | $3,000 |", "| Deductible, one person | $1,500 |", "What is my deductible?", False),
+        ("| Deductible, family | $3,000 |", "| Deductible, family | $3,500 |", "What is the family deductible?", True),
+        ("| Tier 2 generic drugs | $20 |", "| Tier 1 generic drugs | $5 |", "What does a generic drug cost?", False),
+        ("| Virtual visits | $10 |", "| Virtual visits | $0 |", "What does a virtual visit cost?", True),
+        ("| Surgery, inpatient | $250 |", "| Surgery, outpatient | $100 |", "What does surgery cost?", False),
+        ("| Deductible | $500 |", "| X-rays | $40 after deductible |", "What is my deductible?", False),
+    ],
+)
+def test_rows_contradict_only_what_is_said_of_the_same(
+    one: str, other: str, question: str, differ: bool, ana: Person
+) -> None:
+    for name, row in (("one.pdf", one), ("other.pdf", other)):
+        create_searchable_markdown(ana.id, f"# Costs\n\n| Service | You pay |\n|---|---|\n{row}\n", filename=name)
+
+    assert bool(ask(ana, question)["contradiction"]) == differ
+
+
+@pytest.mark.parametrize(
+    ("question", "reworded"),
+    [
+        ("How do I add my baby?", "How do I enroll after a birth?"),
+        ("How do I add my new wife?", "How do I enroll after a marriage?"),
+        ("Is weight-loss surgery covered?", "Is bariatric surgery covered?"),
+        ("Are additional spouses covered?", None),
+        ("What is my deductible?", None),
+    ],
+)
+def test_members_words_are_put_in_those_of_booklets(question: str, reworded: str | None) -> None:
+    assert reword(question) == reworded
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "fits"),
+    [
+        ("How do I appeal?", "Write to the Appeals Unit.", True),
+        ("How do I appeal?", "An appeal is decided within 30 days.", False),
+        ("How do I appeal?", "You must send form 12.", True),
+        ("What is the phone number?", "Call 1-800-555-0142.", True),
+        ("What is the phone number?", "It has eleven digits.", False),
+        ("What is coinsurance?", "Coinsurance. Your share of the allowed amount.", True),
+        ("What does coinsurance mean?", "Coinsurance is your share.", True),
+        ("What is my coinsurance?", "Coinsurance is your share.", False),
+    ],
+)
+def test_a_sentence_fits_the_type_that_is_asked_for(question: str, text: str, fits: bool) -> None:
+    assert fits_type(question, Sentence(Kind.SENTENCE, 0, len(text), text)) is fits
+
+
+@pytest.mark.parametrize(
+    ("question", "label", "unasked"),
+    [
+        ("What does therapy cost?", "Out of network, you pay", True),
+        ("What does therapy cost out of network?", "Out of network, you pay", False),
+        ("Is therapy covered?", "Prior authorization", True),
+        ("Do I need approval for therapy?", "Prior authorization", False),
+        ("Is therapy covered?", "Limits", False),
+    ],
+)
+def test_a_facet_counts_less_unless_it_is_asked_for(question: str, label: str, unasked: bool) -> None:
+    row = Sentence(Kind.ROW, 0, 9, f"{label}: 1", cells=(label, "1"))
+
+    assert bool(facet_loss(question, row)) is unasked
+
+
+def test_two_lists_side_by_side_are_items_of_their_own() -> None:
+    (row,) = (each for each in passage_sentences(SUMMARY) if "Cosmetic" in each.text)
+    (other,) = (each for each in passage_sentences(SUMMARY) if "X-rays" in each.text)
+
+    assert [(each.kind, each.lead, each.text) for each in part_lists(row)] == [
+        ("item", "Not covered", "Cosmetic surgery"),
+        ("item", "Covered, with limits", "Acupuncture, 15 visits"),
+    ]
+    assert list(part_lists(other)) == [other]
