@@ -54,6 +54,7 @@ IMPORTS = Limit(
 POLL_ADVICE = "A job can be polled {} times a minute; GET /jobs shows all of yours in one call."
 POLLS = Limit(POLL_LIMIT_REACHED, "poll", "POLLS_PER_MINUTE", 60, POLL_ADVICE)
 PAGE_VIEWS = Limit(LOOK_LIMIT_REACHED, "look", "PAGE_VIEWS_PER_MINUTE", 60, "Pages can be looked at {} times a minute.")
+DOWNLOADS = Limit(LOOK_LIMIT_REACHED, "download", 10, 60, "Files can be downloaded together {} times a minute.")
 SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, "There can be {} searches a minute.")
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
 SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)

@@ -180,6 +180,9 @@ TAG_NAME_TAKEN = ErrorCode("TAG_NAME_TAKEN", _("Another tag has this name alread
 TAG_LIMIT_REACHED = ErrorCode("TAG_LIMIT_REACHED", _("You have 200 tags, which is the most. Delete one."), status=409)
 TOO_MANY_TAGS = ErrorCode("TOO_MANY_TAGS", _("A document can have 20 tags. Remove one first."), status=409)
 UNKNOWN_TAG = ErrorCode("UNKNOWN_TAG", _("There is no such tag; it may have been deleted meanwhile."))
+DOWNLOAD_TOO_LARGE = ErrorCode(
+    "DOWNLOAD_TOO_LARGE", status=413, detail=_("These files are too large for one download. Choose fewer.")
+)
 NOT_READY = ErrorCode("NOT_READY", _("The document is not ready yet."), status=409)
 PAGE_NOT_FOUND = ErrorCode("PAGE_NOT_FOUND", status=404, detail=_("The document has no such page."))
 PAGE_NOT_SHOWN = ErrorCode("PAGE_NOT_SHOWN", status=422, detail=_("This page cannot be shown."))

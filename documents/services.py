@@ -20,6 +20,7 @@ from documents import deterministic_ids, error_codes, object_deletion, parse_sto
 from documents.locks import lock_document
 from documents.models import Document, ParseRequest
 from documents.storage import buckets, file_cache
+from documents.storage.thumbnails import thumbnail_path
 from documents.upload_request_validation import validate_upload
 from jobs import pipeline, services, telemetry
 from jobs.choices import State
@@ -249,7 +250,7 @@ def delete_rows(document: Document) -> None:
         lock_document(document.pk, "vectors")  # a reindexing campaign may be settling them
         parse_store.transfer_shared_parse(document)
         copies = map(vendor_parses.vendor_path, ParseRequest.objects.filter(document=document))
-        for path in [document.raw_path, parse_store.own_path(document), *copies]:
+        for path in [document.raw_path, parse_store.own_path(document), thumbnail_path(document), *copies]:
             object_deletion.schedule_deletion(document.pk, path, seconds=seconds)
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])

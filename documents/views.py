@@ -29,7 +29,7 @@ from accounts.rate_limit import LOOK_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from accounts.rls import as_tenant
 from documents import error_codes, services, tags
 from documents.models import Document, DocumentTag
-from documents.page_images import renderer
+from documents.page_images import renderer, thumbnail_renderer
 from documents.serializers import DocumentResponse, LinkResponse, PageImageRequest, UploadRequest, UploadResponse
 from jobs.error_codes import JOB_ALREADY_ACTIVE, JOB_STATE_CHANGED, PIPELINE_UNKNOWN, STORAGE_UNAVAILABLE
 from jobs.services import tenant_jobs
@@ -59,6 +59,15 @@ TAG_PARAMETER = OpenApiParameter(
     {"type": "array", "items": {"type": "string", "format": "uuid"}, "maxItems": tags.MAX_FILTER_TAGS},
     OpenApiParameter.QUERY,
     description="Only documents with this tag; repeated, with any of these.",
+)
+PAGE_IMAGE_ERRORS = (
+    error_codes.PAGE_NOT_FOUND,
+    error_codes.NOT_READY,
+    error_codes.PAGE_NOT_SHOWN,
+    LOOK_LIMIT_REACHED,
+    STORAGE_UNAVAILABLE,
+    UNAVAILABLE,
+    error_codes.INSUFFICIENT_STORAGE,
 )
 PAGE_IMAGE_HEADERS = {
     # Cached by this user only, and not for long: a deleted document's pages must not outlive it by much.
@@ -167,16 +176,7 @@ class PageImageView(APIView):
         operation_id="document_page",
         parameters=[PageImageRequest],
         responses={(200, renderer.MIME): OpenApiTypes.BINARY, 304: None},
-        extensions=raises(
-            INVALID_REQUEST,
-            error_codes.PAGE_NOT_FOUND,
-            error_codes.NOT_READY,
-            error_codes.PAGE_NOT_SHOWN,
-            LOOK_LIMIT_REACHED,
-            STORAGE_UNAVAILABLE,
-            UNAVAILABLE,
-            error_codes.INSUFFICIENT_STORAGE,
-        ),
+        extensions=raises(INVALID_REQUEST, *PAGE_IMAGE_ERRORS),
     )
     def get(self, request: Request, document_id: UUID, page: int) -> HttpResponse:
         """Show a page of the original, counted from 1."""
@@ -185,11 +185,32 @@ class PageImageView(APIView):
         width = serializer.validated_data["width"]
         document = tenant_document(request, document_id)
         renderer.require_page(document, page)
-        content = f"{document.file_sha256}:{page}:{width}:{renderer.VERSION}"
-        etag = f'"{hashlib.sha256(content.encode()).hexdigest()}"'
-        headers = PAGE_IMAGE_HEADERS | {"ETag": etag}
-        if etag in parse_etags(request.headers.get("If-None-Match", "")):
+        headers = _image_headers(f"{document.file_sha256}:{page}:{width}:{renderer.VERSION}")
+        if headers["ETag"] in parse_etags(request.headers.get("If-None-Match", "")):
             return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
         rate_limit.check_rate(rate_limit.PAGE_VIEWS, caller_id(request))
         image = renderer.render_page(document, page, width=width)
         return HttpResponse(image, content_type=renderer.MIME, headers=headers)
+
+
+class ThumbnailView(APIView):
+    content_negotiation_class = IgnoreAcceptHeader
+
+    @extend_schema(
+        operation_id="document_thumbnail",
+        responses={(200, renderer.MIME): OpenApiTypes.BINARY, 304: None},
+        extensions=raises(*PAGE_IMAGE_ERRORS),
+    )
+    def get(self, request: Request, document_id: UUID) -> HttpResponse:
+        """Show a small image of the first page."""
+        document = tenant_document(request, document_id)
+        content = f"{document.file_sha256}:thumbnail:{thumbnail_renderer.WIDTH}:{renderer.VERSION}"
+        headers = _image_headers(content)
+        if headers["ETag"] in parse_etags(request.headers.get("If-None-Match", "")):
+            return HttpResponse(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+        image = thumbnail_renderer.get_thumbnail(document)
+        return HttpResponse(image, content_type=renderer.MIME, headers=headers)
+
+
+def _image_headers(content: str) -> dict[str, str]:
+    return PAGE_IMAGE_HEADERS | {"ETag": f'"{hashlib.sha256(content.encode()).hexdigest()}"'}

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
 
@@ -16,7 +17,7 @@ from accounts.errors import ApiError
 from documents.storage.buckets import storage_error
 from portal.error_pages import error_page
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def tenant_page(*methods: str) -> Callable[[View], View]:
@@ -24,7 +25,7 @@ def tenant_page(*methods: str) -> Callable[[View], View]:
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             try:
                 if request.method not in methods:
                     raise ApiError(METHOD_NOT_ALLOWED)
@@ -41,11 +42,11 @@ def tenant_page(*methods: str) -> Callable[[View], View]:
         signed_in = login_required(respond)
 
         @wraps(view)
-        def respond_or_sign_in(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def respond_or_sign_in(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if getattr(request, "htmx", False) and not request.user.is_authenticated:
                 # A fragment of a page after sign-out: the whole page must go to the form.
                 return HttpResponseClientRedirect(resolve_url(settings.LOGIN_URL))
-            response: HttpResponse = signed_in(request, *args, **kwargs)
+            response: HttpResponseBase = signed_in(request, *args, **kwargs)
             return response
 
         return respond_or_sign_in

@@ -5,7 +5,7 @@ from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
-from portal.views import documents, integrations, search, tokens, webhooks
+from portal.views import documents, integrations, library, search, tokens, webhooks
 from portal.views.sign_in import SignIn
 
 app_name = "portal"
@@ -19,6 +19,10 @@ urlpatterns = [
     path("find/feedback", search.answer_feedback, name="answer-feedback"),
     path("find/<uuid:question_id>", search.saved_question, name="question"),
     path("find/<uuid:question_id>/forget", search.forget_question, name="forget-question"),
+    path("library/bulk", library.bulk, name="bulk"),
+    path("library/tags", library.tag_list, name="tags"),
+    path("library/tags/<uuid:tag_id>", library.tag, name="tag"),
+    path("d/<uuid:document_id>/edit", library.edit, name="edit"),
     path("d/<uuid:document_id>", documents.document, name="document"),
     path("d/<uuid:document_id>/status", documents.status, name="status"),
     path("d/<uuid:document_id>/marks", documents.highlights, name="highlights"),

@@ -33,7 +33,7 @@ BATCH_SIZE = 200
 Owner = tuple[UUID, UUID]  # tenant and document: the order in which objects are listed
 FIRST: Owner = (UUID(int=0), UUID(int=0))
 LAST: Owner = (UUID(int=2**128 - 1), UUID(int=2**128 - 1))
-EXTENSIONS = {"raw": "pdf", "parsed": "md"}
+EXTENSIONS = {"raw": ("pdf",), "parsed": ("md", "jpg")}  # jpg: the thumbnail, which a document may lack
 MISSING = {"raw": "The original file is missing.", "parsed": "The parsed file is missing."}
 CHANGED = "An object is missing, or is not the one that the manifest names"
 NO_MANIFEST = "The statute's manifest is missing."
@@ -138,7 +138,11 @@ def _documents_without_object(
 def _objects_without_document(bucket: str, names: list[str]) -> Iterator[Violation]:
     ids = {owner[1] for name in names if (owner := _owner(name))}
     owners = Document.objects.filter(pk__in=ids).values_list("user_id", "pk")
-    known = {buckets.object_uri(bucket, user_id, document_id, EXTENSIONS[bucket]) for user_id, document_id in owners}
+    known = {
+        buckets.object_uri(bucket, user_id, document_id, extension)
+        for user_id, document_id in owners
+        for extension in EXTENSIONS[bucket]
+    }
     known |= set(ObjectDeletion.objects.filter(document_id__in=ids).values_list("path", flat=True))
     for name in names:
         if f"{buckets.URI_PREFIX}{bucket}/{name}" not in known:

@@ -35,6 +35,7 @@ from accounts.authentication import Caller, require_scope
 from accounts.models import ApiToken
 from accounts.rate_limit import PAGE_VIEWS, check_rate
 from portal.document_list import DocumentListPage, list_documents
+from portal.list_query import ListQuery
 
 T = TypeVar("T")
 CALLER = "accessa.caller"  # key in the ASGI scope
@@ -93,14 +94,14 @@ async def _list_resources(context: Any, params: PaginatedRequestParams | None) -
     caller, cursor = _caller(context), (params.cursor if params else None) or ""
 
     def read() -> DocumentListPage:
-        return list_documents(caller.pk, cursor)
+        return list_documents(caller.pk, ListQuery(cursor=cursor))
 
     page = await _read_resources(caller, read)
     resources = [
         Resource(
             uri=documents.document_uri(row.document),
             name=row.document.filename,
-            description=row.sentence,
+            description=row.status.sentence,
             mime_type=MARKDOWN,
         )
         for row in page.rows

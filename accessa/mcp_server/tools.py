@@ -22,6 +22,7 @@ from accounts.rate_limit import PAGE_VIEWS, POLLS, SEARCHES, check_rate
 from jobs import telemetry
 from portal.document_list import list_documents as list_rows
 from portal.document_status import get_document
+from portal.list_query import ListQuery
 from search.answers import services as answers
 from search.answers.openai import ClientGone
 from search.answers.serializers import AnswerResponse
@@ -98,8 +99,8 @@ def answer(call: ToolCall) -> dict[str, Any]:
 
 
 def list_documents(call: ToolCall) -> dict[str, Any]:
-    page = list_rows(call.user_id, call.arguments.get("cursor", ""))
-    return {"documents": [documents.summarize(row) for row in page.rows], "next_cursor": page.older}
+    page = list_rows(call.user_id, ListQuery(cursor=call.arguments.get("cursor", "")))
+    return {"documents": [documents.summarize(row.status) for row in page.rows], "next_cursor": page.older}
 
 
 def document_status(call: ToolCall) -> dict[str, Any]:

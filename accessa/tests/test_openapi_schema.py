@@ -137,6 +137,7 @@ def test_nearly_every_operation_has_an_example() -> None:
         "delete_tag",
         "delete_webhook_endpoint",
         "document_page",
+        "document_thumbnail",
         "revoke_token",
     }
 

@@ -54,6 +54,7 @@ ONE: dict[str, Look] = {
     "document": lambda ben, ana: ben.get(f"/documents/{ana.document_id}"),
     "original": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/original"),
     "picture": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/pages/1"),
+    "thumbnail": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/thumbnail"),
     "parsed": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/parsed"),
     "chunks": lambda ben, ana: ben.get(f"/documents/{ana.document_id}/chunks"),
     "rename": lambda ben, ana: ben.patch(f"/documents/{ana.document_id}", {"filename": "renamed.pdf", "tags": []}),

@@ -119,9 +119,9 @@ def test_the_list_has_a_constant_number_of_queries(ana: Person) -> None:
 
 
 def test_many_documents_are_shown_page_by_page_each_once(ana: Person) -> None:
-    documents = store_vectors(ana.id, generate_vectors(45), per_document=1)
+    documents = store_vectors(ana.id, generate_vectors(75), per_document=1)
     same = timezone.now() - timedelta(days=1)
-    Document.objects.filter(pk__in=documents.document_ids[:25]).update(created_at=same)  # a page break among equals
+    Document.objects.filter(pk__in=documents.document_ids[:55]).update(created_at=same)  # a page break among equals
     client, place, seen = signed_in(ana), "", []
 
     while True:
@@ -131,7 +131,7 @@ def test_many_documents_are_shown_page_by_page_each_once(ana: Person) -> None:
             break
         place = listed.older
 
-    assert len(seen) == 45
+    assert len(seen) == 75
     assert set(seen) == set(documents.document_ids)
 
 
@@ -183,7 +183,7 @@ def test_a_waiting_document_shows_its_reason(reason: str, ana: Person) -> None:
 
     page = signed_in(ana).get("/list")
 
-    assert page.context["listed"].rows[0].sentence == error_codes(Context.WAIT)[reason].tenant_message
+    assert page.context["listed"].rows[0].status.sentence == error_codes(Context.WAIT)[reason].tenant_message
     assert reason.encode() not in page.content
 
 

@@ -7,19 +7,22 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django_htmx.http import HttpResponseClientRefresh
 
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError, Context, error_codes
 from accounts.rate_limit import PAGE_VIEWS, check_rate
+from accounts.rls import as_tenant
 from documents import services
 from documents.page_images import renderer
+from documents.tags import list_tags
 from jobs import services as job_services
-from portal.document_list import DocumentListPage, list_documents
+from portal.document_list import document_tags, list_documents
 from portal.document_page import Citation, cited_text, get_page
 from portal.document_status import get_document
+from portal.list_query import MAX_ADDRESS_CHARS, ORDERS, STATES, TYPES, ListQuery
 from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
 
@@ -27,31 +30,37 @@ log = logging.getLogger("accessa.portal")
 
 # Seconds between two requests for the list, by how many in a row have shown no change.
 POLL_SECONDS = (1, 1, 2, 3, 5, 8, 10)
-MAX_CURSOR_CHARS = 100
+VIEWS, VIEW_KEY = ("table", "grid"), "document_view"
 
 
 @tenant_page("GET", "HEAD")
 def documents(request: HttpRequest) -> HttpResponse:
-    cursor = request.GET.get("from", "")[:MAX_CURSOR_CHARS]
-    context = list_context(request, list_documents(tenant_id(request), cursor), cursor)
-    return render(request, "portal/documents.html", context | upload_context())
+    """Show the list with its filters. The chosen view, table or grid, is kept in the session."""
+    user_id, query = tenant_id(request), ListQuery.parse(request.GET)
+    view = request.GET.get("view")
+    if view in VIEWS and view != request.session.get(VIEW_KEY, VIEWS[0]):
+        request.session[VIEW_KEY] = view
+    context = list_context(request, query) | upload_context() | {"states": STATES, "types": TYPES, "orders": ORDERS}
+    return render(request, "portal/documents.html", context | {"choices": list_tags(user_id)})
 
 
 @tenant_page("GET", "HEAD")
 def document_list(request: HttpRequest) -> HttpResponse:
-    cursor = request.GET.get("from", "")[:MAX_CURSOR_CHARS]
-    context = list_context(request, list_documents(tenant_id(request), cursor), cursor)
+    context = list_context(request, ListQuery.parse(request.GET))
     if context["quiet"] == len(POLL_SECONDS):
         return HttpResponse(status=HTTPStatus.NO_CONTENT)  # the page keeps the list, and polls at the same pace
     return render(request, "portal/document_list.html", context)
 
 
-def list_context(request: HttpRequest, listed: DocumentListPage, cursor: str) -> dict[str, Any]:
+def list_context(request: HttpRequest, query: ListQuery) -> dict[str, Any]:
+    listed = list_documents(tenant_id(request), query)
     unchanged = request.GET.get("seen") == listed.fingerprint
     polls = _parse_number(request.GET.get("quiet"), digits=3) or 0
     quiet = min(polls + 1, len(POLL_SECONDS)) if unchanged else 0
     every = POLL_SECONDS[min(quiet, len(POLL_SECONDS) - 1)] if listed.active else None
-    return {"listed": listed, "place": cursor, "quiet": quiet, "every": every}
+    older = query.address(cursor=listed.older) if listed.older else ""
+    view = request.session.get(VIEW_KEY, VIEWS[0])
+    return {"listed": listed, "asked": query, "older": older, "quiet": quiet, "every": every, "view": view}
 
 
 def upload_context() -> dict[str, Any]:
@@ -72,7 +81,9 @@ def document(request: HttpRequest, document_id: UUID) -> HttpResponse:
     row = get_document(tenant_id(request), document_id)
     check_rate(PAGE_VIEWS, tenant_id(request))
     page = get_page(row.document, _page_number(request), _citation(request))
-    context = {"row": row, "page": page, "span": request.GET.get("span", "")}
+    with as_tenant(row.document.user_id):
+        tags = document_tags(row.document.user_id, [row.document]).get(document_id, [])
+    context = {"row": row, "page": page, "span": request.GET.get("span", ""), "tags": tags}
     return render(request, "portal/document.html", context)
 
 
@@ -131,8 +142,7 @@ def retry(request: HttpRequest, document_id: UUID) -> HttpResponse:
     except ApiError as error:
         problem = error_message(error)
     if getattr(request, "htmx", False):
-        cursor = request.POST.get("from", "")[:MAX_CURSOR_CHARS]
-        context = list_context(request, list_documents(user_id, cursor), cursor)
+        context = list_context(request, ListQuery.parse(QueryDict(request.POST.get("list", "")[:MAX_ADDRESS_CHARS])))
         return render(request, "portal/document_list.html", context | {"problem": problem})
     if problem:
         messages.error(request, problem)

@@ -199,6 +199,49 @@ document.addEventListener("click", (event) => {
 // The list may have been replaced meanwhile: the link is found by its id.
 byId("confirm")?.addEventListener("close", (event) => byId(event.target.dataset.from)?.focus());
 
+// --- the list: choices outlive its polls; filters apply themselves; images that are not drawn yet are asked for again ----
+
+const picked = new Set();
+
+function showPicked() {
+  const boxes = [...document.querySelectorAll(".pick")];
+  const here = new Set(boxes.map((box) => box.value));
+  for (const id of picked) if (!here.has(id)) picked.delete(id);
+  for (const box of boxes) box.checked = picked.has(box.value);
+  byId("bulk").hidden = picked.size === 0;
+  byId("picked").textContent = `${picked.size} chosen`;
+  byId("pick-all").checked = picked.size === boxes.length && boxes.length > 0;
+}
+
+if (byId("bulk")) {
+  for (const box of document.querySelectorAll(".pick:checked")) picked.add(box.value); // after going back
+  byId("bulk").querySelector("[data-pick-all]").hidden = false;
+  document.addEventListener("change", (event) => {
+    const box = event.target;
+    if (box.matches(".pick")) box.checked ? picked.add(box.value) : picked.delete(box.value);
+    else if (box.id === "pick-all") document.querySelectorAll(".pick").forEach((each) => (box.checked ? picked.add(each.value) : picked.delete(each.value)));
+    else if (box.matches("#filters select")) return byId("filters").requestSubmit();
+    else return;
+    showPicked();
+  });
+  document.addEventListener("htmx:afterSwap", showPicked);
+  showPicked();
+}
+
+const RETRY_IMAGE_MS = 3000;
+document.addEventListener("error", (event) => {
+  const image = event.target;
+  if (!image.matches?.("[data-thumbnail]")) return;
+  const source = image.getAttribute("src");
+  const frame = image.parentElement;
+  image.remove(); // the frame shows lines instead
+  if (source.includes("?")) return;
+  setTimeout(() => {
+    image.src = `${source}?again`;
+    frame.append(image);
+  }, RETRY_IMAGE_MS);
+}, true);
+
 // --- announcements of status changes for screen readers -------------------------------------------------------------
 
 const seen = new Map();
