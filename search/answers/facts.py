@@ -46,6 +46,8 @@ _UNITS = {
 }  # fmt: skip
 _UNIT = r"(?:hour|hora|day|d[ií]a|week|semana|month|year|año)s?\b|mes(?:es)?\b"
 _NUMBER = r"(?<!\d)(?<!\d[.,])\d++(?:[.,]\d++)*+"  # possessive: a list of thousands of numbers is read once
+FIGURE = re.compile(_NUMBER)
+_MINUS = r"(?<![\w)$%])[-\u2212]"  # "$100-$500" has none
 _TO_NINETEEN = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
@@ -87,24 +89,29 @@ _PATTERNS = {
         re.IGNORECASE,
     ),
     FactKind.DATE: re.compile(
-        rf"\b(?P<y1>\d{{4}})-(?P<m1>\d\d)-(?P<d1>\d\d)\b|\b(?P<m2>\d{{1,2}})/(?P<d2>\d{{1,2}})/(?P<y2>\d{{4}})\b"
+        rf"\b(?P<y1>\d{{4}})[-/](?P<m1>\d\d)[-/](?P<d1>\d\d)\b"
+        rf"|\b(?P<m2>\d{{1,2}})/(?P<d2>\d{{1,2}})/(?P<y2>\d{{4}}|\d\d)\b"
+        rf"|\b(?P<d6>\d{{1,2}})\.(?P<m6>\d{{1,2}})\.(?P<y6>\d{{4}})\b"
         rf"|\b(?P<m3>{_MONTH})\.? (?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\.\d)(?:,? (?P<y3>\d{{4}})\b)?"
-        rf"|\b(?P<d4>\d{{1,2}}) (?:de )?(?P<m4>{_MONTH})\b(?:,? (?:de )?(?P<y4>\d{{4}})\b)?"
+        rf"|\b(?P<d4>\d{{1,2}})(?:st|nd|rd|th)? (?:de |of )?(?P<m4>{_MONTH})\b(?:,? (?:de )?(?P<y4>\d{{4}})\b)?"
         rf"|\b(?P<m5>{_MONTH}),? (?P<y5>\d{{4}})\b",
         re.IGNORECASE,
     ),
     FactKind.MONEY: re.compile(
-        rf"(?P<sign>[$€£¥]|\b(?:USD|MXN|EUR)) ?(?P<before>{_NUMBER})(?:(?P<scale>[KMB])\b)?"
-        rf"|(?P<after>{_NUMBER}) ?(?P<unit>dollar|euro|peso|USD|MXN|EUR)s?\b",
+        rf"(?P<minus>{_MINUS})?(?P<sign>[$€£¥]|\b(?:USD|MXN|EUR)) ?(?P<less>[-\u2212])?(?P<before>{_NUMBER})"
+        rf"(?:(?P<scale>[KMB])\b)?"
+        rf"|(?P<negative>{_MINUS})?(?P<after>{_NUMBER}) ?(?P<unit>dollar|euro|peso|USD|MXN|EUR)s?\b",
         re.IGNORECASE,
     ),
-    FactKind.PERCENT: re.compile(rf"(?P<number>{_NUMBER}) ?(?:%|per ?cent\b|por ciento\b)", re.IGNORECASE),
+    FactKind.PERCENT: re.compile(
+        rf"(?P<number>(?:{_MINUS})?{_NUMBER}) ?(?:%|per[ -]?cent\b|por ciento\b)", re.IGNORECASE
+    ),
     FactKind.DURATION: re.compile(
         rf"(?P<number>{_NUMBER})\)?[\s-]*(?:(?:calendar|business|working|consecutive|full|plan)[\s-])?"
         rf"(?P<unit>{_UNIT})",
         re.IGNORECASE,
     ),
-    FactKind.NUMBER: re.compile(rf"(?P<number>{_NUMBER})"),
+    FactKind.NUMBER: re.compile(rf"(?P<number>(?:{_MINUS})?{_NUMBER})"),
 }
 MAX_DIGITS = 24
 _CAPITALIZED = re.compile(r"(?<![\w'\u2019])[^\W\d_][\w&]*")
@@ -136,7 +143,7 @@ class Facts:
 
     @classmethod
     def read(cls, text: str) -> "Facts":
-        rest, stated = _spell_figures(text), set[Fact]()
+        rest, stated = spell_figures(text), set[Fact]()
         for kind, pattern in _PATTERNS.items():
             stated.update(fact for match in pattern.finditer(rest) for fact in _PARSERS[kind](match))
             rest = pattern.sub(lambda match: " " * len(match[0]), rest)
@@ -176,7 +183,7 @@ class Facts:
         return month == own_month and day in ("", own_day) and same_year
 
 
-def _spell_figures(text: str) -> str:
+def spell_figures(text: str) -> str:
     """Return the text with its number words as figures; a lone "one" is none."""
     return _NUMBER_WORDS.sub(lambda match: match[0] if match[0].lower() == "one" else _figure(match[0]), text)
 
@@ -197,7 +204,7 @@ def normalize_number(text: str) -> str:
     """Return 1500 for 1,500.00: without separators of thousands and without zeros at the end of a fraction."""
     if len(text) > MAX_DIGITS:
         return text
-    plain = re.sub(r",(?=\d{3}(?!\d))", "", text).replace(",", ".")
+    plain = re.sub(r",(?=\d{3}(?!\d))", "", text).replace(",", ".").replace("\u2212", "-")
     try:
         number = Decimal(plain)
     except InvalidOperation:  # 1.2.3, the number of a section
@@ -217,7 +224,10 @@ def _money(match: re.Match[str]) -> Iterator[Fact]:
     amount, scale = normalize_number(match["before"] or match["after"]), (match["scale"] or "").lower()
     if scale and re.fullmatch(r"\d+(?:\.\d+)?", amount):
         amount = f"{(Decimal(amount) * _LETTERS[scale]).normalize():f}"
-    yield Fact(FactKind.MONEY, amount, _CURRENCIES[(match["sign"] or match["unit"]).lower()])
+    is_negative = match["minus"] or match["less"] or match["negative"]
+    yield Fact(
+        FactKind.MONEY, f"-{amount}" if is_negative else amount, _CURRENCIES[(match["sign"] or match["unit"]).lower()]
+    )
 
 
 def _contact(match: re.Match[str]) -> Iterator[Fact]:
@@ -231,6 +241,7 @@ def _dates(match: re.Match[str]) -> Iterator[Fact]:
     numbers = [str(_MONTHS.get(month, month)), parts.get("d", "")]
     month, day = (number.lstrip("0") for number in numbers)
     year = parts.get("y", "")
+    year = f"20{year}" if len(year) == 2 else year
     yield Fact(FactKind.DATE, f"{year}-{month}-{day}")
     if year:
         yield Fact(FactKind.NUMBER, year)

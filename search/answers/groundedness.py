@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from embeddings.search.passage_sentences import Sentence
+from search.answers.bounds import keeps_bounds
 from search.answers.facts import Facts
 from search.answers.prompt import Draft
 from search.answers.sources import Source
@@ -57,12 +58,14 @@ class _Evidence:
         self.sentences = [each for each in source.sentences if not _ORDER.search(each.text)]
         self.text = "\n".join([source.title, *source.headings, *(each.text for each in self.sentences)])
 
-    def best_place(self, stems: set[str], facts: Facts) -> tuple[Source, int, int]:
+    def closest(self, stems: set[str], facts: Facts) -> list[Sentence]:
+        """Return the sentences that support others of these words and facts best, in reading order."""
         own = [each for each in self.sentences if each.start >= self.source.repeated]
-        if not own:
-            return self.source, 0, len(self.source.text)
-        best = max(own, key=lambda each: _overlap(each, stems, facts))
-        return self.source, best.start, best.end
+        scores = [_overlap(each, stems, facts) for each in own]
+        return [each for each, score in zip(own, scores, strict=True) if score == max(scores)]
+
+    def place(self, sentences: Sequence[Sentence]) -> tuple[Source, int, int]:
+        return self.source, *((sentences[0].start, sentences[0].end) if sentences else (0, len(self.source.text)))
 
 
 class GroundednessCheck:
@@ -84,13 +87,15 @@ class GroundednessCheck:
         has_words = bool(stems) and len(supported) >= LEAST_WORDS * len(stems)
         if not has_words or not all(map(stated.support, facts.stated)):
             return None
-        places = [each.best_place(stems, facts) for each in cited]
-        closest = "\n".join(source.text[start:end] for source, start, end in places)
-        if _affirms_denied(draft.text, closest) or _affirms_denied(draft.text, evidence):
+        closest = [each.closest(stems, facts) for each in cited]
+        near = "\n".join(f"{each.title}: {each.lead} {each.text}" for sentences in closest for each in sentences)
+        if _affirms_denied(draft.text, near) or _affirms_denied(draft.text, evidence):
             return None
-        if _DENIAL.search(draft.text) and not _NEGATION.search(evidence):
+        if _DENIAL.search(draft.text) and not _NEGATION.search(near):
             return None
-        return GroundedSentence(draft.text, places)
+        if not keeps_bounds(draft.text, evidence):
+            return None
+        return GroundedSentence(draft.text, [each.place(own) for each, own in zip(cited, closest, strict=True)])
 
     def _read(self, number: int) -> _Evidence:
         if number not in self._evidence:

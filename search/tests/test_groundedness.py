@@ -113,6 +113,78 @@ def test_a_sentence_does_not_contradict_what_it_cites(passage: str, contrary: st
     assert check.check(Draft(same, (1,))) is not None
 
 
+# Passage, a sentence that it supports, and one that is near it and untrue.
+NEAR_MISSES = [
+    ("You receive a $500 credit.", "The credit is $500.", "The credit is -$500."),
+    ("The adjustment is -$500.", "The adjustment is -$500.", "The adjustment is $500."),
+    ("The copay amount is $100-$500.", "The copay amount is $100 to $500.", "The copay amount is -$500."),
+    ("The rate changes by -5%.", "The rate changes by -5 percent.", "The rate changes by 5%."),
+    (
+        "Therapy patients receive up to 40 visits.",
+        "Therapy patients receive no more than 40 visits.",
+        "Therapy patients receive at least 40 visits.",
+    ),
+    (
+        "Therapy patients receive up to 40 visits.",
+        "Therapy patients receive at most forty visits.",
+        "Therapy patients receive 40 visits.",
+    ),
+    ("You must attend 40 visits.", "You must attend 40 visits.", "You must attend up to 40 visits."),
+    ("Limits: 40 visits a year", "Visits are limited to 40 a year.", "Visits are at least 40 a year."),
+    ("Members work at least 30 hours.", "Members work 30 hours or more.", "Members work up to 30 hours."),
+    (
+        "Enrolled members of age 65 or older qualify.",
+        "Enrolled members qualify if of age 65 or older.",
+        "Enrolled members of age 65 qualify.",
+    ),
+    ("The plan pays forty percent.", "The plan pays 40%.", "The plan pays 40 dollars."),
+    ("The plan pays 40 per cent.", "The plan pays forty per-cent.", "The plan pays fourteen percent."),
+    (
+        "Send your enrollment application by April 1, 2027.",
+        "Send your enrollment application by 04/01/2027.",
+        "Send your enrollment application by 04/02/2027.",
+    ),
+    (
+        "Send your enrollment application by April 1, 2027.",
+        "Send your enrollment application by 4/1/27.",
+        "Send your enrollment application by 4/1/28.",
+    ),
+    (
+        "Send your enrollment application by April 1, 2027.",
+        "Send your enrollment application by the 1st of April 2027.",
+        "Send your enrollment application by the 2nd of April 2027.",
+    ),
+    (
+        "Send your enrollment application by 2027/04/01.",
+        "Send your enrollment application by 1 April 2027.",
+        "Send your enrollment application by 4 January 2027.",
+    ),
+    (
+        "Send your enrollment application by 1.4.2027.",
+        "Send your enrollment application by April 1st, 2027.",
+        "Send your enrollment application by April 1st, 2026.",
+    ),
+    ("Massage is not covered. Therapy is covered.", "Therapy is covered.", "Therapy is not covered."),
+    ("Massage is not covered. Therapy is covered.", "Massage is not covered.", "Massage is covered."),
+]
+
+
+@pytest.mark.parametrize(("passage", "true", "untrue"), NEAR_MISSES)
+def test_a_near_miss_is_dropped_and_another_wording_kept(passage: str, true: str, untrue: str) -> None:
+    check = GroundednessCheck([source(passage)])
+
+    assert (check.check(Draft(true, (1,))) is not None, check.check(Draft(untrue, (1,)))) == (True, None)
+
+
+def test_an_item_of_a_list_is_denied_by_what_introduces_it() -> None:
+    check = GroundednessCheck(
+        [source("# Services\n\nTherapy is covered.\n\n## What is not covered\n\n- Massage therapy\n")]
+    )
+
+    assert check.check(Draft("Massage therapy is not covered.", (1,)))
+    assert check.check(Draft("Massage therapy is covered.", (1,))) is None
+
+
 def test_only_passages_that_were_given_are_cited_and_only_their_facts_count() -> None:
     check = GroundednessCheck([source(), source("Acupuncture is limited to 15 visits.", "other.pdf")])
     truth = "Acupuncture is limited to 15 visits."
