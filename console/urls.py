@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import admin
 from django.urls import URLPattern, path
 
-from console.views import dead_letters, documents, find, jobs, pauses, status, tenants
+from console.views import dead_letters, documents, find, jobs, pauses, reprocessing, status, tenants
 
 app_name = "console"
 
@@ -28,6 +28,7 @@ urlpatterns: list[URLPattern] = [
     _admin_path("jobs/<uuid:job_id>/invariants/", jobs.invariants, "invariants"),
     _admin_path("jobs/<uuid:job_id>/repair/", jobs.repair, "repair"),
     _admin_path("documents/<uuid:document_id>/read/", documents.request_access, "read"),
+    _admin_path("documents/<uuid:document_id>/again/", reprocessing.page, "reprocess"),
     _admin_path("reading/<uuid:entry_id>/", documents.document_page, "reading"),
     _admin_path("reading/<uuid:entry_id>/pages/<int:number>/", documents.page_image, "page-image"),
     _admin_path("reading/<uuid:entry_id>/pages/<int:number>/marks/", documents.highlights, "highlights"),

@@ -96,7 +96,8 @@ def _wait_for_bytes(document: Document, poll_seconds: float) -> Wait:
 def request_parse(claim: Claim) -> Outcome:
     """Stage job_validated: choose the parser, predict the cost, and submit the parse if it is a vendor's."""
     document, is_fallback = claim.job.document, False
-    pages, parser = document.pages or 1, registry.configured_parser(ocr=document.ocr)
+    pages, read_by = document.pages or 1, claim.job.payload.get("read_by")  # of a reparse
+    parser = registry.configured_parser(ocr=document.ocr, name=read_by)
     parse = parse_id(document.pk, parser.name, parser.version)
     is_local = parser.name == pdf_parser.NAME
     is_reparse = claim.job.pipeline == REPARSE  # to this parser, and no other one; a campaign pays

@@ -206,7 +206,9 @@ def test_a_line_has_a_gap_where_nothing_was_measured() -> None:
         (format_duration(9000), "2.5 h"),
         (format_duration(400_000), "5 d"),
         (format_money(250), "$2.50"),
-        (format_money(0.25), "$0.00250"),
+        (format_money(0.25), "$0.0025"),
+        (format_money(0), "$0.00"),
+        (format_duration(0.0004), "0.4 ms"),
         (format_size(1_500_000), "1.5 MB"),
     ],
 )

@@ -14,7 +14,7 @@ from accounts.models import User
 from console.job_invariants import invariant_report
 from console.remedies import find_failure, find_wait
 from console.timeline import format_elapsed, job_timeline
-from console.views import READ, VIEW, allowed_actions, render_page, require_permissions
+from console.views import READ, VIEW, allowed_actions, render_page, reprocessing, require_permissions
 from jobs import display_status, pipeline, services, staff_actions
 from jobs.admin import ACTION_LABELS, report_bulk_result
 from jobs.choices import ACTIVE, State
@@ -75,8 +75,10 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 def _links(user: User, job: UploadJob) -> list[tuple[str, str]]:
     """Return the lists that have rows of the job or its document."""
-    status = [("Status of vendors", reverse("console:status"))] if user.has_perm("vendors.view_breaker") else []
-    return status + [
+    pages = [("Status of vendors", reverse("console:status"))] if user.has_perm("vendors.view_breaker") else []
+    if job.state == State.DONE and job.pipeline != PIPELINE and user.has_perm(reprocessing.PERMISSION):
+        pages += [("Read or cut again…", reverse("console:reprocess", args=[job.document_id]))]
+    return pages + [
         (label, f"{reverse(f'admin:{page}_changelist')}?q={pk}")
         for label, page, permission, pk in (
             ("Purchases", "vendors_purchase", "vendors.view_purchase", job.document_id),

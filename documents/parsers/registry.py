@@ -29,13 +29,20 @@ class Parser:
         return f"{self.name}@{self.version}"
 
 
-def configured_parser(*, ocr: bool) -> Parser:
-    """Return the parser that ``settings.PARSER`` names. Raises ``ImproperlyConfigured`` for an unknown one."""
-    if settings.PARSER == "local":
+def parser_names() -> list[str]:
+    """Return the parsers that a document may be read by here, the configured one first."""
+    others = ["local", *(["llamaparse"] if settings.LLAMAPARSE_API_KEY else [])]
+    return list(dict.fromkeys([settings.PARSER, *others]))
+
+
+def configured_parser(*, ocr: bool, name: str | None = None) -> Parser:
+    """Return the parser ``name``, by default ``settings.PARSER``; raise ``ImproperlyConfigured`` for an unknown one."""
+    name = name or settings.PARSER
+    if name == "local":
         return local_parser(ocr=ocr)
-    if settings.PARSER == "llamaparse":
+    if name == "llamaparse":
         return Parser("llamaparse", f"{settings.LLAMAPARSE_VERSION}+{settings.LLAMAPARSE_TIER}{'.ocr' if ocr else ''}")
-    raise ImproperlyConfigured(f"There is no parser {settings.PARSER!r}: use local or llamaparse.")
+    raise ImproperlyConfigured(f"There is no parser {name!r}: use local or llamaparse.")
 
 
 def local_parser(*, ocr: bool, has_layout: bool = True) -> Parser:
@@ -47,10 +54,15 @@ def local_parser(*, ocr: bool, has_layout: bool = True) -> Parser:
     return Parser(name, f"{version}.ocr-{ocr_engine.VERSION}" if ocr else version)
 
 
-def current_parsers(*, ocr: bool) -> list[Parser]:
-    """Return the parsers whose text a reparse leaves as it is."""
-    fallback = [local_parser(ocr=ocr, has_layout=False)] if settings.PARSER == "local" else []
-    return [configured_parser(ocr=ocr), *fallback]
+def current_parsers(*, ocr: bool, name: str | None = None) -> list[Parser]:
+    """Return the parsers whose text a reparse to ``name``, or to the configured parser, leaves as it is."""
+    fallback = [local_parser(ocr=ocr, has_layout=False)] if (name or settings.PARSER) == "local" else []
+    return [configured_parser(ocr=ocr, name=name), *fallback]
+
+
+def parser_name(label: str) -> str:
+    """Return the name for ``configured_parser`` of a parser's label."""
+    return "llamaparse" if label.startswith("llamaparse@") else "local"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,11 @@ _OTHER_CHUNKS = f"""
         WHERE d.user_id = ANY(%(users)s) AND c.embed_model IS NOT NULL {{is_left}}
         GROUP BY d.document_id) documents
     GROUP BY user_id"""
-IS_NOT_RECHUNKED = "AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s"
-IS_NOT_REPARSED = """AND d.parsed_path IS NOT NULL AND d.stored_at IS NOT NULL
-    AND (%(documents)s::uuid[] IS NULL OR d.document_id = ANY(%(documents)s))
+_IS_CHOSEN = "AND (%(documents)s::uuid[] IS NULL OR d.document_id = ANY(%(documents)s))"
+IS_NOT_RECHUNKED = f"""AND d.parsed_path IS NOT NULL AND d.chunks_version IS DISTINCT FROM %(chunker)s
+    {_IS_CHOSEN}"""
+IS_NOT_REPARSED = f"""AND d.parsed_path IS NOT NULL AND d.stored_at IS NOT NULL
+    {_IS_CHOSEN}
     AND coalesce(d.parser_name || '@' || d.parser_version, '')
         <> ALL(CASE WHEN d.ocr THEN %(parsers_ocr)s::text[] ELSE %(parsers_plain)s::text[] END)"""
 RECHUNK = _OTHER_CHUNKS.format(is_left=IS_NOT_RECHUNKED)
@@ -69,7 +71,7 @@ class Target:
     model: EmbeddingModel | None = None
     chunker: str | None = None
     parser: str | None = None
-    document_ids: list[UUID] | None = None  # of a reparse: only these
+    document_ids: list[UUID] | None = None  # of a rechunk or a reparse: only these
 
     @property
     def label(self) -> str:
@@ -77,12 +79,13 @@ class Target:
 
     @property
     def parse_vendor_charges(self) -> bool:
-        return self.parser is not None and settings.PARSER != "local"
+        return self.parser is not None and registry.parser_name(self.parser) != "local"
 
 
-def parser_params() -> dict[str, list[str]]:
-    """Return the current parsers, whose versions depend on whether a document is read by OCR, for statements."""
-    plain, with_ocr = ([each.label for each in registry.current_parsers(ocr=ocr)] for ocr in (False, True))
+def parser_params(parser: str | None = None) -> dict[str, list[str]]:
+    """Return the parsers of a target, whose versions depend on whether a document is read by OCR, for statements."""
+    name = registry.parser_name(parser) if parser else None
+    plain, with_ocr = ([each.label for each in registry.current_parsers(ocr=ocr, name=name)] for ocr in (False, True))
     return {"parsers_plain": plain, "parsers_ocr": with_ocr}
 
 
@@ -92,22 +95,25 @@ def validate_target(
     model: str | None = None,
     version: str | None = None,
     chunker: str | None = None,
+    parser: str | None = None,
     document_ids: Sequence[UUID] | None = None,
 ) -> Target:
-    """Return the target, or raise ``ApiError``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER".
+    """Return the target, or raise ``ApiError``: "UNKNOWN_KIND", "UNKNOWN_MODEL", "UNKNOWN_CHUNKER", "UNKNOWN_PARSER".
 
-    The target of a reparse is the configured parser.
+    The target of a reparse is ``parser``, one of ``registry.parser_names()``, or the configured one.
     """
+    chosen = list(document_ids or ()) or None
     if kind == Campaign.Kind.REPARSE:
-        parser = registry.configured_parser(ocr=False)
-        return Target(parser=parser.label, document_ids=list(document_ids or ()) or None)
+        if parser is not None and parser not in registry.parser_names():
+            raise ApiError(error_codes.UNKNOWN_PARSER, field="parser")
+        return Target(parser=registry.configured_parser(ocr=False, name=parser).label, document_ids=chosen)
     if kind == Campaign.Kind.REEMBED:
         target = EmbeddingModel(model or "", version or "")
         require_embedder(target)
         return Target(model=target)
     if kind == Campaign.Kind.RECHUNK:
         try:
-            return Target(chunker=chunkers.get_chunker(chunker or "").label)
+            return Target(chunker=chunkers.get_chunker(chunker or "").label, document_ids=chosen)
         except ImproperlyConfigured as error:
             raise ApiError(error_codes.UNKNOWN_CHUNKER, str(error), field="chunker") from error
     raise ApiError(error_codes.UNKNOWN_KIND, "A campaign is a reembed, a rechunk or a reparse.", field="kind")
@@ -196,7 +202,7 @@ def _count_work(target: Target, user_ids: list[UUID]) -> dict[UUID, tuple[int, .
     params: dict[str, Any] = {"users": user_ids, "chunker": target.chunker, "documents": target.document_ids}
     sql = RECHUNK if target.chunker else REPARSE
     if target.parser:
-        params |= parser_params()
+        params |= parser_params(target.parser)
     if target.model:
         sql = REEMBED.format(scope="" if settings.REUSE_ACROSS_TENANTS else "user_id,")
         params |= target.model.params

@@ -47,6 +47,7 @@ def estimate(
     model: str | None = None,
     version: str | None = None,
     chunker: str | None = None,
+    parser: str | None = None,
     user_ids: Sequence[UUID] | None = None,
     document_ids: Sequence[UUID] | None = None,
 ) -> Estimate:
@@ -55,7 +56,9 @@ def estimate(
     Raises ``ApiError``: "UNKNOWN_MODEL", "UNKNOWN_CHUNKER", "NOTHING_TO_DO", "TENANT_PINNED" for one that was named,
     "CAMPAIGN_OPEN" when a tenant is in another campaign, "LAWS_NOT_RECHUNKED".
     """
-    target = validate_target(kind=kind, model=model, version=version, chunker=chunker, document_ids=document_ids)
+    target = validate_target(
+        kind=kind, model=model, version=version, chunker=chunker, parser=parser, document_ids=document_ids
+    )
     shares = select_tenants(target, user_ids)
     by_model: dict[EmbeddingModel, list[Share]] = {}
     for share in shares:

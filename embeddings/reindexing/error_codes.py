@@ -21,6 +21,7 @@ NOTHING_TO_DO = staff_error(
 UNKNOWN_KIND = staff_error("UNKNOWN_KIND", UNKNOWN_NAME, CORRECT_NAME)
 UNKNOWN_MODEL = staff_error("UNKNOWN_MODEL", UNKNOWN_NAME, CORRECT_NAME)
 UNKNOWN_CHUNKER = staff_error("UNKNOWN_CHUNKER", UNKNOWN_NAME, CORRECT_NAME)
+UNKNOWN_PARSER = staff_error("UNKNOWN_PARSER", UNKNOWN_NAME, CORRECT_NAME)
 TENANT_PINNED = staff_error(
     "TENANT_PINNED", _("The tenant is pinned to its model."), _("Unpin it: `manage.py pin TENANT --unpin`.")
 )

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from documents.models import Document
+from documents.parsers.registry import parser_name
 from documents.staged_parses import REPARSE
 from embeddings import active_model
 from embeddings.chunking import chunkers
@@ -165,7 +166,7 @@ def _enqueue_next(campaign: Campaign, tenant: CampaignTenant) -> bool:
 
 def _enqueue_document(campaign: Campaign, tenant: CampaignTenant, document_id: UUID) -> UploadJob:
     if campaign.parser:
-        return enqueue_reparse(document_id=document_id, campaign_id=campaign.pk)
+        return enqueue_reparse(document_id=document_id, campaign_id=campaign.pk, parser=campaign.parser)
     if campaign.chunker:
         return enqueue_rechunk(document_id=document_id, campaign_id=campaign.pk, chunker=campaign.chunker)
     return enqueue_reembed(document_id=document_id, campaign_id=campaign.pk, model=target_model(campaign, tenant))
@@ -174,8 +175,9 @@ def _enqueue_document(campaign: Campaign, tenant: CampaignTenant, document_id: U
 def _query_params(campaign: Campaign, tenant: CampaignTenant) -> dict[str, Any]:
     place = {"created": tenant.after_created, "document": tenant.after_document, "most": DOCUMENTS_PER_STEP}
     own: dict[str, Any] = {"campaign": campaign.pk, "user": tenant.user_id, "chunker": campaign.chunker}
+    own |= {"documents": campaign.document_ids}
     if campaign.parser:
-        own |= {"documents": campaign.document_ids, **campaign_scope.parser_params()}
+        own |= campaign_scope.parser_params(campaign.parser)
         return own | place  # of which "version" is no model's
     return own | place | target_model(campaign, tenant).params
 
@@ -215,8 +217,8 @@ def enqueue_rechunk(*, document_id: UUID, campaign_id: UUID, chunker: str) -> Up
     return _enqueue(document, pipeline=RECHUNK, campaign_id=campaign_id, chunks_version=label, payload=payload)
 
 
-def enqueue_reparse(*, document_id: UUID, campaign_id: UUID) -> UploadJob:
-    """Enqueue a parse of a stored document by the configured parser; it keeps its chunker, if that exists still.
+def enqueue_reparse(*, document_id: UUID, campaign_id: UUID, parser: str | None = None) -> UploadJob:
+    """Enqueue a parse of a stored document by ``parser`` (a label; default: configured); it keeps its chunker.
 
     Raises ``ApiError``: "JOB_ALREADY_ACTIVE" while the document has a job, "NOT_FOUND" where it is gone.
     """
@@ -225,9 +227,8 @@ def enqueue_reparse(*, document_id: UUID, campaign_id: UUID) -> UploadJob:
         raise not_found()
     known = document.chunks_version in chunkers.all_chunkers()
     label = chunkers.get_chunker((known and document.chunks_version) or settings.CHUNKER).label
-    return _enqueue(
-        document, pipeline=REPARSE, campaign_id=campaign_id, chunks_version=label + STAGED, payload={"chunker": label}
-    )
+    payload = {"chunker": label, "read_by": parser_name(parser) if parser else None}
+    return _enqueue(document, pipeline=REPARSE, campaign_id=campaign_id, chunks_version=label + STAGED, payload=payload)
 
 
 def _enqueue(document: Document, **fields: Any) -> UploadJob:

@@ -54,6 +54,7 @@ def start(
     model: str | None = None,
     version: str | None = None,
     chunker: str | None = None,
+    parser: str | None = None,
     user_ids: Sequence[UUID] | None = None,
     document_ids: Sequence[UUID] | None = None,
     budget_cents: Decimal | None = None,
@@ -69,7 +70,7 @@ def start(
     ``tolerance`` is how much of the canaries' recall a cut-over may cost. ``by`` is the id of the person.
     """
     target = campaign_scope.validate_target(
-        kind=kind, model=model, version=version, chunker=chunker, document_ids=document_ids
+        kind=kind, model=model, version=version, chunker=chunker, parser=parser, document_ids=document_ids
     )
     if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
         raise ApiError(KEEP_OUT_OF_RANGE, "Old vectors are kept for 0 seconds to ten years.", field="keep_seconds")
