@@ -42,7 +42,7 @@ class TokenForm(forms.Form):
     scopes = forms.MultipleChoiceField(
         label="It may",
         choices=ApiToken.Scope.choices,
-        initial=sorted(api_tokens.TENANT_SCOPES),
+        initial=sorted(api_tokens.PROGRAM_SCOPES),
         widget=CheckboxesWidget,
     )
     days = forms.IntegerField(

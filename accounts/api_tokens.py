@@ -31,7 +31,8 @@ Scope = ApiToken.Scope
 
 PREFIX = "acc_"
 BY_OWNER = "by its owner"
-TENANT_SCOPES: frozenset[str] = frozenset({Scope.READ, Scope.WRITE, Scope.SEARCH})
+PROGRAM_SCOPES: frozenset[str] = frozenset({Scope.READ, Scope.WRITE, Scope.SEARCH})
+TENANT_SCOPES: frozenset[str] = PROGRAM_SCOPES | {Scope.TOKENS}
 ALL_SCOPES: frozenset[str] = frozenset(Scope)
 MAX_TOKENS = 50  # of a user: valid, or made within a day
 NAME_CHARS, MAX_TOKEN_DAYS = 100, 3650
@@ -71,12 +72,12 @@ def create_token(
 
 
 def _insert_token(
-    user: User, *, name: str, scopes: Collection[str], expires_at: datetime | None
+    user: User, *, name: str, scopes: Collection[str], expires_at: datetime | None, made_by: UUID | None = None
 ) -> tuple[str, ApiToken]:
     plain = PREFIX + secrets.token_urlsafe(32)
     ordered = [scope for scope in Scope if scope in scopes]
     token = ApiToken.objects.create(
-        user=user, name=name, scopes=ordered, digest=token_digest(plain), expires_at=expires_at
+        user=user, name=name, scopes=ordered, digest=token_digest(plain), expires_at=expires_at, made_by_id=made_by
     )
     return plain, token
 
@@ -139,11 +140,13 @@ def issue_own_token(
     days: int | None = None,
     granted: Collection[str] = TENANT_SCOPES,
     expires_by: datetime | None = None,
+    made_by: UUID | None = None,
 ) -> tuple[str, ApiToken]:
     """Create a token for its owner; return it in plain text and its row.
 
-    ``granted`` and ``expires_by`` are the scopes and the end of the token that makes it: a new one has no more scopes
-    and ends no later. Raises ``ApiError``: INSUFFICIENT_SCOPE, ACCOUNT_REQUIRED, TOO_MANY_TOKENS.
+    ``granted``, ``expires_by`` and ``made_by`` are the scopes, the end and the id of the token that makes it: a new one
+    has no more scopes, ends no later, and is revoked with it. Raises ``ApiError``: INSUFFICIENT_SCOPE,
+    ACCOUNT_REQUIRED, TOO_MANY_TOKENS.
     """
     missing = set(scopes) - (set(granted) & TENANT_SCOPES)
     if missing:
@@ -155,12 +158,17 @@ def issue_own_token(
         user = User.objects.select_for_update().filter(pk=user_id).first()
         if user is None:
             raise ApiError(ACCOUNT_REQUIRED)
+        # Locked: a revocation at this moment is either seen here, or sees the new token.
+        if made_by and not ApiToken.objects.select_for_update().filter(pk=made_by, revoked_at=None).exists():
+            raise ApiError(INSUFFICIENT_SCOPE, "The token that would make this one is revoked.")
         valid = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
         recent = Q(created_at__gt=now - timedelta(days=1))
         if ApiToken.objects.filter(valid | recent, user=user).count() >= MAX_TOKENS:
             detail = f"You can have {MAX_TOKENS} tokens, and make as many a day. Revoke some, or wait a day."
             raise ApiError(TOO_MANY_TOKENS, detail)
-        plain, token = _insert_token(user, name=name, scopes=scopes, expires_at=min(ends, default=None))
+        plain, token = _insert_token(
+            user, name=name, scopes=scopes, expires_at=min(ends, default=None), made_by=made_by
+        )
         _write_entry("tokens.make", token, by=user, reason=BY_OWNER, scopes=token.scopes)
     token.refresh_from_db(fields=["created_at"])
     return plain, token
@@ -176,9 +184,13 @@ def revoke_own_token(user_id: UUID, token_id: UUID) -> None:
 
 
 def revoke_tokens(tokens: QuerySet[ApiToken], *, by: User | None, reason: str) -> int:
-    """Revoke tokens; return how many of them were not revoked before."""
+    """Revoke tokens and those that they made; return how many of all these were not revoked before."""
     with transaction.atomic():
-        valid = list(tokens.filter(revoked_at__isnull=True).select_for_update().order_by("token_id"))
+        valid = made = list(tokens.filter(revoked_at__isnull=True).select_for_update().order_by("token_id"))
+        while made:
+            of_these = ApiToken.objects.filter(made_by__in=made, revoked_at=None).exclude(pk__in=[t.pk for t in valid])
+            made = list(of_these.select_for_update().order_by("token_id"))
+            valid = [*valid, *made]
         ApiToken.objects.filter(pk__in=[token.pk for token in valid]).update(revoked_at=Now())
         for token in valid:
             _write_entry("tokens.revoke", token, by=by, reason=reason)

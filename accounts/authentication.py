@@ -37,6 +37,7 @@ class Caller:
     scopes: frozenset[str] = api_tokens.TENANT_SCOPES
     staff: bool = False
     expires_at: datetime | None = None  # of an API token
+    token_id: UUID | None = None  # of an API token
     is_authenticated: bool = True
     is_active: bool = True
 
@@ -89,7 +90,7 @@ def authenticate_token(plain: str) -> Caller:
     token = api_tokens.find_valid_token(plain)
     if token is None:
         raise AuthenticationFailed
-    return Caller(token.user_id, frozenset(token.scopes), token.is_staff, token.expires_at)
+    return Caller(token.user_id, frozenset(token.scopes), token.is_staff, token.expires_at, token.token_id)
 
 
 def authenticate_jwt(encoded: str) -> Caller:
@@ -146,8 +147,9 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 def required_scope(view: object, method: str) -> ApiToken.Scope:
-    """Return the scope of an operation: the view's ``required_scope``, else by the method."""
-    by_method = ApiToken.Scope.READ if method in SAFE_METHODS else ApiToken.Scope.WRITE
+    """Return the scope of an operation: the view's ``required_scope``, else by the method and its ``change_scope``."""
+    changes = getattr(view, "change_scope", ApiToken.Scope.WRITE)
+    by_method = ApiToken.Scope.READ if method in SAFE_METHODS else changes
     scope: ApiToken.Scope = getattr(view, "required_scope", by_method)
     return scope
 

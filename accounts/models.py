@@ -52,8 +52,9 @@ class User(AbstractUser):
 class ApiToken(models.Model):
     class Scope(models.TextChoices):
         READ = "read", _("read documents, jobs and costs")
-        WRITE = "write", _("upload, retry and delete, and make tokens")
+        WRITE = "write", _("upload, retry and delete")
         SEARCH = "search", _("search and ask questions")
+        TOKENS = "tokens", _("create and revoke tokens")
         SERVICE = "service", _("advance jobs, and read for every tenant")  # only staff issue it
 
     token_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -65,6 +66,8 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True)  # to the hour
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+    # The token that created it, and is revoked with it.
+    made_by = models.ForeignKey("self", on_delete=models.CASCADE, null=True, related_name="made_tokens")
 
     class Meta:
         db_table = "api_tokens"
@@ -73,7 +76,7 @@ class ApiToken(models.Model):
         indexes = [models.Index(F("created_at").desc(), "token_id", name="ix_tokens_created")]
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "write", "search", "service"]) & ~Q(scopes=[]),
+                condition=Q(scopes__contained_by=["read", "write", "search", "tokens", "service"]) & ~Q(scopes=[]),
                 name="token_scopes_known",
             )
         ]

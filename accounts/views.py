@@ -12,12 +12,14 @@ from accounts import api_tokens
 from accounts.authentication import Caller, caller_id, granted_scopes
 from accounts.common_error_codes import ACCOUNT_REQUIRED, TOO_MANY_TOKENS
 from accounts.errors import raises
+from accounts.models import ApiToken
 from accounts.pagination import NewestFirstPagination
 from accounts.rls import as_tenant
 from accounts.serializers import NewTokenResponse, TokenRequest, TokenResponse
 
 
 class TokensView(APIView):
+    change_scope = ApiToken.Scope.TOKENS
     pagination_class = NewestFirstPagination
 
     @extend_schema(operation_id="tokens", responses=TokenResponse(many=True))
@@ -45,12 +47,15 @@ class TokensView(APIView):
             **serializer.validated_data,
             granted=granted_scopes(request.user),
             expires_by=maker.expires_at if maker else None,
+            made_by=maker.token_id if maker else None,
         )
         headers = {"Cache-Control": "no-store"}
         return Response(TokenResponse(token).data | {"token": plain}, status=HTTPStatus.CREATED, headers=headers)
 
 
 class TokenView(APIView):
+    change_scope = ApiToken.Scope.TOKENS
+
     @extend_schema(operation_id="revoke_token", responses={204: None})
     def delete(self, request: Request, token_id: UUID) -> Response:
         """Revoke a token of the caller's: the next request with it is refused."""

@@ -22,7 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 from accessa.error_responses import api_error
 from accessa.mcp_server.server import CALLER, build_server, run_in_thread
 from accessa.middleware import parse_correlation_id
-from accounts.api_tokens import TENANT_SCOPES
+from accounts.api_tokens import PROGRAM_SCOPES
 from accounts.authentication import TENANT_HEADER, Caller, act_for_tenant, authenticate_token, read_bearer
 from accounts.common_error_codes import FORBIDDEN, INVALID_REQUEST, INVALID_TOKEN, METHOD_NOT_ALLOWED, NOT_AUTHENTICATED
 from accounts.errors import ApiError
@@ -120,7 +120,7 @@ async def _resource_metadata(request: Request) -> JSONResponse:
             "resource": settings.MCP_URL,
             "authorization_servers": [settings.MCP_AUTHORIZATION_SERVER],
             "bearer_methods_supported": ["header"],
-            "scopes_supported": sorted(TENANT_SCOPES),
+            "scopes_supported": sorted(PROGRAM_SCOPES),
             "resource_name": "Accessa",
         }
     )

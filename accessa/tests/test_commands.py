@@ -174,7 +174,7 @@ def test_create_user_again_makes_another_token_for_the_same_user(db: None) -> No
     assert first != second
     assert User.objects.get().pk == user_id
     scopes = {frozenset(token.scopes) for token in ApiToken.objects.all()}
-    assert scopes == {api_tokens.TENANT_SCOPES, api_tokens.ALL_SCOPES}
+    assert scopes == {api_tokens.PROGRAM_SCOPES, api_tokens.ALL_SCOPES}
     with pytest.raises(CommandError, match="another id"):
         command_output("create_user", "zoe@example.org", id=uuid4())
 

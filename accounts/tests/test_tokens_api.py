@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import jwt
 import pytest
@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from accounts import api_tokens
 from accounts.audit.tests.personas import audit_entries
+from accounts.errors import ApiError
 from accounts.models import ApiToken
 from accounts.rls import as_tenant
 from testing.personas import Person
@@ -59,12 +60,12 @@ def test_a_token_is_created_shown_once_listed_and_revoked_by_its_owner(ana: Pers
 
 
 OPERATIONS = [("get", "/documents", "read"), ("post", "/search", "search"), ("post", "/answer", "search")]
-OPERATIONS += [("get", "/tokens", "read"), ("get", "/usage", "read"), ("post", "/tokens", "write")]
+OPERATIONS += [("get", "/tokens", "read"), ("get", "/usage", "read"), ("post", "/tokens", "tokens")]
 OPERATIONS += [("post", "/upload", "write"), ("delete", f"/documents/{uuid4()}", "write")]
-OPERATIONS += [("post", f"/jobs/{uuid4()}/retry", "write"), ("delete", f"/tokens/{uuid4()}", "write")]
+OPERATIONS += [("post", f"/jobs/{uuid4()}/retry", "write"), ("delete", f"/tokens/{uuid4()}", "tokens")]
 
 
-@pytest.mark.parametrize("scope", ["read", "write", "search"])
+@pytest.mark.parametrize("scope", ["read", "write", "search", "tokens"])
 def test_an_operation_takes_its_scope_and_no_other(scope: str, ana: Person) -> None:
     client = limited(ana, scope)
 
@@ -105,7 +106,7 @@ def test_bad_input_makes_no_token(fields: dict[str, Any], field: str, ana: Perso
 
 def test_a_token_makes_none_with_more_scopes_or_a_longer_life(ana: Person) -> None:
     end = timezone.now() + timedelta(days=2)
-    writer = limited(ana, "write", expires_at=end)
+    writer = limited(ana, "write", "tokens", expires_at=end)
 
     more = create(writer, scopes=["write", "search"])
     same = create(writer, scopes=["write", "write"], days=None)
@@ -114,6 +115,20 @@ def test_a_token_makes_none_with_more_scopes_or_a_longer_life(ana: Person) -> No
     made = ApiToken.objects.get(pk=same.json()["token_id"])
     assert (made.scopes, made.expires_at) == (["write"], end)
     assert create(writer, scopes=["write"], days=1).json()["expires_at"] < same.json()["expires_at"]
+
+
+def test_a_token_is_revoked_with_the_one_that_made_it(ana: Person) -> None:
+    maker = create(ana.client, scopes=["read", "tokens"]).json()
+    made = create(holder(maker["token"]), scopes=["read", "tokens"]).json()
+    last = create(holder(made["token"]), scopes=["read"]).json()
+    other = create(ana.client, scopes=["read"]).json()
+
+    assert ana.delete(f"/tokens/{maker['token_id']}").status_code == 204
+
+    statuses = [holder(each["token"]).get("/tokens").status_code for each in (maker, made, last, other)]
+    assert statuses == [401, 401, 401, 200]
+    with pytest.raises(ApiError, match="INSUFFICIENT_SCOPE"):  # a request that passed authentication before
+        api_tokens.issue_own_token(ana.id, name="x", scopes=["read"], made_by=UUID(maker["token_id"]))
 
 
 def test_a_user_has_a_bounded_number_of_tokens(ana: Person, ben: Person, monkeypatch: pytest.MonkeyPatch) -> None:

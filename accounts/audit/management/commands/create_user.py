@@ -37,7 +37,7 @@ class Command(BaseCommand):
         parser.add_argument("--reason", default="manage.py create_user", help="kept in the audit log")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        scopes = api_tokens.ALL_SCOPES if options["service"] else api_tokens.TENANT_SCOPES
+        scopes = api_tokens.ALL_SCOPES if options["service"] else api_tokens.PROGRAM_SCOPES
         reason = options["reason"]
         try:
             with transaction.atomic():
