@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import inf
 from statistics import median
 
 from documents.parsers.table_grids import (
@@ -57,7 +58,9 @@ def _part_heads(lines: Sequence[Line], index: int) -> Line:
     if len(line.segments) < 2:
         return line
     places = [segment.x0 for other in below for segment in other.segments[1:]]
-    starts = [place for place in places if sum(abs(place - other) < SNAP for other in places) >= CELLS_BELOW]
+    if len(places) < CELLS_BELOW:
+        return line
+    starts = [place for place in places if sum([abs(place - other) < SNAP for other in places]) >= CELLS_BELOW]
     return line._replace(segments=to_segments(line.words, column_gap(line.words), starts)) if starts else line
 
 
@@ -83,16 +86,25 @@ def _find_in(lines: Sequence[Line]) -> list[Table]:
 def _grow_block(lines: Sequence[Line], start: int) -> list[Line]:
     """Return the lines from ``start`` on that leave at least two columns apart."""
     block = [lines[start]]
-    if len(lines[start].segments) < 2:
+    most = len(lines[start].segments)
+    if most < 2:
         return block
+    before = _columns(block)
     for line in lines[start + 1 :]:
-        if line.y0 - max(each.y1 for each in block[-3:]) > BLOCK_GAP * (line.y1 - line.y0):
+        if line.y0 - max([each.y1 for each in block[-3:]]) > BLOCK_GAP * (line.y1 - line.y0):
             break
-        columns = _columns([*block, line])
+        count = len(line.segments)
+        if count > most:
+            columns = _columns([*block, line])
+        elif count >= max(2, most / 2):
+            columns = _join_ranges([*before, *((segment.x0, segment.x1) for segment in line.segments)])
+        else:
+            columns = before
         spanning = sum(len(_covered(columns, segment)) > 1 for segment in line.segments)
         if len(columns) < 2 or spanning > (0 if len(line.segments) == 1 else len(line.segments) / 2):
             break
         block.append(line)
+        before, most = columns, max(most, count)
     while len(block) > 1 and len(block[-1].segments) < 2 and block[-1].y0 - block[-2].y1 > ROW_GAP * _height(block):
         block.pop()
     return block
@@ -106,13 +118,21 @@ def _columns(lines: Sequence[Line]) -> list[Range]:
     """Return the ranges of x that segments cover, on lines with at least half as many of them as any line."""
     most = max(len(line.segments) for line in lines)
     telling = [line for line in lines if len(line.segments) >= max(2, most / 2)]
-    columns: list[list[float]] = []
-    for x0, x1 in sorted((segment.x0, segment.x1) for line in telling for segment in line.segments):
-        if columns and x0 < columns[-1][1] + NARROWEST_GAP:
-            columns[-1][1] = max(columns[-1][1], x1)
-        else:
-            columns.append([x0, x1])
-    return [(x0, x1) for x0, x1 in columns]
+    return _join_ranges([(segment.x0, segment.x1) for line in telling for segment in line.segments])
+
+
+def _join_ranges(ranges: list[Range]) -> list[Range]:
+    """Return the ranges with those that nearly touch made one."""
+    joined: list[Range] = []
+    start, end = inf, -inf
+    for x0, x1 in sorted(ranges):
+        if x0 < end + NARROWEST_GAP:
+            end = max(end, x1)
+            continue
+        if end > -inf:
+            joined.append((start, end))
+        start, end = x0, x1
+    return [*joined, (start, end)]
 
 
 def _covered(columns: list[Range], segment: Segment) -> list[int]:

@@ -93,12 +93,17 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
 
 
 def _page_blocks(page: Any) -> list[Block]:
-    words = [_to_word(word) for item in page.text_items for word in item.words]
+    words = [
+        Word(word.text, Box(x := word.x, y := word.y, x + word.width, y + word.height))
+        for item in page.text_items
+        for word in item.words
+    ]
     headings = [_to_box(block.bbox) for block in page.blocks if block.kind == "heading"]
     tables = find_tables(words, map(_to_rule, page.vector_graphics.lines), headings)
     blocks: list[Block] = []
-    usual = median([box.y1 - box.y0 for _, box in words]) if words else 0.0
-    large = [word for word in words if word.box.height >= TITLE_SIZE * usual]
+    heights = [y1 - y0 for _, (_, y0, _, y1) in words]
+    least = TITLE_SIZE * median(heights) if words else 0.0
+    large = [word for word, height in zip(words, heights, strict=True) if height >= least]
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
     for block in page.blocks:
         box = _to_box(block.bbox)
@@ -124,7 +129,9 @@ def _page_blocks(page: Any) -> list[Block]:
 def find_tables(words: Sequence[Word], rules: Iterable[Box], headings: Sequence[Box] = ()) -> list[Table]:
     """Return the ruled tables and, in the words outside of them and between the headings, the aligned ones."""
     ruled = table_grids.find_ruled_tables(words, list(rules))
-    rest = [word for word in words if not any(table.box.contains(word.box.center) for table in ruled)]
+    rest = words
+    if ruled:
+        rest = [word for word in words if not any(table.box.contains(word.box.center) for table in ruled)]
     aligned = aligned_tables.find_aligned_tables(rest, headings)
     return ruled + [table for table in aligned if not any(table_grids.overlap(table.box, each.box) for each in ruled)]
 
@@ -211,11 +218,6 @@ def _render_table(rows: list[list[str]]) -> str:
 
 def _to_box(box: Any) -> Box:
     return Box(box.x, box.y, box.x + box.width, box.y + box.height) if box else Box(0.0, 0.0, 0.0, 0.0)
-
-
-def _to_word(word: Any) -> Word:
-    x, y = word.x, word.y
-    return Word(word.text, Box(x, y, x + word.width, y + word.height))
 
 
 def _to_runs(page: Any) -> list[Run]:

@@ -1,6 +1,7 @@
 """Fork server of the sandbox: forks a child with resource limits for each request. Standard library only."""
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -21,6 +22,9 @@ Handler = Callable[[Message], Message]
 
 def serve(requests: int, replies: int, respond: Handler) -> None:
     """Serve one request at a time until the worker closes its end. ``respond`` is called once in each child."""
+    # Children are short-lived: a collection would look at, and so copy, all memory that they share with this process.
+    gc.disable()
+    gc.freeze()
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             request = json.loads(framing.receive(requests, limit=REQUEST_BYTES))
