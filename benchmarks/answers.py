@@ -68,6 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--embedder", type=retrieval.parse_embedder, default="local", help="as EMBEDDER; default: local"
     )
+    retrieval.add_sentence_model(parser)
     parser.add_argument("--split", choices=SPLITS, default="test", help="of the documents; default: test")
 
 
@@ -78,6 +79,7 @@ def measure(options: Namespace) -> Result:
             questions = [each for each in questions if each.document.name in QUICK_DOCUMENTS]
         documents = sorted({each.document for each in questions})
         retrieval.ingest(documents, options.embedder)
+        retrieval.embed_sentences(options.sentence_model)
         chosen = [each for each in questions if options.quick or options.split in ("all", each.split)]
         judged = [judge(question) for question in chosen]
         off_topic = question_sets.off_topic_questions()[: QUICK_OFF_TOPIC if options.quick else None]

@@ -23,6 +23,7 @@ ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "accessa.settings",
     "JOBS_PIPELINES": "testing.stub_pipelines.PIPELINES",
     "WORKERS": "2",
+    "SENTENCE_MODEL": "none",
 }
 FOREIGN = ("DATABASE_URL", "BROKER_REDIS_URL", "BROKER_SQS_REGION", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")
 

@@ -1,6 +1,7 @@
 """Retrieval quality: hit rates of questions over documents that went through the pipeline, against BM25."""
 
 import tempfile
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,12 +14,14 @@ from uuid import UUID
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+from django.test import override_settings
 
 from accounts.rls import as_tenant
 from benchmarks import job_timings, question_sets, questions, ranking_metrics, stored_pdfs, subprocesses, text_loss
 from benchmarks.baselines import bm25
 from benchmarks.questions import Question
 from benchmarks.report import Result, print_progress
+from embeddings import sentence_vectors
 from embeddings.embedders import registry
 from embeddings.models import DocumentChunk
 from embeddings.search.hybrid_search import search
@@ -47,7 +50,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--set", choices=question_sets.NAMES, help="a set over documents that are not shipped")
     parser.add_argument("--embedder", type=parse_embedder, default="local", help="as EMBEDDER; default: local")
+    add_sentence_model(parser)
     parser.add_argument("--split", choices=questions.SPLITS, default="test", help="default: test")
+
+
+def add_sentence_model(parser: ArgumentParser) -> None:
+    default = "none" if registry.missing_packages("minilm") else "minilm"
+    text = f"as SENTENCE_MODEL; default here: {default}"
+    parser.add_argument("--sentence-model", choices=registry.SENTENCE_MODELS, default=default, help=text)
 
 
 def parse_embedder(name: str) -> str:
@@ -56,7 +66,7 @@ def parse_embedder(name: str) -> str:
     except ImproperlyConfigured as error:
         raise ArgumentTypeError(str(error)) from error
     if missing := registry.missing_packages(name):
-        raise ArgumentTypeError(f"needs {', '.join(missing)}: pip install -r requirements/optional.txt")
+        raise ArgumentTypeError(f"needs {', '.join(missing)}: pip install -r requirements/base.txt")
     return name
 
 
@@ -79,15 +89,20 @@ def measure(options: Namespace) -> Result:
         if not chosen:
             raise SystemExit(f"No question is in the split {options.split}.")
         passages = ingest(sorted({path for question in all_questions for path in question.gold}), options.embedder)
+        seconds = embed_sentences(options.sentence_model)
         ranked = {name: _score(ranking, chosen, passages) for name, ranking in _rankings().items()}
         loss = text_loss.measure_loss(chosen, _by_source(passages))
         step = 20 if options.quick else 1
-        refused = {
-            "answerable": _refused([each.text for each in chosen]),
-            "off_topic": _refused(question_sets.off_topic_questions()[::step]),
-            "held_out": _refused(question_sets.off_topic_questions(held_out=True)[::step]),
+        texts = {
+            "answerable": [each.text for each in chosen],
+            "off_topic": question_sets.off_topic_questions()[::step],
+            "held_out": question_sets.off_topic_questions(held_out=True)[::step],
         }
-    return _result(options, chosen, passages, ranked, {"pipeline_loss": loss, "refused": refused})
+        refused = {name: _refused(asked) for name, asked in texts.items()}
+        with override_settings(SENTENCE_MODEL=registry.NO_SENTENCE_MODEL):
+            static = {name: _refused(asked) for name, asked in texts.items()}
+    more = {"pipeline_loss": loss, "refused": refused, "refused_static": static, "sentence_cpu_seconds": seconds}
+    return _result(options, chosen, passages, ranked, more)
 
 
 @contextmanager
@@ -122,6 +137,15 @@ def ingest(documents: Sequence[Path], embedder: str) -> dict[UUID, CitedPassage]
     return _passages(by_id)
 
 
+def embed_sentences(model: str) -> float:
+    """Make the sentence vectors of all passages by ``model``; return the CPU seconds that it took."""
+    settings.SENTENCE_MODEL = model
+    began = time.process_time()
+    count = sentence_vectors.embed_pending()
+    print_progress(f"sentences of {count} passages embedded by {model}")
+    return round(time.process_time() - began, 1)
+
+
 def _passages(sources: dict[UUID, Path]) -> dict[UUID, CitedPassage]:
     with as_tenant(TENANT):
         rows = DocumentChunk.objects.filter(user_id=TENANT, embedding__isnull=False)
@@ -141,9 +165,14 @@ def _rankings() -> dict[str, Ranking]:
             for hit in search(user_id=TENANT, query=text, k=ranking_metrics.DEPTH, mode=mode, reranks=reranks)
         ]
 
+    def static(text: str) -> list[UUID]:
+        with override_settings(SENTENCE_MODEL=registry.NO_SENTENCE_MODEL):
+            return ours(HYBRID)(text)
+
     plain, stemmed = _plain_bm25(), _stemmed_bm25()
     return {
         **{mode: ours(mode) for mode in (TEXT, VECTOR, HYBRID)},
+        "hybrid_static": static,
         "candidates": ours(HYBRID, reranks=False),
         "bm25": lambda text: plain.rank(bm25.words(text), ranking_metrics.DEPTH),
         "bm25_lexemes": lambda text: stemmed.rank(query_lexemes(text), ranking_metrics.DEPTH),
@@ -214,6 +243,7 @@ def _result(
             "split": options.split,
             "ratios": ratios,
             "embedder": options.embedder,
+            "sentence_model": options.sentence_model,
             "questions": len(chosen),
             "documents": len({cited.source for cited in passages.values()}),
             "passages": len(passages),

@@ -52,7 +52,8 @@ NEWEST_STATE = """
 # Children first: every table that holds a row for the document, then the document.
 TABLES = (
     "parse_requests", "document_tags", "document_ocr_pages", "document_staged_parses", "document_vector_buffer",
-    "document_chunk_buffer", "answer_feedback", "document_terms", "shadow_vectors", "document_chunks", "events",
+    "document_chunk_buffer", "answer_feedback", "document_terms", "shadow_vectors", "sentence_vectors",
+    "document_chunks", "events",
     "upload_jobs", "documents",
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from documents.deterministic_ids import chunk_id
 from documents.models import Document
+from embeddings import sentence_vectors
 from embeddings.chunking.chunkers import NAME, VERSION, Chunk
 from embeddings.models import ChunkBuffer, DocumentChunk
 from jobs import services
@@ -86,6 +87,7 @@ OTHERS = """
         SELECT chunk_id FROM document_chunks
         WHERE document_id = %(document)s AND chunker_name || '@' || chunker_version <> %(chunker)s)"""
 REPLACED = (
+    sentence_vectors.ENQUEUE,  # while the sentence vectors of the same texts are there to be copied
     f"{OTHERS} DELETE FROM shadow_vectors v USING others o WHERE v.chunk_id = o.chunk_id",
     f"{OTHERS} DELETE FROM document_vector_buffer v USING others o WHERE v.chunk_id = o.chunk_id",
     f"{OTHERS} DELETE FROM document_chunks c USING others o WHERE c.chunk_id = o.chunk_id",
@@ -95,12 +97,13 @@ REPLACED = (
 
 
 def replace_other_chunks(document_id: UUID, *, chunks_version: str) -> None:
-    """Delete the chunks of other chunkers with their vectors, and record the document's chunker.
+    """Delete the chunks of other chunkers with their vectors, record the document's chunker, enqueue its sentences.
 
     Call inside the transaction that makes the new chunks searchable.
     """
     with connection.cursor() as cursor:
-        cursor.execute(";".join(REPLACED), {"document": document_id, "chunker": chunks_version})
+        params = sentence_vectors.enqueue_params() | {"document": document_id, "chunker": chunks_version}
+        cursor.execute(";".join(REPLACED), params)
 
 
 STAGED_ORDS = """

@@ -154,6 +154,38 @@ class ShadowVector(models.Model):
         return f"{self.chunk_id} {self.embed_model}@{self.embed_version}"
 
 
+class SentenceVectors(models.Model):
+    """Vectors of a passage's sentences by the sentence model, null until they are made (embeddings.sentence_vectors).
+
+    ``vectors`` are int8 rows of the sentences in any order; a row without sentences the model could read is empty. It
+    holds for ``chunk_sha``: where the passage has another text by now, search leaves it out.
+    """
+
+    # ON DELETE CASCADE in the database (see the migration), since chunks are deleted by SQL in many places.
+    chunk = models.OneToOneField(
+        DocumentChunk, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False
+    )
+    user_id = models.UUIDField()
+    document = models.ForeignKey(
+        "documents.Document", on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
+    chunk_sha = models.TextField()
+    model = models.TextField()  # with its version
+    vectors = models.BinaryField(null=True)
+
+    class Meta:
+        db_table = "sentence_vectors"
+        default_permissions = ()
+        indexes = [
+            models.Index("document", name="ix_sentences_document"),
+            models.Index("chunk_sha", name="ix_sentences_sha"),
+            models.Index("user_id", "document", name="ix_sentences_pending", condition=Q(vectors=None)),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.chunk_id)
+
+
 class DocumentTerm(models.Model):
     """BM25 postings of a document's term: the searchable chunks with it, and its impact in each.
 

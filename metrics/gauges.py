@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from embeddings import hnsw_indexes
+from embeddings import hnsw_indexes, sentence_vectors
 from integrations.sync.pgmq import ARCHIVE, TABLE
 from jobs import claim_queries
 from jobs.choices import STATUSES, State
@@ -183,6 +183,7 @@ def collect_gauges() -> dict[str, Any]:
         },
         "dead": sorted(dead, key=lambda group: -int(group["jobs"])),
         "unindexed": hnsw_indexes.longest_tail(),
+        "without_sentences": sentence_vectors.count_pending(),
         "lag": queue_lag(),
         "longest": longest_waiting(),
         "workers": live_clusters.count_workers(),

@@ -104,6 +104,8 @@ def _measured_jobs(runs: Mapping[str, MeasurementRun], now: datetime, snapshot: 
     yield gauge("dead_letters_oldest_seconds", "Age of the oldest dead letter, as last measured.", [], [([], oldest)])
     text = "Passages that no vector index covers, of the large tenant with the most of them; as last measured."
     yield gauge("unindexed_passages", text, [], [([], snapshot.get("unindexed", 0))])
+    text = "Passages whose sentence vectors are not made yet; as last measured."
+    yield gauge("passages_without_sentence_vectors", text, [], [([], snapshot.get("without_sentences", 0))])
     text = "Age of each kind of measurement; of moves, the time up to which events have been counted."
     ages = {name: run.age(now) for name, run in runs.items()}
     yield gauge("measurement_age_seconds", text, ["measurement"], _by_label(ages))

@@ -15,6 +15,7 @@ from pathlib import Path
 # session finds no parent to start a server in.
 SCRATCH = Path(tempfile.mkdtemp(prefix="accessa-tests-", dir="/tmp"))
 os.environ["ACCESSA_VAR"] = str(SCRATCH / "var")
+os.environ["SENTENCE_MODEL"] = "none"  # no cluster of a test embeds sentences beside it
 CLEAN_UP = """
 import pathlib, shutil, sys
 from accessa.embedded_postgres.server import EmbeddedServer

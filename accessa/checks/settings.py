@@ -17,7 +17,7 @@ from accessa.checks.rules import Rule, check_rules, configuration_error, is_allo
 from accessa.checks.statutes import STATUTE_RULES
 from documents.parsers import registry
 from embeddings.chunking import chunkers
-from embeddings.embedders.registry import EMBEDDERS, missing_packages
+from embeddings.embedders.registry import EMBEDDERS, SENTENCE_MODELS, missing_packages
 from vendors.webhook_secrets import PREFIX, standard_key
 
 POSITIVE = (
@@ -155,9 +155,13 @@ SETTINGS_RULES = (
     Rule("accessa.E214", lambda s: [(s.EMBEDDER, ", ".join(sorted(EMBEDDERS)))]
          if s.EMBEDDER not in EMBEDDERS and "." not in s.EMBEDDER else (),
          "There is no embedder {0!r}.", "Use one of {1}, or the dotted path of a class."),
-    Rule("accessa.E260", lambda s: [", ".join(missing)] if (missing := missing_packages()) else (),
+    Rule("accessa.E260", lambda s: [", ".join(missing)]
+         if (missing := dict.fromkeys(missing_packages() + missing_packages(s.SENTENCE_MODEL))) else (),
          "The configured embedder needs packages that are not installed: {0}.",
-         "Install them: pip install -r requirements/optional.txt; or set EMBEDDER=local."),
+         "Install them: pip install -r requirements/base.txt; or set EMBEDDER=local and SENTENCE_MODEL=none."),
+    Rule("accessa.E265", lambda s: [(s.SENTENCE_MODEL, ", ".join(SENTENCE_MODELS))]
+         if s.SENTENCE_MODEL not in SENTENCE_MODELS and "." not in s.SENTENCE_MODEL else (),
+         "There is no sentence model {0!r}.", "Use one of {1}."),
     Rule("accessa.W215", lambda s: bool(s.OPENAI_API_KEY) and s.EMBEDDER == "local" and s.ANSWERER != "openai",
          "OPENAI_API_KEY is set, and EMBEDDER=local ignores it.", "Unset EMBEDDER to use it, or unset the key."),
     Rule("accessa.E263", lambda s: s.ANSWERER not in ("extractive", "openai"),

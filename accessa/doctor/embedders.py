@@ -47,7 +47,7 @@ TITAN_REMEDIES = {
     "VENDOR_UNAVAILABLE": ("Bedrock has a fault of its own.", "Wait, or look at AWS' health page."),
     "VENDOR_UNREACHABLE": ("Bedrock does not answer.", TITAN_REACH),
 }
-REINSTALL = "Install again: pip install -r requirements/base.txt (for minilm: requirements/optional.txt)."
+REINSTALL = "Install again: pip install -r requirements/base.txt."
 
 
 def check_embedder() -> Iterator[Finding]:

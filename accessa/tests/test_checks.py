@@ -59,7 +59,7 @@ def test_an_embedder_without_its_package_stops_the_worker(
     (message,) = [each for each in check_settings(app_configs=None) if each.id == "accessa.E260"]
 
     assert message.msg.endswith("not installed: no-such-package.")
-    assert "requirements/optional.txt" in str(message.hint)
+    assert "requirements/base.txt" in str(message.hint)
 
 
 def test_database_checks_run_only_for_named_databases() -> None:

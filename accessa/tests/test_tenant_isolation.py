@@ -39,6 +39,7 @@ TENANT_TABLES = (
     "posting_segments",
     "posting_blocks",
     "shadow_vectors",
+    "sentence_vectors",
     "outbox",
     "webhook_endpoints",
     "connected_sources",

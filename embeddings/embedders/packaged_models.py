@@ -1,6 +1,8 @@
 """Model files inside Python packages, read without running the packages' code; loading of tokenizers."""
 
 import os
+from contextlib import suppress
+from ctypes import CDLL
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,3 +29,9 @@ def load_tokenizer(file: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def trim_heap() -> None:
+    """Return freed memory to the system, which glibc keeps after a model was loaded; elsewhere do nothing."""
+    with suppress(OSError, AttributeError, TypeError):
+        CDLL(None).malloc_trim(0)

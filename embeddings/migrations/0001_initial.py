@@ -156,6 +156,22 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(models.F('document'), name='idx_chunk_buffer_document')],
             },
         ),
+        migrations.CreateModel(
+            name='SentenceVectors',
+            fields=[
+                ('chunk', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='+', serialize=False, to='embeddings.documentchunk')),
+                ('user_id', models.UUIDField()),
+                ('chunk_sha', models.TextField()),
+                ('model', models.TextField()),
+                ('vectors', models.BinaryField(null=True)),
+                ('document', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='documents.document')),
+            ],
+            options={
+                'db_table': 'sentence_vectors',
+                'default_permissions': (),
+                'indexes': [models.Index(models.F('document'), name='ix_sentences_document'), models.Index(models.F('chunk_sha'), name='ix_sentences_sha'), models.Index(models.F('user_id'), models.F('document'), condition=models.Q(('vectors', None)), name='ix_sentences_pending')],
+            },
+        ),
         migrations.AddIndex(
             model_name='documentchunk',
             index=models.Index(models.F('user_id'), models.F('embed_model'), models.F('embed_version'), models.F('embed_updated_at'), name='ix_chunks_user_model'),

@@ -24,6 +24,14 @@ ALTER TABLE posting_blocks ALTER COLUMN postings SET STORAGE EXTERNAL, ALTER COL
 ALTER TABLE document_chunk_buffer SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE document_vector_buffer SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 """
+# Vectors of sentences do not compress, and go with their passage, whoever deletes it.
+SENTENCES = """
+ALTER TABLE sentence_vectors ALTER COLUMN vectors SET STORAGE EXTERNAL;
+ALTER TABLE sentence_vectors SET (autovacuum_vacuum_scale_factor = 0.05);
+ALTER TABLE sentence_vectors ADD CONSTRAINT sentence_vectors_chunk FOREIGN KEY (chunk_id)
+    REFERENCES document_chunks ON DELETE CASCADE;
+"""
+NO_SENTENCES = "ALTER TABLE sentence_vectors DROP CONSTRAINT sentence_vectors_chunk;"
 # Not columns of the models, since no code loads them. One sign bit for each dimension, in the index by which a tenant's
 # vectors are scanned: 250 bytes a vector instead of 6,148 while the tenant's next HNSW index is built late.
 SIGNS = """
@@ -71,6 +79,7 @@ class Migration(migrations.Migration):
             "DROP INDEX idx_vector_buffer_embedding_progress",
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
+        migrations.RunSQL(SENTENCES, NO_SENTENCES),
         *(
             migrations.RunSQL(SIGNS.format(table=table, index=index), NO_SIGNS.format(table=table, index=index))
             for table, index in SIGNS_OF
@@ -79,6 +88,7 @@ class Migration(migrations.Migration):
         enable_rls("document_chunks", "chunk_select_self"),
         enable_rls("document_vector_buffer", "vector_buffer_select_self"),
         enable_rls("shadow_vectors", "shadow_select_self"),
+        enable_rls("sentence_vectors", "sentence_select_self"),
         enable_rls("document_terms", "term_select_self"),
         enable_rls("posting_segments", "posting_segment_select_self"),
         enable_rls("posting_blocks", "posting_block_select_self"),

@@ -14,6 +14,7 @@ from django.db.utils import OperationalError
 from accounts.errors import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
 from accounts.system_tenant import SYSTEM_TENANT_ID
+from embeddings import sentence_vectors
 from embeddings.active_model import active_model
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
@@ -113,7 +114,8 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
     idf = bm25.inverse_frequencies(postings, lexemes)
     reranks = reranks and mode == HYBRID
     most = max(k, reranker.CANDIDATES) if reranks else k
-    chunks = fetch_chunks(scope.user_id, fuse(scope.live.model, vector_hits, text_hits, most))
+    ranking = fuse(scope.live.model, vector_hits, text_hits, most)
+    chunks = fetch_chunks(scope.user_id, ranking, sentence_vectors.model_label() if reranks else "")
     relevant = True
     if reranks:
         named = document_names.named_documents(postings, name_scores, [chunk.document_id for chunk in chunks])

@@ -10,6 +10,7 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
+from embeddings import sentence_vectors
 from embeddings.embedders.registry import get_embedder
 from embeddings.embedders.wordllama import WordLlama
 from embeddings.search.lexemes import ENGLISH
@@ -19,12 +20,20 @@ CANDIDATES = 30  # 20 lose a question in fifty of the dev sets, 80 win none
 # Chosen on the dev halves (docs/retrieval.md), where other weights and further features were no better.
 LEAST_SIMILARITY = 0.2  # of two tokens: below it they do not match
 HEADING_WEIGHT = 0.5  # of a word that matches the heading path and not the sentence
-WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.25)  # fusion, words, similarity, name, BM25: by coordinate search
+# Fusion, words, similarity by the static vectors, by the sentence model's, name, BM25: by coordinate search, without
+# sentence vectors and where all candidates have them.
+WEIGHTS = (1.0, 1.0, 1.0, 0.0, 1.0, 0.25)
+SENTENCE_WEIGHTS = (1.0, 1.5, 1.25, 1.25, 2.0, 0.25)
+# What the sentence model's similarity may be where only the static one is known: their means and deviations agree.
+SIMILARITY_OFFSET, SIMILARITY_SLOPE = 0.062, 0.983
 CLEAR_NAME = 3.0  # idf of the words that name a document beyond doubt
 NEAR_HEADINGS = 2  # of the path: they are read before each sentence
-# Chosen on the dev halves and the questions off topic. They concern the static vectors, whatever the tenant's model.
+# Chosen on the dev halves and the questions off topic. They concern the static vectors, whatever the tenant's model;
+# and those of sentences, where passages have them.
 COVERAGE_WEIGHT, WORD_WEIGHT, MANY_WORDS = 0.3, 0.1, 6
 LEAST_RELEVANCE = 0.83
+SENTENCE_COVERAGE_WEIGHT, SENTENCE_WORD_WEIGHT = 0.1, 0.06
+LEAST_SENTENCE_RELEVANCE = 0.7
 WHOLE = 0.999  # all words of the query
 SMALL_PRODUCT = 250_000  # multiplications that OpenBLAS leaves to the calling thread; its others spin and cost more
 WORD = re.compile(r"[^\W_]+")
@@ -37,10 +46,21 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class SentenceMatch:
-    """``words``: the share of the query words, by idf, that the best sentence matches; ``similarity``: best cosine."""
+    """``words``: the share of the query words, by idf, that the best sentence matches; ``similarity``: best cosine.
+
+    ``model_similarity`` is the best cosine by the sentence model, None where the passage has no sentence vectors.
+    """
 
     words: float
     similarity: float
+    model_similarity: float | None = None
+
+    @property
+    def expected_similarity(self) -> float:
+        """The sentence model's similarity, known or expected."""
+        if self.model_similarity is None:
+            return SIMILARITY_OFFSET + SIMILARITY_SLOPE * self.similarity
+        return self.model_similarity
 
 
 def word_weights(query: str, idf: Mapping[str, float], configurations: Sequence[str] = (ENGLISH,)) -> dict[str, float]:
@@ -69,10 +89,11 @@ def rerank(
         fused / fused.max(),
         _spread([match.words for match in matches]),
         _spread([match.similarity for match in matches]),
+        _spread([match.expected_similarity for match in matches]),
         np.array([scale * named.get(chunk.document_id, 0.0) for chunk in chunks]),
         _share_of_best([chunk.ranked.parts.text.bm25 if chunk.ranked.parts.text else 0.0 for chunk in chunks]),
     ]
-    scores = np.average(features, axis=0, weights=WEIGHTS)
+    scores = np.average(features, axis=0, weights=_feature_weights(matches))
     order = np.argsort(-scores, kind="stable")
     return [replace(chunks[at], ranked=replace(chunks[at].ranked, score=float(scores[at]))) for at in order]
 
@@ -81,11 +102,24 @@ def is_relevant(matches: Sequence[SentenceMatch], coverage: float, word_count: i
     """Tell whether the candidates answer the query, not merely come nearest to it.
 
     ``coverage`` is the greatest share, by idf, of the query's words in one passage, ``word_count`` their number. A
-    short query is easily similar to something.
+    short query is easily similar to something. Passages without sentence vectors are judged by the static ones.
     """
-    similarity = max((match.similarity for match in matches), default=0.0)
-    relevance = similarity + COVERAGE_WEIGHT * coverage + WORD_WEIGHT * min(word_count, MANY_WORDS)
-    return coverage >= WHOLE or relevance >= LEAST_RELEVANCE
+    words = min(word_count, MANY_WORDS)
+    by_model = max((match.model_similarity for match in matches if match.model_similarity is not None), default=-1.0)
+    by_static = max((match.similarity for match in matches if match.model_similarity is None), default=-1.0)
+    return (
+        coverage >= WHOLE
+        or by_model + SENTENCE_COVERAGE_WEIGHT * coverage + SENTENCE_WORD_WEIGHT * words >= LEAST_SENTENCE_RELEVANCE
+        or by_static + COVERAGE_WEIGHT * coverage + WORD_WEIGHT * words >= LEAST_RELEVANCE
+    )
+
+
+def _feature_weights(matches: Sequence[SentenceMatch]) -> NDArray[Any]:
+    """Return the weights between the two sets, by the share of the candidates that have sentence vectors."""
+    share = sum(match.model_similarity is not None for match in matches) / len(matches)
+    without, within = (np.array(each) / sum(each) for each in (WEIGHTS, SENTENCE_WEIGHTS))
+    weights: NDArray[Any] = (1 - share) * without + share * within
+    return weights
 
 
 def _share_of_best(scores: Sequence[float]) -> NDArray[Any]:
@@ -102,7 +136,7 @@ def _spread(values: Sequence[float]) -> NDArray[Any]:
 def match_sentences(chunks: Sequence[RetrievedChunk], query: str, weights: Mapping[str, float]) -> list[SentenceMatch]:
     """Match the query with every sentence and table row of the chunks, by the local model's static token vectors.
 
-    ``weights`` are the query's words with their idf.
+    And with the sentence vectors of the chunks that have them. ``weights`` are the query's words with their idf.
     """
     if not chunks:
         return []
@@ -122,8 +156,19 @@ def match_sentences(chunks: Sequence[RetrievedChunk], query: str, weights: Mappi
     found = np.maximum(sentences.match(asked_words), HEADING_WEIGHT * paths.match(asked_words)[:, owners])
     matched = np.einsum("ij,i->j", found, share)
     begins = np.cumsum([0, *map(len, texts[:-1])])
-    best = np.maximum.reduceat(matched, begins), np.maximum.reduceat(similarities, begins)
-    return [SentenceMatch(*map(float, each)) for each in zip(*best, strict=True)]
+    best = np.maximum.reduceat(matched, begins).tolist(), np.maximum.reduceat(similarities, begins).tolist()
+    return [SentenceMatch(*each) for each in zip(*best, _model_similarities(chunks, query), strict=True)]
+
+
+def _model_similarities(chunks: Sequence[RetrievedChunk], query: str) -> list[float | None]:
+    """Return each chunk's best cosine by the sentence model, by which the query is embedded if any chunk is."""
+    if not any(chunk.sentence_vectors for chunk in chunks):
+        return [None] * len(chunks)
+    asked = sentence_vectors.embed_question(query)
+    return [
+        float(sentence_vectors.similarities(chunk.sentence_vectors, asked).max()) if chunk.sentence_vectors else None
+        for chunk in chunks
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from embeddings.search.snippets import NO_SNIPPET, Snippet, render_snippet
 
 # LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
 SELECT_CHUNKS = """
-    SELECT c.chunk_id, c.document_id, d.filename, c.chunker_name, c.chunker_version, c.chunk_ord, c.text, c.meta
+    SELECT c.chunk_id, c.document_id, d.filename, c.chunker_name, c.chunker_version, c.chunk_ord, c.text, c.meta,
+           (SELECT v.vectors FROM sentence_vectors v
+            WHERE v.chunk_id = c.chunk_id AND v.chunk_sha = c.chunk_sha AND v.model = %(sentence_model)s)
     FROM document_chunks c,
          LATERAL (SELECT filename FROM documents WHERE document_id = c.document_id LIMIT 1) d
     WHERE c.user_id = %(user)s AND c.chunk_id = ANY(%(chunks)s)"""
@@ -67,21 +69,30 @@ class RetrievedChunk:
     end: int
     headings: list[str]
     sentences: Sequence[Sentence]
+    sentence_vectors: bytes | None = None
 
 
-def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk]) -> list[RetrievedChunk]:
-    """Fetch ranked chunks in their order, without those deleted meanwhile. Call inside ``as_tenant``."""
+def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk], sentence_model: str = "") -> list[RetrievedChunk]:
+    """Fetch ranked chunks in their order, without those deleted meanwhile. Call inside ``as_tenant``.
+
+    ``sentence_model`` is the one whose sentence vectors they bring along.
+    """
+    params: dict[str, Any] = {
+        "user": user_id,
+        "chunks": [ranked.chunk_id for ranked in ranking],
+        "sentence_model": sentence_model,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(SELECT_CHUNKS, {"user": user_id, "chunks": [ranked.chunk_id for ranked in ranking]})
+        cursor.execute(SELECT_CHUNKS, params)
         rows = {chunk_id: row for chunk_id, *row in cursor.fetchall()}
     chunks = []
     for ranked in ranking:
         if row := rows.get(ranked.chunk_id):
-            document_id, filename, name, version, ordinal, text, meta = row
+            document_id, filename, name, version, ordinal, text, meta, vectors = row
             meta = json.loads(meta) if meta else {}
             place = int(meta.get("start", 0)), int(meta.get("end", 0)), meta.get("headings", [])
             chunk = ranked, document_id, filename, (name, version), ordinal, text, meta, *place
-            chunks.append(RetrievedChunk(*chunk, passage_sentences(text)))
+            chunks.append(RetrievedChunk(*chunk, passage_sentences(text), vectors and bytes(vectors)))
     return chunks
 
 

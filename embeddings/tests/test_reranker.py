@@ -1,5 +1,8 @@
 """The second stage of hybrid search: best sentences, and documents that a question names."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -7,7 +10,7 @@ from django.db import connection
 
 from accounts.rls import as_tenant
 from documents.models import Document
-from embeddings import active_model
+from embeddings import active_model, sentence_vectors
 from embeddings.models import DocumentChunk, DocumentTerm
 from embeddings.search import bm25, document_names, reranker
 from embeddings.search.document_names import split_words
@@ -15,8 +18,10 @@ from embeddings.search.fusion import RankedChunk, ScoreParts, TextScore
 from embeddings.search.hybrid_search import search
 from embeddings.search.passage_sentences import passage_sentences
 from embeddings.search.postings import read_postings
+from embeddings.search.reranker import SentenceMatch
 from embeddings.search.results import RetrievedChunk
 from embeddings.search.vector_search import Scope
+from testing.embedders import WordEmbedder
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
 
@@ -88,6 +93,64 @@ def test_texts_without_tokens_and_queries_without_words_are_ranked() -> None:
     ranked = reranker.rerank(chunks, reranker.match_sentences(chunks, "?!", {}), {})
     assert all(0 < each.ranked.score <= 1 for each in ranked)
     assert order([], "wig") == []
+
+
+# Sentence vectors
+
+WIG, MONDAYS = "A wig is paid once.", "The clinic opens on Mondays."
+
+
+@pytest.fixture
+def word_model(settings: Any) -> Callable[[RetrievedChunk], RetrievedChunk]:
+    """Return a function that gives a candidate the vectors of its sentences."""
+    settings.SENTENCE_MODEL = "testing.embedders.WordEmbedder"
+
+    def embedded(chunk: RetrievedChunk) -> RetrievedChunk:
+        return replace(chunk, sentence_vectors=sentence_vectors.embed_sentences(WordEmbedder(), chunk.text))
+
+    return embedded
+
+
+def test_the_best_sentence_by_the_sentence_model_counts(
+    word_model: Callable[[RetrievedChunk], RetrievedChunk],
+) -> None:
+    chunks = [candidate(1, f"{FILLER}{WIG}"), candidate(2, f"{MONDAYS} {FILLER}")]
+    asked = "the clinic opens on mondays"
+
+    first, second = reranker.match_sentences([word_model(each) for each in chunks], asked, {})
+
+    assert first.model_similarity == pytest.approx(0, abs=0.3)
+    assert second.model_similarity == pytest.approx(1, abs=0.01)
+    assert all(each.model_similarity is None for each in reranker.match_sentences(chunks, asked, {}))
+
+
+@pytest.mark.parametrize(
+    ("similarities", "expected"),
+    [([None, None, None], [1, 2, 3]), ([0.1, 0.9, 0.5], [2, 3, 1]), ([0.1, 0.9, None], [2, 3, 1])],
+)
+def test_candidates_with_and_without_sentence_vectors_are_compared(
+    similarities: list[float | None], expected: list[int]
+) -> None:
+    chunks = [candidate(number, WIG) for number in (1, 2, 3)]
+    matches = [SentenceMatch(0.5, 0.3, known) for known in similarities]
+
+    assert [each.ranked.chunk_id.int for each in reranker.rerank(chunks, matches, {})] == expected
+
+
+@pytest.mark.parametrize(
+    ("match", "coverage", "relevant"),
+    [
+        (SentenceMatch(0, 0.9, 0.2), 0.0, False),  # like another sentence by the static vectors alone
+        (SentenceMatch(0, 0.0, 0.6), 0.0, True),
+        (SentenceMatch(0, 0.6, None), 0.0, True),
+        (SentenceMatch(0, 0.1, None), 0.0, False),
+        (SentenceMatch(0, 0.0, 0.0), 1.0, True),  # one passage has all the words
+    ],
+)
+def test_the_floor_is_the_sentence_models_where_it_is_known(
+    match: SentenceMatch, coverage: float, *, relevant: bool
+) -> None:
+    assert reranker.is_relevant([match], coverage, 3) is relevant
 
 
 # Names of documents
