@@ -21,7 +21,7 @@ from metrics.models import MeasurementRun
 SUMMARY = __doc__
 GOAL = 300.0
 STAFF = "staff@example.org"
-LIST = "/admin/jobs/uploadjob/"
+LIST, FIND = "/admin/jobs/uploadjob/", "/admin/find/"
 
 # The oldest first, over thirty days: a journal is written in the order of time. Of a hundred jobs 98 are done, one is
 # dead, and the youngest thousandth part waits, is worked on or pauses.
@@ -29,9 +29,14 @@ SPACE = "interval '30 days' * ((%(jobs)s - i)::float8 / %(jobs)s)"
 DOCUMENTS = f"""
     INSERT INTO documents (document_id, user_id, filename, mime, bytes_len, file_sha256, raw_path, pages, stored_at,
                            created_at)
-    SELECT md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'x.pdf', 'application/pdf', 100000 + i, i::text,
-           'x', 1 + i %% 9, now(), now() - {SPACE}
+    SELECT md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'Plan ' || i || '.pdf', 'application/pdf',
+           100000 + i, i::text, 'x', 1 + i %% 9, now(), now() - {SPACE}
     FROM generate_series(1, %(jobs)s) i"""
+USERS = """
+    INSERT INTO users (id, username, email, password, first_name, last_name, is_active, is_staff, is_superuser,
+                       date_joined)
+    SELECT md5('user' || i)::uuid, 'user' || i || '@example.org', 'user' || i || '@example.org', '', '', '', true,
+           false, false, now() FROM generate_series(0, %(users)s - 1) i"""
 JOBS = f"""
     INSERT INTO upload_jobs (job_id, user_id, document_id, stage, state, raw_path, chunks_version, correlation_id,
                              attempts, last_error, created_at, updated_at, finished_at, run_after, claim_token,
@@ -67,9 +72,10 @@ _DEAD = """
     (16.0, 'error', 'error', 'DLQ_MOVED',
      '{"stage": "parsing", "from": "parsing", "attempt": 2, "code": "PARSE_FAILED"}')"""
 EVENTS = f"""
-    INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload)
+    INSERT INTO events (job_id, document_id, user_id, ts, type, severity, code, payload, correlation_id)
     SELECT md5('j' || i)::uuid, md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid,
-           now() - {SPACE} + e.seconds * interval '1 s', e.type, e.severity, e.code, e.payload::jsonb
+           now() - {SPACE} + e.seconds * interval '1 s', e.type, e.severity, e.code, e.payload::jsonb,
+           md5('c' || i)::uuid
     FROM generate_series(1, %(jobs)s) i
     CROSS JOIN LATERAL (
         SELECT * FROM (VALUES {_DONE}) done (seconds, type, severity, code, payload) WHERE i %% 50 <> 0
@@ -91,7 +97,7 @@ REFILL = """
     SELECT md5('j' || i)::uuid, md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'stage_started', 'info',
            'UPLOAD_DEDUP_HIT'
     FROM generate_series(1, %(jobs)s) i WHERE i %% 12 = 5 AND i %% 50 <> 7"""
-TABLES = ("documents", "upload_jobs", "events", "purchases", "metric_rollups")
+TABLES = ("users", "documents", "upload_jobs", "events", "purchases", "metric_rollups")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -131,7 +137,7 @@ def measure(options: Namespace) -> Result:
 
 def seed(jobs: int) -> None:
     values = {"jobs": jobs, "users": max(10, min(1_000, jobs // 100))}
-    _execute(values, DOCUMENTS, JOBS, EVENTS, PURCHASES)
+    _execute(values, USERS, DOCUMENTS, JOBS, EVENTS, PURCHASES)
     database.analyze_tables(*TABLES)
     _execute(values, *DELETE)
     database.analyze_tables(*TABLES)
@@ -180,6 +186,14 @@ def pages(jobs: int) -> dict[str, str]:
         "dead letters": "/admin/dead-letters/",
         "job": f"/admin/jobs/{some.pk}/",
         "dead job": f"/admin/jobs/{dead.pk}/",
+        "tenant": f"/admin/tenants/{some.user_id}/",
+        "status": "/admin/status/",
+        "find an e-mail": f"{FIND}?q={User.objects.get(pk=some.user_id).email}",
+        "find a file": f"{FIND}?q={some.document.filename}",
+        "find no file": f"{FIND}?q=nothing.pdf",
+        "find a request": f"{FIND}?q={some.correlation_id}",
+        "find a document": f"{FIND}?q={some.document_id}",
+        "find no id": f"{FIND}?q={UUID(int=1)}",
         "metrics": "/metrics",
     }
 
@@ -193,7 +207,7 @@ def _sign_in() -> Client:
 
 def _get(client: Client, path: str) -> None:
     answer = client.get(path)
-    if answer.status_code != 200:
+    if answer.status_code not in (200, 302):  # a search leads to a page
         raise RuntimeError(f"{path} answered {answer.status_code}")
 
 

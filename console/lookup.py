@@ -5,6 +5,7 @@ Each look-up reads one index. A member of staff finds what the permissions of th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from uuid import UUID
 
 from django.apps import apps
@@ -59,7 +60,7 @@ def find_by_prefix(user: User, prefix: str) -> list[Hit]:
 def _find_emails(user: User, **condition: str) -> list[Hit]:
     if not user.has_perm("accounts.view_user"):
         return []
-    found = User.objects.filter(**condition).order_by("email").values_list("pk", "email")[:MAX_HITS]
+    found = sorted(User.objects.filter(**condition).values_list("pk", "email")[:MAX_HITS], key=itemgetter(1))
     return [Hit("tenant", email, reverse("console:tenant", args=[pk]), pk) for pk, email in found]
 
 

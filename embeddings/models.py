@@ -78,6 +78,7 @@ class DocumentChunk(models.Model):
 
     class Meta:
         db_table = "document_chunks"
+        verbose_name = "passage"
         default_permissions = ("view",)
         indexes = [
             # A tenant's exact scan, of all its passages of a model or of those that no vector index covers yet.

@@ -85,6 +85,7 @@ class UploadJob(models.Model):
 
     class Meta:
         db_table = "upload_jobs"
+        verbose_name = "job"
         default_permissions = ("view",)
         permissions = [
             ("retry_uploadjob", "Can retry upload jobs"),

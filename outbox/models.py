@@ -39,6 +39,7 @@ class Message(models.Model):
 
     class Meta:
         db_table = "outbox"
+        verbose_name = "outbox message"
         default_permissions = ("view",)
         permissions = [("resend_message", "Can resend messages")]
         indexes = [

@@ -16,8 +16,9 @@ class Delivery(models.Model):
 
     class Meta:
         db_table = "webhook_deliveries"
+        verbose_name = "received webhook"
         default_permissions = ("view",)
-        verbose_name_plural = "deliveries"
+        verbose_name_plural = "received webhooks"
         # Staff's list, the newest first.
         indexes = [models.Index(F("received_at").desc(), "key", name="ix_deliveries_received")]
 

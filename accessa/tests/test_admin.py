@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db import connection
@@ -13,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from accessa.admin_menu import SECTIONS
 from accounts.admin_base import query_parameters
 from accounts.audit import log
 from accounts.audit.tests.personas import Staff
@@ -158,6 +160,15 @@ def test_the_menu_shows_only_permitted_pages(group: str) -> None:
     assert set(answers.values()) == {200}, answers
     assert "/admin/documents/document/" in links
     assert ("/admin/audit/auditentry/" in links) is (group == "operator")
+
+
+def test_a_list_has_one_name_in_the_menu_and_in_its_heading() -> None:
+    listed = {page: title for rows in SECTIONS.values() for title, _, page, *_ in rows if "." in page}
+
+    assert {
+        page: title for page, title in listed.items()
+        if apps.get_model(page)._meta.verbose_name_plural != title[0].lower() + title[1:] and title != "API tokens"
+    } == {"audit.auditentry": "Audit log"}  # fmt: skip
 
 
 # What an address might ask to learn, letter by letter, what no list shows: a column's own, and along a filter's.

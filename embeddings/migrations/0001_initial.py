@@ -41,6 +41,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'document_chunks',
+                'verbose_name': 'passage',
                 'default_permissions': ('view',),
             },
         ),

@@ -93,6 +93,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'upload_jobs',
+                'verbose_name': 'job',
                 'permissions': [('retry_uploadjob', 'Can retry upload jobs'), ('cancel_uploadjob', 'Can cancel upload jobs'), ('discard_uploadjob', 'Can move upload jobs to the dead letters')],
                 'default_permissions': ('view',),
             },

@@ -33,6 +33,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'outbox',
+                'verbose_name': 'outbox message',
                 'permissions': [('resend_message', 'Can resend messages')],
                 'default_permissions': ('view',),
                 'indexes': [models.Index(models.F('target_id'), models.F('due_at'), condition=models.Q(('state', 'queued')), name='ix_outbox_due'), models.Index(models.F('target_id'), models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_outbox_target'), models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_outbox_created'), models.Index(models.F('state'), models.OrderBy(models.F('created_at'), descending=True), models.F('id'), name='ix_outbox_state'), models.Index(models.F('finished_at'), condition=models.Q(('state', 'queued'), _negated=True), name='ix_outbox_finished')],

@@ -22,8 +22,9 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField(db_index=True)),
             ],
             options={
-                'verbose_name_plural': 'deliveries',
+                'verbose_name_plural': 'received webhooks',
                 'db_table': 'webhook_deliveries',
+                'verbose_name': 'received webhook',
                 'default_permissions': ('view',),
                 'indexes': [models.Index(models.OrderBy(models.F('received_at'), descending=True), models.F('key'), name='ix_deliveries_received')],
             },
