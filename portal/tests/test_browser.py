@@ -177,6 +177,7 @@ def test_hostile_names_and_texts_do_not_run_and_break_no_page(home: Visit, ana: 
     expect(page.locator(".read")).to_contain_text("alert(1)")
     home.phone_screenshot("hostile-document-phone")
     page.goto("/find")
+    page.get_by_text("Options").click()
     page.locator("#mode").select_option("text")
     page.locator("#query").fill("coverage")
     page.keyboard.press("Enter")

@@ -12,11 +12,13 @@ from django.utils import timezone
 from documents import tags, zip_download
 from documents.models import Document, Tag
 from documents.storage import buckets
-from portal import document_list
+from portal import document_list, search_scope
 from portal.document_list import list_documents
 from portal.list_query import ORDERS, ListQuery
+from portal.search_scope import SearchScope
 from portal.tests.conftest import signed_in
 from testing.factories import DocumentFactory
+from testing.factories.searchable_documents import create_searchable_document
 from testing.pdfs import text_pdf
 from testing.personas import Person
 
@@ -265,3 +267,46 @@ def test_names_in_a_zip_are_unique_without_regard_to_case() -> None:
         "a (2) (2).pdf",
         "b",
     ]
+
+
+# Questions within documents and tags
+
+
+def test_a_question_is_asked_within_tags_and_documents_and_these_are_remembered(ana: Person) -> None:
+    ids = [create_searchable_document(ana.id, [f"Dental care {name}."], filename=f"{name}.pdf") for name in "abc"]
+    tag, _ = tags.create_tag(user_id=ana.id, name="2026")
+    tags.add_tags(Document.objects.get(pk=ids[0]), [tag.pk])
+    client = signed_in(ana)
+
+    def found(**scope: Any) -> set[str]:
+        context = client.post("/find", {"query": "dental care", "mode": "text", **scope}).context
+        return {passage.filename for passage in context["passages"]}
+
+    assert found() == {"a.pdf", "b.pdf", "c.pdf"}
+    assert found(tag=str(tag.pk)) == {"a.pdf"}
+    assert found(document=[str(ids[1]), str(ids[2])]) == {"b.pdf", "c.pdf"}
+    assert found(document=str(ids[1]), tag=str(tag.pk)) == {"a.pdf", "b.pdf"}
+    remembered = client.get("/find").context["form"].scope
+    assert (remembered.documents, remembered.tags) == ((ids[1],), (tag.pk,))
+    tags.delete_tag(tag)
+    assert client.get("/find").context["form"].scope.label == "1 document"
+    assert client.get(f"/find?document={ids[0]}").context["form"].scope.documents == (ids[0],)
+
+
+def test_tags_and_documents_together_are_bounded(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_scope, "MAX_DOCUMENTS", 1)
+    ids = [create_searchable_document(ana.id, ["Dental care."]) for _ in range(2)]
+    tag, _ = tags.create_tag(user_id=ana.id, name="2026")
+    tags.add_tags(Document.objects.get(pk=ids[0]), [tag.pk])
+
+    page = signed_in(ana).post("/find", {"query": "dental", "document": str(ids[1]), "tag": str(tag.pk)})
+
+    assert b"more than 1 documents" in page.content
+
+
+@pytest.mark.parametrize("words", ["", "x", "tag:x", "laws tag:", "tag:laws", "\0"])
+def test_a_malformed_scope_is_everything_or_statutes(words: str) -> None:
+    scope = SearchScope.parse([words])
+
+    assert not scope.is_narrow
+    assert str(SearchScope.parse([str(scope)])) == str(scope)

@@ -78,7 +78,7 @@ def test_a_statutes_whole_passage_is_shown_as_text_without_markup(ana: Person) -
 
     page = shown(ana, "productores")
 
-    whole = page.partition("<details")[2].partition("</details>")[0]
+    whole = page.partition('<details class="whole"')[2].partition("</details>")[0]
     assert whole.endswith("Su fin &amp; nada más.</div>")
     assert "&lt;b&gt;apples" in whole
     assert "Artículo 7" in whole
@@ -93,7 +93,7 @@ def test_a_search_can_be_restricted_to_statutes(ana: Person) -> None:
 
     assert "1 passage of statutes found" in page
     assert "in the plan" not in page
-    assert '<option value="laws" selected>' in page
+    assert 'name="document" value="laws" checked>' in page
 
 
 def test_a_search_in_one_document_excludes_statutes(ana: Person) -> None:

@@ -13,12 +13,12 @@ from django.shortcuts import redirect, render
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
-from accounts.rls import as_tenant
-from documents.models import Document
+from documents.tags import list_tags
 from embeddings.error_codes import MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
+from portal.search_scope import TAG, SearchScope, document_choices, last_scope, sources_of
 from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
 from portal.views.documents import parse_span
@@ -31,10 +31,8 @@ from statutes.article_citations import StatutePassage, strip_heading_marks
 from statutes.search import search_statutes
 
 MAX_RESULTS = 10
-MAX_CHOICES = 100  # documents to choose from, the newest
 SYSTEMS = dict(Provider.choices)
 OWN_SOURCES = [UPLOADS, *RECORDS]
-STATUTES_ONLY = "laws"  # chosen instead of a document
 MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
 
 
@@ -44,22 +42,12 @@ class SearchForm:
 
     query: str
     mode: str
-    document: UUID | None
-    only_laws: bool
+    scope: SearchScope
     history: tuple[str, ...] = ()
 
     @classmethod
-    def create(cls, query: str, mode: str, scope: str, history: Sequence[str] = ()) -> "SearchForm":
-        try:
-            document = UUID(scope)
-        except ValueError:
-            document = None
-        known_mode = mode if mode in dict(MODES) else HYBRID
-        return cls(query, known_mode, document, scope == STATUTES_ONLY, tuple(history))
-
-    @property
-    def scope(self) -> str:
-        return str(self.document or (STATUTES_ONLY if self.only_laws else ""))
+    def create(cls, query: str, mode: str, scope: SearchScope, history: Sequence[str] = ()) -> "SearchForm":
+        return cls(query, mode if mode in dict(MODES) else HYBRID, scope, tuple(history))
 
 
 @tenant_page("GET", "HEAD", "POST")
@@ -72,7 +60,7 @@ def search_page(request: HttpRequest) -> HttpResponse:
         context |= _results(user_id, form)
         if "problem" not in context:
             context["saved"] = save_question(
-                user_id=user_id, question=form.query, history=form.history, mode=form.mode, scope=form.scope
+                user_id=user_id, question=form.query, history=form.history, mode=form.mode, scope=str(form.scope)
             )
     return _render(request, user_id, form, context)
 
@@ -82,7 +70,7 @@ def saved_question(request: HttpRequest, question_id: UUID) -> HttpResponse:
     """Show the results of a saved question, as they are today. Nothing is bought from a model."""
     user_id = tenant_id(request)
     saved = get_question(user_id, question_id)
-    form = SearchForm.create(saved.question, saved.mode, saved.scope, saved.history)
+    form = SearchForm.create(saved.question, saved.mode, SearchScope.parse([saved.scope]), saved.history)
     return _render(request, user_id, form, {"is_search": True, "saved": saved, **_results(user_id, form)})
 
 
@@ -94,18 +82,19 @@ def forget_question(request: HttpRequest, question_id: UUID) -> HttpResponse:
 
 
 def _render(request: HttpRequest, user_id: UUID, form: SearchForm, context: dict[str, object]) -> HttpResponse:
-    context |= {"form": form, "statutes_only": STATUTES_ONLY}
+    context |= {"form": form}
     if getattr(request, "htmx", False):
         return render(request, "portal/search_results.html", context)
-    context |= {"choices": _document_choices(user_id, form.document), "modes": MODES}
+    context |= {"choices": document_choices(user_id, form.scope), "tags": list_tags(user_id), "modes": MODES}
     return render(request, "portal/search.html", context)
 
 
 def _parse_form(request: HttpRequest, user_id: UUID) -> SearchForm:
     fields = request.POST if request.method == "POST" else request.GET
-    form = SearchForm.create(
-        request.POST.get("query", ""), request.POST.get("mode", HYBRID), fields.get("document", "")
-    )
+    scope = SearchScope.parse([*fields.getlist("document"), *(f"{TAG}{tag}" for tag in fields.getlist("tag"))])
+    if request.method != "POST" and not fields:
+        scope = last_scope(user_id)
+    form = SearchForm.create(request.POST.get("query", ""), request.POST.get("mode", HYBRID), scope)
     try:
         previous = get_question(user_id, UUID(request.POST.get("after", "")))
     except (ValueError, ApiError):  # none, or forgotten meanwhile: a question of its own
@@ -116,10 +105,10 @@ def _parse_form(request: HttpRequest, user_id: UUID) -> SearchForm:
 def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
     query: dict[str, Any] = {"user_id": user_id, "query": form.query, "k": MAX_RESULTS, "mode": form.mode}
     embedding = QueryEmbedding(user_id)
-    scope: dict[str, Any] = {"query_embedding": embedding, "sources": [] if form.only_laws else OWN_SOURCES}
-    if form.document:
-        scope |= {"sources": [UPLOADS], "document_ids": [form.document]}
+    scope: dict[str, Any] = {"query_embedding": embedding, "sources": sources_of(form.scope, OWN_SOURCES)}
     try:
+        restrictions = form.scope.restrictions(user_id)
+        scope |= restrictions
         check_rate(SEARCHES, user_id)
         retrieval = _retrieve(query, scope, form.history)
         given = quote_answer(retrieval) if retrieval else None
@@ -127,12 +116,12 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
         if retrieval and form.history:
             query["query"] = retrieval.question.text
         results = retrieval.results if retrieval else search(**query, **scope)
-        statutes = [] if form.document else _search_statutes(query, embedding)
+        statutes = [] if form.scope.is_narrow else _search_statutes(query, embedding)
     except ApiError as error:
         return {"problem": error_message(error)}
     return {
         "given": given,
-        "model_request": _model_request(form) if may_ask else None,
+        "model_request": _model_request(form, restrictions) if may_ask else None,
         "passages": results.passages,
         "nearest": results.nearest,
         "records": [_record(record) for record in results.records],
@@ -150,12 +139,11 @@ def _retrieve(query: dict[str, Any], scope: dict[str, Any], history: Sequence[st
         return None
 
 
-def _model_request(form: SearchForm) -> str:
+def _model_request(form: SearchForm, restrictions: dict[str, Any]) -> str:
     """Return the body of ``POST /answer`` by which the page lets a model answer. htmx would drop it in a script tag."""
     body: dict[str, Any] = {"question": form.query, "mode": form.mode, "stream": True}
     history = [{"question": question} for question in form.history]
-    documents = {"document_ids": [str(form.document)]} if form.document else {}
-    return json.dumps(body | {"history": history} | documents)
+    return json.dumps(body | {"history": history} | restrictions, default=str)
 
 
 @tenant_page("POST")
@@ -196,12 +184,3 @@ def _record(record: RecordResult) -> dict[str, str]:
         "snippet": record.snippet,  # safe HTML
         "url": record.url if record.url and record.url.startswith("https://") else "",
     }
-
-
-def _document_choices(user_id: UUID, chosen: UUID | None) -> list[Document]:
-    with as_tenant(user_id):
-        own = Document.objects.filter(user_id=user_id, chunks_version__isnull=False)
-        documents = list(own.order_by("-created_at", "document_id")[:MAX_CHOICES])
-        if chosen and all(document.pk != chosen for document in documents):
-            documents += own.filter(pk=chosen)
-    return documents

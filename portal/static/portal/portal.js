@@ -295,6 +295,13 @@ function alarm(sentence) {
 
 // --- search: each question has an address, so that going back and reloading show its results -------------------------
 
+byId("ask")?.addEventListener("change", () => {
+  const chosen = (selector) => byId("ask").querySelectorAll(`${selector}:checked`).length;
+  const counts = [[chosen("[name=tag]"), "tag"], [chosen("[name=document]:not([value=laws])"), "document"]];
+  const parts = counts.filter(([count]) => count).map(([count, noun]) => `${count} ${noun}${count === 1 ? "" : "s"}`);
+  document.querySelector("[data-scope]").textContent = parts.join(", ") || (chosen("[value=laws]") ? "statutes only" : "everything");
+});
+
 let modelAnswer = new AbortController();
 
 function showAddress() {
