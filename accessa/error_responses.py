@@ -112,5 +112,5 @@ def error_response(request: HttpRequest, error: ApiError) -> HttpResponse:
     if error_pages.wants_page(request):
         if staff_pages.wants_staff_page(request, error):
             return staff_pages.staff_error_page(request, error)
-        return error_pages.error_page(error)
+        return error_pages.error_page(error, request)
     return JsonResponse(error.body, status=error.status, headers=error.headers)

@@ -164,6 +164,9 @@ STORAGES = {
 SIGNED_URL_SECONDS = env.int("SIGNED_URL_SECONDS", default=300)  # MVP context §5: about 5 minutes
 
 # --- limits (MVP context §9), each refused with its own code ---------------------------------------------------------
+SUPPORT_EMAIL = env.str(
+    "SUPPORT_EMAIL", default=""
+)  # whom members may ask; named on pages of errors and of what is missing
 MAX_FILE_BYTES = env.int("MAX_FILE_BYTES", default=25 * 1024 * 1024)
 MAX_PAGES = env.int("MAX_PAGES", default=200)
 MAX_FILENAME_CHARS = env.int("MAX_FILENAME_CHARS", default=120)

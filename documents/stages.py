@@ -54,7 +54,7 @@ def receive(claim: Claim) -> Outcome:
         bucket.delete(name)  # or the right bytes, declared again, would never be checked
         raise
     if inspection.pages > settings.MAX_PAGES:
-        detail = f"The PDF has {inspection.pages} pages, and {settings.MAX_PAGES} are the most. Upload it in parts."
+        detail = f"The PDF has {inspection.pages} pages; the limit is {settings.MAX_PAGES}. Upload it in parts."
         raise Permanent(error_codes.TOO_MANY_PAGES, detail)
     payload = {  # of job_validated (MVP context §6)
         "user_id": str(document.user_id),

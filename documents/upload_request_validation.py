@@ -20,7 +20,8 @@ def validate_upload(*, filename: str, bytes_len: int, mime: str, sha256: str) ->
     if bytes_len <= 0:
         raise ApiError(error_codes.EMPTY_FILE, field="bytes_len")
     if bytes_len > settings.MAX_FILE_BYTES:
-        detail = f"The file is larger than {settings.MAX_FILE_BYTES} bytes."
+        size, limit = min(bytes_len, 1 << 60) / 1_048_576, settings.MAX_FILE_BYTES / 1_048_576
+        detail = f"The file has {size:.1f} MB; the limit is {limit:g} MB. Split it, or save it smaller."
         raise ApiError(error_codes.FILE_TOO_LARGE, detail, field="bytes_len")
     if not SHA256.fullmatch(sha256):
         raise ApiError(error_codes.INVALID_SHA256, "sha256 must be 64 lowercase hexadecimal digits.", field="sha256")
@@ -34,7 +35,9 @@ def clean_filename(filename: str) -> str:
     if name in ("", ".", ".."):
         raise ApiError(error_codes.INVALID_FILENAME, field="filename")
     if len(name) > settings.MAX_FILENAME_CHARS:
-        detail = f"The file's name has {len(name)} characters; {settings.MAX_FILENAME_CHARS} are the most."
+        detail = (
+            f"The name has {len(name)} characters; the limit is {settings.MAX_FILENAME_CHARS}. Give it a shorter one."
+        )
         raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")
     return name
 

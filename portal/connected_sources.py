@@ -140,12 +140,16 @@ def _format_count(count: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProviderConnections:
-    """A provider and the tenant's accounts there. ``way`` is how to connect one: "consent", "recorded" or ""."""
+    """A provider and the tenant's accounts there. ``way`` is how to connect one: "consent", "recorded" or "".
+
+    ``contact`` is the address of whom to ask for one that is not set up.
+    """
 
     slug: str
     name: str
     connections: Sequence[Connection]
     way: str
+    contact: str
 
     @property
     def is_connected(self) -> bool:
@@ -169,7 +173,8 @@ def list_providers(user_id: UUID) -> list[ProviderConnections]:
         way = "consent" if settings.CONNECTORS[slug]["client_id"] else ""
         way = "recorded" if settings.INTEGRATIONS_USE_FIXTURES else way
         own_connections = [each for each in connections if each.source.provider == slug]
-        providers.append(ProviderConnections(slug, str(name), own_connections, way))
+        if way or own_connections or settings.SUPPORT_EMAIL:  # else nobody can connect it, and nobody can be asked
+            providers.append(ProviderConnections(slug, str(name), own_connections, way, settings.SUPPORT_EMAIL))
     return providers
 
 

@@ -98,7 +98,7 @@ class DocumentStatus:
                 when = user_messages.format_pause(seconds) if seconds > 1 else "in a moment"
                 return f"Something went wrong; it is tried again {when}."
             case "dead":
-                return str(_failure(self.job).tenant_message)
+                return user_messages.failure_message(self.job)
             case "done":
                 return _page_count(self.document)
         total, done = (int(self.job.progress.get(f"embeds_{kind}") or 0) for kind in ("total", "done"))

@@ -1,5 +1,9 @@
 """Error pages for browsers: a sentence and, where waiting helps, when to come back."""
 
+from http import HTTPStatus
+
+from django.conf import settings
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -12,12 +16,21 @@ def wants_page(request: HttpRequest) -> bool:
     return "text/html" in request.headers.get("Accept", "")
 
 
-def error_page(error: ApiError) -> HttpResponse:
-    """Return the page of an error. It uses neither the database nor the session, which may be the cause."""
+def error_page(error: ApiError, request: HttpRequest | None = None) -> HttpResponse:
+    """Return the page of an error, with the menu of who made the request.
+
+    Of an error of ours it has no menu: that takes the database and the session, which may be the cause.
+    """
     context = {
+        "support_email": settings.SUPPORT_EMAIL,
         "headline": headline(error.status),
         "detail": error.detail,
         "pause": format_pause(error.retry_after) if error.retry_after else None,
     }
     headers = {"Cache-Control": "no-store"} | error.headers
-    return HttpResponse(render_to_string("portal/error.html", context), status=error.status, headers=headers)
+    has_menu = error.status < HTTPStatus.INTERNAL_SERVER_ERROR and hasattr(request, "user")
+    try:
+        page = render_to_string("portal/error.html", context, request if has_menu else None)
+    except DatabaseError:
+        page = render_to_string("portal/error.html", context)
+    return HttpResponse(page, status=error.status, headers=headers)

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
@@ -31,27 +33,46 @@ def tenant_page(*methods: str) -> Callable[[View], View]:
                     raise ApiError(METHOD_NOT_ALLOWED)
                 response = view(request, *args, **kwargs)
             except ApiError as error:
-                response = error_page(error)
+                response = error_page(error, request)
             except Http404:
-                response = error_page(not_found())
+                response = error_page(not_found(), request)
             except OSError as error:  # the file store
-                response = error_page(storage_error(error))
+                response = error_page(storage_error(error), request)
             response["Cache-Control"] = "no-store"
             return response
 
-        signed_in = login_required(respond)
-
         @wraps(view)
         def respond_or_sign_in(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-            if getattr(request, "htmx", False) and not request.user.is_authenticated:
-                # A fragment of a page after sign-out: the whole page must go to the form.
-                return HttpResponseClientRedirect(resolve_url(settings.LOGIN_URL))
-            response: HttpResponseBase = signed_in(request, *args, **kwargs)
-            return response
+            if not request.user.is_authenticated:
+                return _sign_in_again(request)
+            return respond(request, *args, **kwargs)
 
         return respond_or_sign_in
 
     return decorate
+
+
+def _sign_in_again(request: HttpRequest) -> HttpResponseBase:
+    """Redirect to the form, which leads back: to the page asked for, or to the one whose form or fragment this was."""
+    if settings.SESSION_COOKIE_NAME in request.COOKIES:
+        messages.info(request, "Your session has expired. Sign in to go on where you were.")
+    form = resolve_url(settings.LOGIN_URL)
+    if getattr(request, "htmx", False):  # the whole page must go to the form
+        back = request.headers.get("HX-Current-URL", "")
+    elif request.method in ("GET", "HEAD"):
+        return redirect_to_login(request.get_full_path())
+    else:
+        back = request.headers.get("Referer", "")
+    address = f"{form}?{urlencode({'next': path})}" if (path := _path_of(back)) else form
+    return HttpResponseClientRedirect(address) if getattr(request, "htmx", False) else HttpResponseRedirect(address)
+
+
+def _path_of(address: str) -> str:
+    """Return path and query of an address. The form checks that they lead to one of our own pages."""
+    try:
+        return urlsplit(address)._replace(scheme="", netloc="", fragment="").geturl()
+    except ValueError:
+        return ""
 
 
 def tenant_id(request: HttpRequest) -> UUID:

@@ -19,6 +19,7 @@ urlpatterns = [
     path("find/feedback", search.answer_feedback, name="answer-feedback"),
     path("find/<uuid:question_id>", search.saved_question, name="question"),
     path("find/<uuid:question_id>/forget", search.forget_question, name="forget-question"),
+    path("library/duplicate", library.find_duplicate, name="duplicate"),
     path("library/bulk", library.bulk, name="bulk"),
     path("library/tags", library.tag_list, name="tags"),
     path("library/tags/<uuid:tag_id>", library.tag, name="tag"),

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from accounts.errors import ApiError, Context, ErrorCode, find_error_code
+from accounts.rate_limit import LOOK_LIMIT_REACHED, SEARCH_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
+from documents.error_codes import FILE_TOO_LARGE, FILENAME_TOO_LONG, TOO_MANY_PAGES
 from integrations.disconnect import GrantOutcome
 from integrations.error_codes import RECONNECT
 from integrations.models import Provider
 from jobs.error_codes import BUG
+from jobs.models import UploadJob
 
 CONTINUES = "It continues by itself."
 SYNC_FAULT = "Something went wrong on our side. Sync again; if it fails once more, ask our staff."
@@ -62,6 +65,23 @@ def sync_problem(code: str | None, provider: str, *, is_broken: bool = False) ->
     return SyncProblem(sentence, is_broken or (known is not None and not known.retryable))
 
 
+# Their details name the limit, and how to keep it.
+DETAILED = (
+    FILE_TOO_LARGE,
+    FILENAME_TOO_LONG,
+    TOO_MANY_PAGES,
+    UPLOAD_LIMIT_REACHED,
+    LOOK_LIMIT_REACHED,
+    SEARCH_LIMIT_REACHED,
+)
+
+
+def failure_message(job: UploadJob) -> str:
+    """Return why a job failed."""
+    error = job.last_error or {}
+    return str(error["detail"] if error.get("code") in DETAILED else failure(error.get("code")).tenant_message)
+
+
 HEADLINES = {
     HTTPStatus.FORBIDDEN: "This is not allowed",
     HTTPStatus.NOT_FOUND: "There is no such page",
@@ -86,5 +106,6 @@ def format_pause(seconds: float) -> str:
 def error_message(error: ApiError) -> str:
     """Return the sentence of an error on a tenant's page: the code's own, or else the error's detail."""
     known = find_error_code(error.code, Context.REQUEST)
-    message = str(known.tenant_message) if known and known.tenant_message else error.detail
+    is_general = known and known.tenant_message and error.code not in DETAILED
+    message = str(known.tenant_message) if known and is_general else error.detail
     return f"{message} Come back {format_pause(error.retry_after)}." if error.retry_after else message

@@ -431,7 +431,7 @@ def test_a_document_over_the_page_limit_says_so(ana: Person, settings: Any) -> N
     refused = ana.ingest(text_pdf("one", "two", "three"))
 
     assert refused.failure == "TOO_MANY_PAGES"
-    assert (refused.job.last_error or {})["detail"] == "The PDF has 3 pages, and 2 are the most. Upload it in parts."
+    assert (refused.job.last_error or {})["detail"] == "The PDF has 3 pages; the limit is 2. Upload it in parts."
     assert "more than 2 pages" in str(error_codes.TOO_MANY_PAGES.tenant_message)
     make_parked_jobs_due()
     assert ana.ingest(text_pdf("one", "two")).job.state == "done"

@@ -5,10 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest import mock
+from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.sessions.models import Session
 from django.db import connection
 from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
@@ -20,6 +22,7 @@ from accounts.sign_in import client_address, client_network
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from testing.personas import Person
 
+NOBODYS = "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"
 PAGES = ["/", "/list", "/find", "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]
 
 
@@ -54,6 +57,57 @@ def test_a_fragment_redirects_a_signed_out_user(db: None) -> None:
     answer = Client().get("/list", headers={"HX-Request": "true"})
 
     assert (answer.status_code, answer["HX-Redirect"]) == (200, "/sign-in")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "back"),
+    [
+        ("get", "/find?tag=1", {}, "/find?tag=1"),
+        ("post", f"/d/{NOBODYS}/retry", {"referer": "https://testserver/?state=failed#a"}, "/?state=failed"),
+        ("post", f"/d/{NOBODYS}/retry", {}, None),
+        ("post", "/find", {"hx-request": "true", "hx-current-url": "http://testserver/find?tag=1"}, "/find?tag=1"),
+        ("get", "/list", {"hx-request": "true", "hx-current-url": "http://testserver/?view=grid"}, "/?view=grid"),
+        ("post", "/find", {"hx-request": "true", "hx-current-url": "http://["}, None),
+    ],
+)
+def test_an_expired_session_leads_back(
+    method: str, path: str, headers: dict[str, str], back: str | None, ana: Person
+) -> None:
+    client = with_password(ana) and signed_in(ana)
+    Session.objects.all().delete()
+
+    answer = getattr(client, method)(path, headers=headers)
+    form = answer.get("HX-Redirect") or answer["Location"]
+    page = client.get(form)
+    again = client.post("/sign-in", {"username": ana.user.email, "password": PASSWORD, "next": page.context["next"]})
+
+    assert page.content.decode().count("Your session has expired.") == 1
+    assert again["Location"] == (back or "/")
+
+
+def test_another_hosts_address_leads_home(ana: Person) -> None:
+    client = with_password(ana) and signed_in(ana)
+    Session.objects.all().delete()
+
+    form = client.post("/find", headers={"referer": "https://evil.example//evil.example/x"})["Location"]
+    page = client.get(form)
+    again = client.post("/sign-in", {"username": ana.user.email, "password": PASSWORD, "next": page.context["next"]})
+
+    assert urlsplit(again["Location"]).netloc == ""
+    assert not again["Location"].startswith("//")
+
+
+@pytest.mark.parametrize("path", ["/nowhere", f"/d/{NOBODYS}"])
+def test_pages_of_a_members_errors_keep_the_menu_and_name_whom_to_ask(path: str, ana: Person, settings: Any) -> None:
+    settings.SUPPORT_EMAIL = "help@example.org"
+
+    page = signed_in(ana).get(path)
+    other = Client(headers={"accept": "text/html"}).get("/nowhere")
+
+    assert page.status_code == 404
+    assert b'aria-label="Main"' in page.content
+    assert b"mailto:help@example.org" in page.content
+    assert (other.status_code, b'aria-label="Main"' in other.content) == (404, False)
 
 
 def test_every_failed_sign_in_has_the_same_message(ana: Person, ben: Person) -> None:

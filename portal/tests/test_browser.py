@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.contrib.sessions.models import Session
 from playwright.sync_api import Dialog, Page, expect
 
 from documents.models import Document
@@ -268,9 +269,12 @@ def test_a_limit_shows_when_to_come_back(home: Visit, settings: Any) -> None:
 
 
 def test_an_expired_session_redirects_to_sign_in(home: Visit) -> None:
-    home.context.clear_cookies()
+    Session.objects.all().delete()
 
     home.page.evaluate("htmx.trigger('#documents', 'refresh')")
 
-    home.page.wait_for_url("**/sign-in")
+    home.page.wait_for_url("**/sign-in?next=%2F")
+    expect(home.page.get_by_role("status").first).to_have_text(
+        "Your session has expired. Sign in to go on where you were."
+    )
     assert home.accessibility_violations() == []

@@ -91,12 +91,20 @@ def test_sign_in_is_required_and_forms_need_a_csrf_token(ana: Person) -> None:
 # How each is
 
 
-def test_every_provider_is_offered_or_reported_as_not_configured(ana: Person, configured: None) -> None:
+def test_a_provider_that_is_not_set_up_names_whom_to_ask(ana: Person, configured: None, settings: Any) -> None:
+    settings.SUPPORT_EMAIL = "help@example.org"
     page = shown(ana)
 
-    assert page.count("Not set up here yet") == 2
+    assert page.count("Not set up here yet") == page.count('href="mailto:help@example.org"') == 2
     assert f'href="{PAGE}/hubspot/connect"' in page
     assert [name in page for name in ("HubSpot", "Google Drive", "QuickBooks", "Gmail")] == [True] * 4
+
+
+def test_a_provider_that_is_not_set_up_is_hidden_where_nobody_can_be_asked(ana: Person, configured: None) -> None:
+    page = shown(ana)
+
+    assert "Not set up" not in page
+    assert [name in page for name in ("HubSpot", "Google Drive", "QuickBooks", "Gmail")].count(True) == 2
 
 
 def test_a_source_shows_what_it_has_brought_and_when(ana: Person, ben: Person) -> None:

@@ -1,5 +1,6 @@
 """The document library: filters, order and pages of the list, names, tags and bulk actions."""
 
+import hashlib
 import io
 import zipfile
 from datetime import UTC, datetime, timedelta
@@ -310,3 +311,30 @@ def test_a_malformed_scope_is_everything_or_statutes(words: str) -> None:
 
     assert not scope.is_narrow
     assert str(SearchScope.parse([str(scope)])) == str(scope)
+
+
+# Uploads
+
+
+def test_a_file_that_is_here_already_is_named_to_its_owner_alone(ana: Person, ben: Person) -> None:
+    content = text_pdf("Dental care.")
+    uploaded, failed = ana.ingest(content, filename="Plan.pdf"), ana.ingest(b"no PDF")
+
+    def known(person: Person, sha256: str) -> Any:
+        return signed_in(person).post("/library/duplicate", {"sha256": sha256}).json()
+
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert known(ana, sha256) == {"url": f"/d/{uploaded.document_id}", "name": "Plan.pdf"}
+    assert known(ben, sha256) == known(ana, "\0") == known(ana, "") == {}
+    assert known(ana, Document.objects.get(pk=failed.document_id).file_sha256) == {}
+
+
+def test_a_refusal_names_the_limit_and_the_way_out(ana: Person, settings: Any) -> None:
+    settings.MAX_PAGES = 1
+    ana.ingest(text_pdf("one", "two"))
+    page = signed_in(ana).get("/").content.decode()
+
+    assert "The PDF has 2 pages; the limit is 1. Upload it in parts." in page
+    assert ana.request_upload(b"x", bytes_len=40 << 20).json()["detail"] == (
+        "The file has 40.0 MB; the limit is 25 MB. Split it, or save it smaller."
+    )

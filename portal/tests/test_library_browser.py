@@ -37,6 +37,12 @@ def test_documents_are_chosen_tagged_filtered_downloaded_and_deleted(home: Visit
     expect(page.locator("[data-thumbnail]").first).to_have_js_property("complete", True)
     expect(page.locator("#bulk")).to_be_hidden()
 
+    page.set_input_files(
+        "#files", {"name": "again.pdf", "mimeType": "application/pdf", "buffer": text_pdf(f"Care by {NAMES[5]}.")}
+    )
+    expect(page.locator("#uploads")).to_contain_text(f"Already here: {NAMES[5]}")
+    page.get_by_role("button", name="Dismiss: again.pdf").click()
+
     for number in (0, 2):
         rows.nth(number).locator(".pick").check()
     page.evaluate("htmx.trigger('#documents', 'refresh')")

@@ -396,7 +396,7 @@ def test_too_many_questions_are_answered_with_when_to_come_back(ana: Person, set
 
     answer = signed_in(ana).post("/find", {"query": "drugs", "mode": "text"})
 
-    assert b"You have asked as many questions as you may for now. Come back in 60 seconds." in answer.content
+    assert b"There can be 0 searches a minute. Come back in 60 seconds." in answer.content
 
 
 def test_a_question_is_part_of_no_address(ana: Person) -> None:

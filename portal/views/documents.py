@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django_htmx.http import HttpResponseClientRefresh
 
 from accounts.common_error_codes import not_found
@@ -24,7 +25,7 @@ from portal.document_page import Citation, cited_text, get_page
 from portal.document_status import get_document
 from portal.list_query import MAX_ADDRESS_CHARS, ORDERS, STATES, TYPES, ListQuery
 from portal.tenant_page import tenant_id, tenant_page
-from portal.user_messages import error_message
+from portal.user_messages import DETAILED, error_message
 
 log = logging.getLogger("accessa.portal")
 
@@ -64,16 +65,24 @@ def list_context(request: HttpRequest, query: ListQuery) -> dict[str, Any]:
 
 
 def upload_context() -> dict[str, Any]:
-    codes = error_codes(Context.REQUEST).items()
+    codes, most_mb = error_codes(Context.REQUEST).items(), settings.MAX_FILE_BYTES // 1_048_576
     upload = {
         "sentences": {name: code.tenant_message for name, code in codes if code.tenant_message},
+        "detailed": DETAILED,
+        "limits": {
+            "FILE_TOO_LARGE": f"The file has {{}} MB; the limit is {most_mb} MB. Split it, or save it smaller.",
+            "FILENAME_TOO_LONG": f"The name has {{}} characters; the limit is {settings.MAX_FILENAME_CHARS}."
+            " Give it a shorter one.",
+        },
+        "duplicate_url": reverse("portal:duplicate"),
+        "sign_in_url": reverse("portal:sign-in"),
         "max_bytes": settings.MAX_FILE_BYTES,
         "max_filename_chars": settings.MAX_FILENAME_CHARS,
         "public_url": settings.PUBLIC_URL,
         "encryption": settings.S3_ENCRYPTION,
         "kms_key": settings.S3_KMS_KEY_ID,
     }
-    return {"upload": upload, "most_mb": settings.MAX_FILE_BYTES // 1_048_576, "most_pages": settings.MAX_PAGES}
+    return {"upload": upload, "most_mb": most_mb, "most_pages": settings.MAX_PAGES}
 
 
 @tenant_page("GET", "HEAD")

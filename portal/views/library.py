@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -19,7 +19,7 @@ from documents.zip_download import require_size, stream_zip
 from embeddings.document_rename import rename_document
 from portal.document_list import PAGE_SIZE, document_tags, get_documents
 from portal.document_status import get_document
-from portal.list_query import MAX_ADDRESS_CHARS, ListQuery
+from portal.list_query import MAX_ADDRESS_CHARS, STATES, ListQuery
 from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
 
@@ -139,6 +139,18 @@ ACTIONS: dict[str, Callable[[HttpRequest, Sequence[Document]], HttpResponseBase 
     "tag": _tag,
     "untag": _untag,
 }
+
+
+@tenant_page("POST")
+def find_duplicate(request: HttpRequest) -> JsonResponse:
+    """Tell the upload script which document has these bytes already; a failed or missing file is uploaded again."""
+    user_id, sha256 = tenant_id(request), request.POST.get("sha256", "")
+    with as_tenant(user_id):
+        own = Document.objects.filter(user_id=user_id, stored_at__isnull=False)
+        document = own.exclude(STATES["failed"][1]).filter(file_sha256=sha256.replace("\0", "")).first()
+    if document is None:
+        return JsonResponse({})
+    return JsonResponse({"url": reverse("portal:document", args=[document.pk]), "name": document.filename})
 
 
 @tenant_page("GET", "HEAD", "POST")

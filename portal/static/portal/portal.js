@@ -9,6 +9,7 @@ const announce = (sentence) => { byId("news").textContent = sentence; };
 const MAX_UPLOADS = 3;
 const waiting = [];
 let busy = 0;
+let isLeaving = false;
 const settings = JSON.parse(byId("upload-settings")?.textContent ?? "null");
 
 // Errors of the file itself: another attempt would fail alike.
@@ -21,8 +22,10 @@ class UploadError extends Error {
   }
 }
 
+const overLimit = (code, size) => new UploadError(code, settings.limits[code].replace("{}", size));
+
 function sentence(code, detail, retryAfter) {
-  const message = settings.sentences[code] ?? detail ?? settings.sentences.UNREACHABLE;
+  const message = (settings.detailed.includes(code) && detail) || (settings.sentences[code] ?? detail ?? settings.sentences.UNREACHABLE);
   return retryAfter > 0 ? `${message} Come back ${pause(retryAfter)}.` : message;
 }
 
@@ -69,6 +72,8 @@ async function upload({ file, row, ocr }) {
   try {
     row.state.textContent = "Checking the file.";
     const sha256 = await checkFile(file);
+    const known = await findKnown(sha256);
+    if (known.url) return showKnown(row, file, known);
     row.state.textContent = "Uploading.";
     declared = await declare(file, sha256, ocr);
     await put(file, declared.signed_url, sha256, row.bar);
@@ -80,6 +85,33 @@ async function upload({ file, row, ocr }) {
     showError(row, file, ocr, error instanceof UploadError ? error : new UploadError("UNREACHABLE"));
     if (declared) htmx.trigger("#documents", "refresh"); // the document is listed, and waits for its bytes
   }
+}
+
+// Returns the url and the name of the document that has these bytes already, or {}.
+async function findKnown(sha256) {
+  const token = byId("upload").querySelector("[name=csrfmiddlewaretoken]").value;
+  const response = await fetch(settings.duplicate_url, { method: "POST", headers: { "X-CSRFToken": token }, body: new URLSearchParams({ sha256 }) });
+  if (response.redirected) throw signInAgain();
+  return response.ok ? response.json() : {};
+}
+
+function showKnown({ row, state, bar }, file, known) {
+  state.textContent = "Already here: ";
+  const link = state.appendChild(document.createElement("a"));
+  link.href = known.url;
+  link.textContent = known.name;
+  bar.remove();
+  const acts = row.appendChild(document.createElement("p"));
+  acts.className = "acts";
+  button(acts, "Dismiss", file.name, () => { row.remove(); byId("files").focus(); });
+  announce(`${file.name} is already here.`);
+}
+
+// The sign-in form leads back to this page.
+function signInAgain() {
+  isLeaving = true;
+  location.assign(`${settings.sign_in_url}?next=${encodeURIComponent(location.pathname + location.search)}`);
+  return new UploadError("NOT_AUTHENTICATED");
 }
 
 function showError({ row, state, bar }, file, ocr, error) {
@@ -104,9 +136,9 @@ function button(parent, text, name, act) {
 
 // Returns the file's SHA-256 as hexadecimal digits. Rejects what the server would reject, before anything is sent.
 async function checkFile(file) {
-  if (file.size > settings.max_bytes) throw new UploadError("FILE_TOO_LARGE");
+  if (file.size > settings.max_bytes) throw overLimit("FILE_TOO_LARGE", (file.size / 2 ** 20).toFixed(1));
   if (file.size === 0) throw new UploadError("EMPTY_FILE");
-  if (file.name.length > settings.max_filename_chars) throw new UploadError("FILENAME_TOO_LONG");
+  if (file.name.length > settings.max_filename_chars) throw overLimit("FILENAME_TOO_LONG", file.name.length);
   if (!window.isSecureContext) throw new UploadError("INSECURE");
   let bytes;
   try {
@@ -127,6 +159,7 @@ async function declare(file, sha256, ocr) {
     body: JSON.stringify({ filename: file.name, bytes_len: file.size, mime: "application/pdf", sha256, ocr }),
   });
   const body = await response.json().catch(() => ({}));
+  if (response.status === 401) throw signInAgain();
   if (!response.ok) throw new UploadError(body.code, body.detail, Number(response.headers.get("Retry-After")));
   return body;
 }
@@ -177,7 +210,7 @@ if (byId("upload")) {
     zone.classList.remove("over");
     addFiles([...event.dataTransfer.files]);
   });
-  addEventListener("beforeunload", (event) => { if (busy) event.preventDefault(); });
+  addEventListener("beforeunload", (event) => { if (busy && !isLeaving) event.preventDefault(); });
 }
 
 // --- deletion dialog; without this script the link leads to a confirmation page --------------------------------------
