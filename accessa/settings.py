@@ -29,7 +29,7 @@ SECRET_KEY = env.str("SECRET_KEY", default="") or local_secret(VAR / "secret_key
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])  # signatures of old keys remain valid
 
 INSTALLED_APPS = [
-    "accessa",
+    "accessa.apps.AccessaConfig",
     "accounts",
     "accounts.audit",
     "jobs",
@@ -46,9 +46,9 @@ INSTALLED_APPS = [
     "metrics",
     "console",
     "portal",
-    "unfold",  # before the admin, whose templates it replaces
+    "unfold.apps.BasicAppConfig",  # before the admin, whose templates it replaces
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "accessa.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -6,6 +6,8 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 
 from accessa import health
 
+admin.autodiscover()
+
 handler400 = "accessa.error_responses.bad_request_page"
 handler403 = "accessa.error_responses.forbidden_page"
 handler404 = "accessa.error_responses.not_found_page"

@@ -5,25 +5,20 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db import connection
-from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
 
 from accounts.common_error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST
 from accounts.errors import ApiError
 
+if TYPE_CHECKING:
+    from rest_framework.request import Request
+
 HEADER = "Idempotency-Key"
 KEY = re.compile(r"[!-~]{1,255}")  # printable ASCII without spaces
 KEEP_SECONDS = 86_400.0
-PARAMETER = OpenApiParameter(
-    HEADER,
-    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-    OpenApiParameter.HEADER,
-    description="Kept for 24 hours: the same request under the same key takes effect once.",
-)
 
 # A concurrent twin waits here for the other's commit. An expired key is a new one, deleted yet or not.
 RECORD = """
@@ -69,7 +64,7 @@ class IdempotentRequest:
 
 
 def idempotent_request(
-    request: Request, *, user_id: UUID, route: str, body: Mapping[str, Any]
+    request: "Request", *, user_id: UUID, route: str, body: Mapping[str, Any]
 ) -> IdempotentRequest | None:
     """Return the request's key with a digest of its validated ``body``, or None if the header is missing."""
     key = request.headers.get(HEADER)

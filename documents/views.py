@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import idempotency_keys, rate_limit
+from accounts import idempotency_keys, openapi_parameters, rate_limit
 from accounts.authentication import caller_id
 from accounts.common_error_codes import IDEMPOTENCY_KEY_REUSED, INVALID_REQUEST, UNAVAILABLE, not_found
 from accounts.errors import raises
@@ -83,7 +83,7 @@ class UploadView(APIView):
         operation_id="upload",
         request=UploadRequest,
         responses=UploadResponse,
-        parameters=[idempotency_keys.PARAMETER],
+        parameters=[openapi_parameters.IDEMPOTENCY_KEY],
         extensions=raises(
             *error_codes.UPLOAD_INVALID,
             IDEMPOTENCY_KEY_REUSED,

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts import idempotency_keys, rate_limit
+from accounts import idempotency_keys, openapi_parameters, rate_limit
 from accounts.authentication import caller_id
 from accounts.common_error_codes import IDEMPOTENCY_KEY_REUSED, not_found
 from accounts.errors import raises
@@ -85,7 +85,7 @@ class RetryView(APIView):
         operation_id="retry_job",
         request=RetryRequest,
         responses={202: JobDetailResponse},
-        parameters=[idempotency_keys.PARAMETER],
+        parameters=[openapi_parameters.IDEMPOTENCY_KEY],
         extensions=raises(*error_codes.RETRY, IDEMPOTENCY_KEY_REUSED),
     )
     def post(self, request: Request, document_id: UUID) -> Response:

@@ -1,7 +1,7 @@
 """System checks of the statute worker's settings: SQS queues, the statutes bucket, Titan on Bedrock."""
 
-import boto3
-from botocore.exceptions import BotoCoreError
+from importlib import import_module
+
 from django.conf import settings
 
 from accessa.checks.rules import Rule, configuration_error, is_plain_http, is_url
@@ -19,9 +19,10 @@ def uses_titan() -> bool:
 
 def has_aws_credentials() -> bool:
     """Search AWS' own chain: the environment, a profile, the machine's role."""
+    session = import_module("boto3.session")  # only with --deploy: every process loads this module
     try:
-        return boto3.Session().get_credentials() is not None
-    except BotoCoreError:
+        return session.Session().get_credentials() is not None
+    except import_module("botocore.exceptions").BotoCoreError:
         return False
 
 

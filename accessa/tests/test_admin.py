@@ -33,6 +33,7 @@ from webhooks.models import Delivery
 pytestmark = pytest.mark.django_db
 
 CANARY, WORD = "canary-7391", "Zymurgy"
+admin.autodiscover()
 # Every model that staff can look at, but those that Django itself counts and keeps small.
 LISTED = sorted((model for model in admin.site._registry), key=lambda model: model._meta.label)
 COUNTED = re.compile(r"SELECT COUNT\(\*\)|__c\"", re.IGNORECASE)  # of rows, and for each value of a filter

@@ -14,12 +14,14 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 from django.db.utils import DatabaseError, InterfaceError
+from django.utils.module_loading import import_string
 from django_q.cluster import Cluster
 from django_q.signals import post_spawn
 
 from jobs import telemetry
 from jobs.cluster import live_clusters, maintenance, shared_state
 from jobs.cluster.heartbeat import HEARTBEAT
+from jobs.side_queues import side_queues
 
 log = logging.getLogger("accessa.jobs")
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -71,6 +73,8 @@ def start_pool() -> Cluster:
     post_spawn.connect(_begin_worker, dispatch_uid="jobs.cluster.heartbeat")
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     pool = Cluster()
+    import_string(settings.JOBS_PIPELINES)  # once, not in each worker
+    list(side_queues())
     connections.close_all()
     pool.start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
