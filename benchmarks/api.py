@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from itertools import count, cycle, islice
@@ -29,7 +29,7 @@ EMBEDDER = "testing.embedders.InstantEmbedder"
 BARE, JOB, SEARCH, UPLOAD = "bare_view", "job", "search", "upload"
 # CPU milliseconds a call, of Python and of PostgreSQL; PostgreSQL's of a search beyond the search itself.
 GOALS = {JOB: (4.0, 1.5), SEARCH: (9.0, 1.0), UPLOAD: (8.0, 3.0)}
-CLIENTS = (8, 64)
+FEW, MANY = 8, 64  # clients at once
 SERVERS = (
     ("accessa.wsgi:application", "--config python:accessa.server.gunicorn_conf"),
     ("benchmarks.baselines.bare_view:application", "--worker-class gthread --workers 2 --threads 16"),
@@ -47,13 +47,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     settings.EMBEDDER = EMBEDDER
-    calls, tenants = (40, 3) if options.quick else (options.calls, options.tenants)
+    calls, tenants, clients = (40, 3, (FEW,)) if options.quick else (options.calls, options.tenants, (FEW, MANY))
     server_costs.count_all_statements()
     traffic = Traffic(tenants)
     kinds = [BARE, options.only] if options.only else [BARE, JOB, SEARCH, UPLOAD]
     with ExitStack() as stack:
         servers = _start_servers(stack)
-        rows = {kind: _measure_kind(kind, traffic, calls, *servers[kind == BARE]) for kind in kinds}
+        rows = {kind: _measure_kind(kind, traffic, calls, clients, *servers[kind == BARE]) for kind in kinds}
     itself = _search_itself(traffic, calls // 4) if SEARCH in kinds else {}
     polled = rows.get(JOB) or rows[kinds[-1]]
     total, bare = (_cpu(each["clients_8"]) for each in (polled, rows[BARE]))
@@ -92,12 +92,12 @@ def _start_servers(stack: ExitStack) -> list[tuple[psutil.Process, int]]:
 
 
 def _measure_kind(
-    kind: str, traffic: "Traffic", calls: int, process: psutil.Process, port: int
+    kind: str, traffic: "Traffic", calls: int, numbers: Sequence[int], process: psutil.Process, port: int
 ) -> dict[str, dict[str, float]]:
     requests = traffic.calls(kind)
     subprocesses.wait_until(lambda: _answers(port, next(requests)), seconds=60)
     rows = {}
-    for clients in CLIENTS:
+    for clients in numbers:
         send_calls(port, list(islice(requests, 2 * clients)), clients=clients)  # each thread connects
         batch = list(islice(requests, calls))
         with server_costs.measured_costs(process) as costs:
