@@ -54,7 +54,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
         "is_stale": any(runs[name].age(period.now) > STALE_SECONDS for name in ("moves", "standing") if name in runs),
         "facts": current_facts(measured.get("standing", {})),
         "charts": charts(period) if runs else [],
-        "tables": dashboard_tables.tables(period, measured) if runs else [],
+        "tables": dashboard_tables.tables(period, measured, request.user) if runs else [],
     }
     return {**context, "title": "Dashboard", "dashboard": dashboard}
 

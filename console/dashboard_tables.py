@@ -1,13 +1,14 @@
 """Dashboard tables: waits, errors, dead letters, vendors, connectors, spend, storage, clusters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.urls import reverse
 
-from accounts.admin_cells import time_cell
+from accounts.admin_cells import find_names, named_cell, time_cell
 from accounts.number_formats import format_duration, format_money, format_size
 from console.charts import ChartPeriod
 from jobs.choices import Stage
@@ -18,6 +19,7 @@ from metrics.rollup_queries import Point
 from metrics.spend_and_storage import SpendTotal
 
 MOST_ROWS = 10
+UUID_CHARS = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Link:
     url: str
 
 
-def tables(period: ChartPeriod, measured: Mapping[str, Any]) -> list[Table]:
+def tables(period: ChartPeriod, measured: Mapping[str, Any], user: Any) -> list[Table]:
     return [
         dead_letters(measured.get("dead", [])),
         errors(period),
@@ -47,8 +49,8 @@ def tables(period: ChartPeriod, measured: Mapping[str, Any]) -> list[Table]:
         vendors(period),
         connectors(period, measured.get("connectors", {}).get("sources", [])),
         spend("vendor", spend_and_storage.spend_by_vendor(period.first_day)),
-        spend("tenant", spend_and_storage.spend_by_tenant(period.period)),
-        storage(),
+        spend("tenant", spend_and_storage.spend_by_tenant(period.period), user),
+        storage(user),
         clusters(),
     ]
 
@@ -172,10 +174,18 @@ def connectors(period: ChartPeriod, counted: Sequence[tuple[str, str, int]]) -> 
     return Table("connectors", "Connected systems", heads, rows, "Sources as they are now.", "Nothing is connected.")
 
 
-def spend(by: str, totals: Sequence[SpendTotal]) -> Table:
+def tenant_cells(user: Any, names: Iterable[str]) -> dict[str, str]:
+    """Return the cell of each tenant by the id that is measured; other words, such as "others", are left out."""
+    ids = {name: UUID(name) for name in names if len(name) == UUID_CHARS}
+    emails = find_names(user, tenant=ids.values())
+    return {name: named_cell("tenant", pk, emails) for name, pk in ids.items()}
+
+
+def spend(by: str, totals: Sequence[SpendTotal], user: Any = None) -> Table:
+    cells = tenant_cells(user, [total.name for total in totals[:MOST_ROWS]]) if user else {}
     rows = [
         [
-            total.name,
+            cells.get(total.name, total.name),
             f"{total.calls:,}",
             *(format_money(cents) for cents in (total.cents, total.retry_cents, total.unsettled_cents)),
         ]
@@ -185,8 +195,10 @@ def spend(by: str, totals: Sequence[SpendTotal]) -> Table:
     return Table(f"spend-{by}", f"Spend by {by}", heads, rows, "Of whole UTC days.")
 
 
-def storage() -> Table:
-    rows = [[*labels, format_size(count)] for labels, count in spend_and_storage.stored_by_tenant(MOST_ROWS)]
+def storage(user: Any) -> Table:
+    stored = spend_and_storage.stored_by_tenant(MOST_ROWS)
+    cells = tenant_cells(user, [tenant for (tenant, _), _ in stored])
+    rows = [[cells.get(tenant, tenant), mime, format_size(count)] for (tenant, mime), count in stored]
     empty = "When it was last counted, nothing was stored."
     return Table("storage", "Storage by tenant and type", ["Tenant", "Type", "Size"], rows, empty=empty)
 
