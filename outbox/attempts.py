@@ -15,6 +15,7 @@ class Attempt:
     code: ErrorCode | None = None
     status: int | None = None  # of HTTP
     is_final: bool = False
+    retry_after: float = 0.0  # seconds that the receiver asks for
 
 
 class Sender(Protocol):

@@ -2,14 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 from django.conf import settings
@@ -33,8 +33,10 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.outbox")
 WAIT_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 JITTER = 0.2
 CLAIM_SECONDS = 90.0  # then a claim is void: its worker is gone
-SEND_SECONDS = 60.0  # of a batch: a resolver may take its time before the 15 s of a request begin
-BATCH = 8  # sent at once, each to another target
+SEND_SECONDS = 60.0  # of a message: a resolver may take its time before the 15 s of a request begin
+AT_ONCE = 16  # sent by a worker, each to another target
+AT_ONCE_OF_TENANT = 2  # slow receivers of one tenant leave the others their threads
+POLL_SECONDS = 1.0  # while messages are being sent: others may become due
 KEPT_ATTEMPTS = 20
 
 # The targets that have a due message and are not paused, by a skip scan through ix_outbox_due: a target with a million
@@ -47,14 +49,21 @@ _READY = """
                 ORDER BY o.target_id LIMIT 1)
         FROM hops h WHERE h.target_id IS NOT NULL
     ), ready AS (
-        SELECT h.target_id FROM hops h LEFT JOIN webhook_endpoints e ON e.id = h.target_id
+        SELECT h.target_id, coalesce(e.user_id, h.target_id) AS tenant
+        FROM hops h LEFT JOIN webhook_endpoints e ON e.id = h.target_id
         WHERE h.target_id IS NOT NULL AND (e.paused_until IS NULL OR e.paused_until <= statement_timestamp())
           AND EXISTS (SELECT 1 FROM outbox o WHERE o.state = 'queued' AND o.target_id = h.target_id
                       AND o.due_at <= statement_timestamp())
     )"""
 DUE = f"{_READY} SELECT 1 FROM ready"
 # In random order: no target waits for the backlog of others.
-CLAIM = f"""{_READY}, chosen AS MATERIALIZED (SELECT target_id FROM ready ORDER BY random() LIMIT %(most)s),
+CLAIM = f"""{_READY}, places AS (
+        SELECT target_id, row_number() OVER (PARTITION BY tenant ORDER BY random())
+            + (SELECT count(*) FROM unnest(%(tenants)s::uuid[]) held WHERE held = tenant) AS place
+        FROM ready WHERE target_id <> ALL(%(targets)s::uuid[])
+    ), chosen AS MATERIALIZED (
+        SELECT target_id FROM places WHERE place <= %(most_of_tenant)s ORDER BY random() LIMIT %(most)s
+    ),
     picked AS MATERIALIZED (
         SELECT m.id FROM chosen c CROSS JOIN LATERAL (
             SELECT o.id FROM outbox o
@@ -76,33 +85,47 @@ def is_idle() -> bool:
 
 def drain(until: float) -> int:
     """Send messages until none is due or it is ``until``; return how many."""
-    count = 0
     with SLOTS.hold() as is_due:
-        while is_due and not shared_state.is_stopping() and time.monotonic() <= until:
-            shared_state.record_claim_attempt()
-            messages = claim_batch()
-            if not messages:
-                break
-            send_batch(messages)
-            count += len(messages)
-    return count
+        return send_due(until) if is_due else 0
 
 
-def claim_batch() -> list[Message]:
-    """Claim the next due message of up to ``BATCH`` targets. The attempt is counted now: a crash costs it."""
-    params = {"token": uuid4(), "most": BATCH, "lease": timedelta(seconds=CLAIM_SECONDS)}
-    return list(Message.objects.raw(CLAIM, params))
+def send_due(until: float) -> int:
+    """Send messages side by side. A thread that is free takes the next one, while slow receivers hold theirs."""
+    count, sent = 0, dict[Future[tuple[Attempt, int]], Message]()
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="outbox") as pool:
+        try:
+            while True:
+                may_claim = not shared_state.is_stopping() and time.monotonic() <= until and len(sent) < AT_ONCE
+                for message in claim_due(sent.values()) if may_claim else ():
+                    sent[pool.submit(_timed(_prepare(message)))] = message
+                    count += 1
+                if not sent:
+                    return count
+                _watch(sent.values())
+                for future in wait(sent, POLL_SECONDS, FIRST_COMPLETED).done:
+                    attempt, milliseconds = future.result()
+                    failpoints.failpoint("outbox:sent")
+                    settle(sent[future], attempt, milliseconds)
+                    del sent[future]
+        finally:
+            HEARTBEAT.clear()
 
 
-def send_batch(messages: list[Message]) -> None:
-    """Send claimed messages side by side, and settle each as soon as its attempt has ended."""
-    failpoints.failpoint("outbox:claimed")
-    with _watched(messages), ThreadPoolExecutor(len(messages), thread_name_prefix="outbox") as pool:
-        futures = {pool.submit(_timed(_prepare(message))): message for message in messages}
-        for future in as_completed(futures):
-            attempt, milliseconds = future.result()
-            failpoints.failpoint("outbox:sent")
-            settle(futures[future], attempt, milliseconds)
+def claim_due(held: Collection[Message] = ()) -> list[Message]:
+    """Claim the next due message of some targets but those of ``held``. The attempt counts now: a crash costs it."""
+    shared_state.record_claim_attempt()
+    params = {
+        "token": uuid4(),
+        "most": AT_ONCE - len(held),
+        "most_of_tenant": AT_ONCE_OF_TENANT,
+        "targets": [message.target_id for message in held],
+        "tenants": [message.user_id for message in held],
+        "lease": timedelta(seconds=CLAIM_SECONDS),
+    }
+    claimed = list(Message.objects.raw(CLAIM, params))
+    if claimed:
+        failpoints.failpoint("outbox:claimed")
+    return claimed
 
 
 def sender(kind: str) -> Sender:
@@ -150,7 +173,8 @@ def settle(message: Message, attempt: Attempt, milliseconds: int) -> None:
     elif attempt.is_final or message.attempts > len(WAIT_SECONDS):
         columns |= {"state": Message.State.FAILED, "finished_at": Now()}
     else:
-        columns["due_at"] = Now() + timedelta(seconds=retry_seconds(message.attempts))
+        wait_seconds = max(retry_seconds(message.attempts), attempt.retry_after)
+        columns["due_at"] = Now() + timedelta(seconds=wait_seconds)
     held = Message.objects.filter(pk=message.pk, claim_token=message.claim_token)
     with transaction.atomic():
         if not held.update(**columns):
@@ -165,32 +189,33 @@ def retry_seconds(attempts: int) -> float:
     return WAIT_SECONDS[attempts - 1] * random.uniform(1, 1 + JITTER)  # noqa: S311
 
 
-@contextmanager
-def _watched(messages: list[Message]) -> Iterator[None]:
-    HEARTBEAT.watch(BatchLease([message.pk for message in messages], messages[0].claim_token))
-    try:
-        yield
-    finally:
-        HEARTBEAT.clear()
+def _watch(messages: Collection[Message]) -> None:
+    HEARTBEAT.watch(Lease(list(messages)))
 
 
-class BatchLease:
-    """A batch as a ``Renewable`` of ``jobs.cluster.heartbeat``. Its claim outlasts its time limit."""
+class Lease:
+    """Messages that are being sent, as a ``Renewable`` of ``jobs.cluster.heartbeat``. A claim outlasts its limit."""
 
-    time_limit, renew_seconds = SEND_SECONDS, 1.0
+    renew_seconds = 1.0
 
-    def __init__(self, ids: list[UUID], token: UUID | None) -> None:
-        self._ids, self._token = ids, token
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = messages
+        first = min(message.due_at for message in messages)  # the end of the oldest claim
+        left = (first - timezone.now()).total_seconds() - (CLAIM_SECONDS - SEND_SECONDS)
+        self.time_limit = min(SEND_SECONDS, max(0.0, left))
 
     def __str__(self) -> str:
-        return "a batch of the outbox does not end"
+        return "a message of the outbox is not sent in time"
 
     def renew(self) -> None:
         shared_state.record_claim_attempt()  # the watchdog sees no other sign of life while receivers are slow
 
     def release(self, *, timed_out: bool) -> None:
         """Make the messages due at once; they may have been received, and are sent again."""
-        held = Message.objects.filter(pk__in=self._ids, claim_token=self._token, state=Message.State.QUEUED)
+        of_these = Q()
+        for message in self._messages:
+            of_these |= Q(pk=message.pk, claim_token=message.claim_token)
+        held = Message.objects.filter(of_these, state=Message.State.QUEUED)
         held.update(due_at=Now(), claim_token=None, attempts=F("attempts") - (0 if timed_out else 1))
 
     def log_context(self) -> AbstractContextManager[object]:

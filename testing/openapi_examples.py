@@ -133,7 +133,7 @@ def _webhooks(note: Any, ana: Person) -> None:
     note("change_webhook_endpoint", ana.patch(path, changes), changes)
     note("rotate_webhook_secret", ana.post(f"{path}/rotate"))["secret"] = "whsec_…"
     endpoints.publish(user_id=ana.id, type="document.failed", data={"document_id": NOWHERE, "code": "NOT_A_PDF"})
-    (message,) = queue.claim_batch()
+    (message,) = queue.claim_due()
     queue.settle(message, Attempt(error_codes.WEBHOOK_STATUS, 503), 87)
     note("webhook_deliveries", ana.get(f"{path}/deliveries"))
     note("resend_webhook", ana.post(f"{path}/deliveries/{message.pk}/resend"))

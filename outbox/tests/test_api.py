@@ -99,7 +99,7 @@ def test_the_delivery_log_has_attempts_and_a_resend(ana: Person) -> None:
     path = f"/webhook-endpoints/{create(ana)['id']}/deliveries"
     message = publish(ana)
     resend = f"{path}/{message.pk}/resend"
-    (claimed,) = queue.claim_batch()
+    (claimed,) = queue.claim_due()
     assert ana.post(resend).json()["code"] == "MESSAGE_IN_FLIGHT"
     queue.settle(claimed, Attempt(WEBHOOK_STATUS, 503), 87)
 
@@ -115,7 +115,7 @@ def test_the_delivery_log_has_attempts_and_a_resend(ana: Person) -> None:
     assert attempt == {"attempt": 1, "status": 503, "code": "WEBHOOK_STATUS", "duration_ms": 87}
 
     assert ana.post(resend).status_code == 202
-    assert [claimed.pk for claimed in queue.claim_batch()] == [message.pk]
+    assert [claimed.pk for claimed in queue.claim_due()] == [message.pk]
 
 
 def test_nothing_is_resent_to_a_disabled_endpoint(ana: Person) -> None:
@@ -170,7 +170,7 @@ def test_a_change_of_vault_keys_encrypts_secrets_anew(ana: Person, settings: Set
 def test_no_log_line_has_an_address_or_a_secret(ana: Person, caplog: pytest.LogCaptureFixture) -> None:
     secret = create(ana)["secret"]
     publish(ana)
-    (claimed,) = queue.claim_batch()
+    (claimed,) = queue.claim_due()
     queue.settle(claimed, Attempt(WEBHOOK_STATUS, 503), 87)
 
     lines = caplog.text + json.dumps([str(record.msg) for record in caplog.records])

@@ -1,5 +1,6 @@
 """The outbox's queue: claims, retries, crashes between its steps, and real workers that are killed."""
 
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_a_worker_that_dies_before_it_sends_costs_an_attempt_and_no_message(
 ) -> None:
     message = publish()
 
-    (claimed,) = queue.claim_batch()
+    (claimed,) = queue.claim_due()
     assert (turn(), receiver.letters) == (0, [])  # another worker leaves it alone
     make_due()
     turn()
@@ -99,7 +100,7 @@ def test_a_worker_that_dies_before_it_records_sends_again_under_the_same_id(
 ) -> None:
     message = publish()
 
-    (claimed,) = queue.claim_batch()
+    (claimed,) = queue.claim_due()
     attempt = delivery.prepare(claimed)()
     make_due()
     turn()
@@ -113,13 +114,13 @@ def test_a_worker_that_dies_before_it_records_sends_again_under_the_same_id(
 
 def test_a_stopped_worker_gives_its_messages_back_at_no_attempt(publish: Publish) -> None:
     message = publish()
-    (claimed,) = queue.claim_batch()
+    (claimed,) = queue.claim_due()
 
-    queue.BatchLease([claimed.pk], claimed.claim_token).release(timed_out=False)
+    queue.Lease([claimed]).release(timed_out=False)
 
     message.refresh_from_db()
     assert (message.claim_token, message.attempts) == (None, 0)
-    assert len(queue.claim_batch()) == 1
+    assert len(queue.claim_due()) == 1
 
 
 def test_a_batch_has_one_message_of_each_target(publish: Publish, receiver: CallbackReceiver) -> None:
@@ -128,7 +129,7 @@ def test_a_batch_has_one_message_of_each_target(publish: Publish, receiver: Call
     other = endpoints.create_endpoint(user_id=uuid4(), url=receiver.url, events=["document.failed"]).endpoint
     endpoints.publish(user_id=other.user_id, type="document.failed", data={})
 
-    claimed = queue.claim_batch()
+    claimed = queue.claim_due()
 
     assert len(claimed) == 2
     assert {message.user_id for message in claimed} == {TENANT, other.user_id}
@@ -173,6 +174,48 @@ def test_what_has_ended_is_deleted_after_its_time(publish: Publish) -> None:
     periodic.delete_finished_messages()
 
     assert set(Message.objects.values_list("pk", flat=True)) == {kept.pk, failed.pk}
+
+
+def test_one_tenants_receivers_hold_a_few_threads(publish: Publish, receiver: CallbackReceiver) -> None:
+    owners = [TENANT] * 4 + [uuid4()]
+    for owner in owners[1:]:
+        endpoints.create_endpoint(user_id=owner, url=receiver.url, events=["document.failed"])
+    for owner in {*owners}:
+        endpoints.publish(user_id=owner, type="document.failed", data={})
+
+    held = queue.claim_due()
+
+    assert sorted(message.user_id for message in held) == sorted([TENANT] * queue.AT_ONCE_OF_TENANT + owners[-1:])
+    assert queue.claim_due(held) == []  # the others of this tenant wait
+    assert [message.user_id for message in queue.claim_due(held[:0])] == [TENANT] * 2
+
+
+def test_a_slow_receiver_holds_up_no_other(
+    publish: Publish, receiver: CallbackReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast_is_settled = publish(), threading.Event()
+    fast = endpoints.create_endpoint(user_id=uuid4(), url=f"{receiver.url}/fast", events=["document.failed"]).endpoint
+    for _ in range(3):
+        endpoints.publish(user_id=fast.user_id, type="document.failed", data={})
+
+    def post(url: str, *args: object) -> Attempt:
+        if not url.endswith("/fast"):
+            assert fast_is_settled.wait(60)
+        return Attempt(status=200)
+
+    def settle(message: Message, attempt: Attempt, milliseconds: int) -> None:
+        settle_really(message, attempt, milliseconds)
+        if not Message.objects.filter(target_id=fast.pk, state="queued").exists():
+            fast_is_settled.set()
+
+    settle_really = queue.settle
+    monkeypatch.setattr(delivery, "post", post)
+    monkeypatch.setattr(queue, "settle", settle)
+
+    assert turn() == 4
+
+    slow.refresh_from_db()
+    assert slow.state == "delivered"
 
 
 @pytest.mark.slow

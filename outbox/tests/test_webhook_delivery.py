@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from cryptography.fernet import Fernet
 from django.db.models.functions import Now
+from django.utils import timezone
 from pytest_django import Settings
 from standardwebhooks import Webhook, WebhookVerificationError
 
@@ -87,6 +88,30 @@ def test_any_status_but_2xx_is_retried(status: int, publish: Publish, receiver: 
     message = send()
 
     assert (message.state, message.last_error, message.log[0]["status"]) == ("queued", "WEBHOOK_STATUS", status)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "least", "most"),
+    [
+        (429, "120", 120, 150),
+        (503, "120", 120, 150),
+        (503, "999999", 600, 630),  # bounded
+        (500, "120", 5, 36),
+        (429, "soon", 5, 36),
+        (429, "-5", 5, 36),
+    ],
+)
+def test_a_receivers_retry_after_is_followed_up_to_ten_minutes(
+    status: int, asked: str, least: int, most: int, publish: Publish, receiver: CallbackReceiver
+) -> None:
+    receiver.respond = lambda request: Response(status, headers={"Retry-After": asked})  # type: ignore[method-assign]
+    publish()
+
+    due, paused = send().due_at, WebhookEndpoint.objects.get().paused_until
+
+    assert paused is not None
+    for until in (due, paused):
+        assert least - 5 <= (until - timezone.now()).total_seconds() <= most
 
 
 def test_a_redirect_is_not_followed(publish: Publish, receiver: CallbackReceiver) -> None:

@@ -22,11 +22,16 @@ from outbox.webhooks import endpoints
 from outbox.webhooks.public_addresses import AddressRefused, resolve_allowed
 from outbox.webhooks.signature import signature_headers
 from vendors.http_deadline import deadline_transport
+from vendors.rate_limit_headers import retry_after
 
 TIMEOUT_SECONDS = 15.0  # whole, as Standard Webhooks advises 15 to 30
 FAILING = timedelta(days=3)  # then an endpoint without a success is disabled
 # After each failure the endpoint is left alone for longer: its backlog costs one attempt, not one for each message.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5, 300
+WAITING_STATUSES = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)  # whose Retry-After is followed, up to 10 min
 HEADERS = {"content-type": "application/json", "user-agent": "Accessa-Webhooks/1"}
 OURS = (BUG, error_codes.WEBHOOK_SECRET_UNREADABLE, error_codes.WEBHOOK_DISABLED)  # say nothing of the receiver
 
@@ -37,7 +42,7 @@ FAILED = """
     UPDATE webhook_endpoints e SET failures = failures + 1, updated_at = clock_timestamp(),
         failing_since = coalesce(failing_since, clock_timestamp()),
         paused_until = clock_timestamp() + make_interval(
-            secs => least(%(longest)s, %(first)s * 2 ^ least(failures, 10))),
+            secs => greatest(%(asked)s, least(%(longest)s, %(first)s * 2 ^ least(failures, 10)))),
         enabled = n.disabled_code IS NULL, disabled_code = n.disabled_code
     FROM (SELECT id, CASE WHEN %(gone)s THEN %(gone_code)s
                           WHEN failing_since < clock_timestamp() - %(failing)s THEN %(failing_code)s
@@ -68,7 +73,7 @@ def post(url: str, id: str, payload: dict[str, Any], secrets: list[str]) -> Atte
             httpx.Client(transport=transport, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
             client.stream("POST", url, content=body, headers=headers) as response,
         ):
-            return _judge(response.status_code)  # the body is not read
+            return _judge(response)  # the body is not read
     except AddressRefused:
         return Attempt(error_codes.WEBHOOK_ADDRESS_REFUSED)
     except httpx.TimeoutException:
@@ -77,12 +82,14 @@ def post(url: str, id: str, payload: dict[str, Any], secrets: list[str]) -> Atte
         return Attempt(error_codes.WEBHOOK_UNREACHABLE)
 
 
-def _judge(status: int) -> Attempt:
+def _judge(response: httpx.Response) -> Attempt:
+    status = response.status_code
     if 200 <= status < 300:
         return Attempt(status=status)
     if status == HTTPStatus.GONE:
         return Attempt(error_codes.WEBHOOK_GONE, status, is_final=True)
-    return Attempt(error_codes.WEBHOOK_STATUS, status)
+    asked = retry_after(response.headers) if status in WAITING_STATUSES else None
+    return Attempt(error_codes.WEBHOOK_STATUS, status, retry_after=asked or 0.0)
 
 
 def record(message: Message, attempt: Attempt) -> None:
@@ -94,6 +101,7 @@ def record(message: Message, attempt: Attempt) -> None:
             "endpoint": message.target_id,
             "first": FIRST_PAUSE_SECONDS,
             "longest": LONGEST_PAUSE_SECONDS,
+            "asked": attempt.retry_after,
             "gone": attempt.code == error_codes.WEBHOOK_GONE,
             "gone_code": str(error_codes.WEBHOOK_GONE),
             "failing": FAILING,
