@@ -152,6 +152,8 @@ def _build_aligned(block: list[Line]) -> Table | None:
     apart = _split_at_gaps(block)
     has_gaps = _are_rows(apart, columns)
     groups = apart if has_gaps else _split_at_first_cells(block, columns)
+    if len(block) > 2 and len(groups[0]) == 1 and len(groups[1]) == 1 and _fill_head(block[:2], columns):
+        groups = [block[:2], *groups[2:]]  # the two lines of a head, however far apart
     rows = [_fill_row(lines, columns) for lines in groups]
     rows[0] = _fill_head(groups[0], columns) or rows[0]
     # Loosely set text stands apart line by line; rows of so much text would wrap.
@@ -162,7 +164,7 @@ def _build_aligned(block: list[Line]) -> Table | None:
     if not all(_is_aligned(block, column) for column in columns):
         return None
     box = Box(columns[0][0], block[0].y0, max(s.x1 for line in block for s in line.segments), max(b.y1 for b in block))
-    return Table(box, join_wrapped(rows))
+    return Table(box, join_wrapped(rows), tuple(columns))
 
 
 def _split_at_gaps(block: list[Line]) -> list[list[Line]]:
@@ -218,12 +220,21 @@ def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
 
 
 def _fill_head(lines: list[Line], columns: list[Range]) -> list[str] | None:
-    """Return the head, below each head that spans columns that text and its own; None if no head does."""
+    """Return the head, below each head that spans columns that text and its own; None if no head does.
+
+    The head of the first column stands on either line.
+    """
     if len(lines) != 2:
         return None
-    (first, *upper), lower = lines[0].segments, lines[1].segments
+    upper, lower = lines[0].segments, lines[1].segments
+    if _covered(columns, upper[0]) == [0]:
+        first, upper = upper[0].text, upper[1:]
+    elif len(lower) == len(columns) and not any(map(str.isdigit, "".join(own.text for own in lower))):
+        first, lower = lower[0].text, lower[1:]
+    else:
+        return None
     is_whole = [_covered(columns, segment) for segment in lower] == [[n] for n in range(1, len(columns))]
-    if not is_whole or not 0 < len(upper) < len(lower) or _covered(columns, first) != [0]:
+    if not is_whole or not 0 < len(upper) < len(lower):
         return None
     lefts = [next((n for n, own in enumerate(lower) if abs(own.x0 - head.x0) < SNAP), -1) for head in upper]
     if lefts[0] != 0 or -1 in lefts:
@@ -231,7 +242,7 @@ def _fill_head(lines: list[Line], columns: list[Range]) -> list[str] | None:
     if not lefts:
         return None
     heads = [sum(left <= n for left in lefts) - 1 for n in range(len(lower))]
-    return [first.text, *(f"{upper[n].text} {own.text}" for n, own in zip(heads, lower, strict=True))]
+    return [first, *(f"{upper[n].text} {own.text}" for n, own in zip(heads, lower, strict=True))]
 
 
 def _centered_heads(upper: list[Segment], lower: list[Segment]) -> list[int]:

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -79,14 +80,16 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
     A page on which our own search for tables fails is left out, too.
     """
     pages: dict[int, PageLayout] = {}
-    last: Table | None = None
+    last, titles = None, tuple[str, ...]()
     for page in shared_parser().parse_bytes(data).pages:
         try:
             blocks = _page_blocks(page)
         except Exception:  # one page must not cost all others their tables; it is reported as doubtful
             last = None
             continue
-        blocks, last = _repeat_header(blocks, last), _last_table(blocks)
+        blocks = _repeat_header(blocks, last, titles)
+        last = _last_table(blocks)
+        titles = tuple(block.markdown.lstrip("# ") for block in blocks if block.level)
         markdown = "\n\n".join(block.markdown for block in blocks if block.markdown)
         pages[page.page_num - 1] = PageLayout(markdown, page, blocks)
     return pages
@@ -165,19 +168,38 @@ def _last_table(blocks: list[Block]) -> Table | None:
     return tables[-1] if tables else None
 
 
-def _repeat_header(blocks: list[Block], last: Table | None) -> list[Block]:
-    """Give a table that continues the last one of the page before, without its header, that header."""
+def _repeat_header(blocks: list[Block], last: Table | None, titles: tuple[str, ...]) -> list[Block]:
+    """Give a table that continues the last one of the page before, without its header, that header.
+
+    A title that is none of that page's ``titles`` begins another table.
+    """
     for index, block in enumerate(blocks[:3]):
         table = block.table
+        if block.level and not block.markdown.lstrip("# ").startswith(titles):
+            break
         if table and last and _continues(table, last) and table.rows[0] != last.rows[0]:
-            rows = [last.rows[0], *table.rows]
-            return [*blocks[:index], Block(block.box, _render_table(rows), table), *blocks[index + 1 :]]
+            rows = [*_header(last.rows), *table.rows]
+            continued = Block(block.box, _render_table(rows), replace(table, rows=rows))
+            return [*blocks[:index], continued, *blocks[index + 1 :]]
     return blocks
 
 
+def _header(rows: list[list[str]]) -> list[list[str]]:
+    """Return the first row, and the second one if the first has heads that span columns."""
+    is_double = any(left and left == right for left, right in pairwise(rows[0]))
+    return rows[: 2 if is_double and len(rows) > 2 else 1]
+
+
 def _continues(table: Table, last: Table) -> bool:
-    near = abs(table.box.x0 - last.box.x0) + abs(table.box.x1 - last.box.x1) < CONTINUED
-    return near and len(table.rows[0]) == len(last.rows[0])
+    if len(table.rows[0]) != len(last.rows[0]):
+        return False
+    if table.columns and last.columns:  # without lines: as wide as their longest texts
+        return all(
+            (one[0] < other[1] and other[0] < one[1]) == (n == m)
+            for n, one in enumerate(table.columns)
+            for m, other in enumerate(last.columns)
+        )
+    return abs(table.box.x0 - last.box.x0) + abs(table.box.x1 - last.box.x1) < CONTINUED
 
 
 def _is_title(block: Any, box: Box, words: list[Word], large: list[Word]) -> bool:

@@ -57,10 +57,14 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of equally many cells; a cell that spans several is repeated in each."""
+    """Rows of equally many cells; a cell that spans several is repeated in each.
+
+    ``columns``: where the texts of each column stand, of a table without lines.
+    """
 
     box: Box
     rows: list[list[str]]
+    columns: tuple[Range, ...] = ()
 
 
 class Segment(NamedTuple):

@@ -1,8 +1,11 @@
 """Tables built from words and ruling lines."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from documents.parsers.liteparse_pages import find_tables
+from documents.parsers import liteparse_pages
+from documents.parsers.liteparse_pages import Block, find_tables
 from documents.parsers.table_grids import Box, Table, Word, join_wrapped
 
 WIDTH = 5.0  # of a letter
@@ -179,6 +182,18 @@ def test_a_head_over_several_columns_stands_in_each(heads: tuple[float, float]) 
     assert rows == [["Age", "Member Others", "Member Smoker", "Spouse Others", "Spouse Smoker"], *RATES]
 
 
+@pytest.mark.parametrize("leading", [12, 18])
+@pytest.mark.parametrize("stub", ["above", "below"])
+def test_two_lines_of_a_head_are_joined_however_far_apart(stub: str, leading: int) -> None:
+    above, below = ("Age", "") if stub == "above" else ("", "Age")
+    top = [*words(50, 100, above), *words(185, 100, "Member"), *words(325, 100, "Spouse")]
+    rest = lines([[below, "Others", "Smoker", "Others", "Smoker"], *RATES], xs=XS, leading=leading, top=100 + leading)
+
+    rows = rows_of(find_tables([*top, *rest], []))
+
+    assert rows == [["Age", "Member Others", "Member Smoker", "Spouse Others", "Spouse Smoker"], *RATES]
+
+
 @pytest.mark.parametrize(
     ("top", "second"),
     [
@@ -211,3 +226,51 @@ def test_a_head_above_rows_of_one_cell_breaks_nothing(below: list[list[str]]) ->
     head = [*words(50, 100, "Age"), *words(185, 100, "Member"), *words(325, 100, "Spouse")]
 
     assert find_tables([*head, *lines(below, xs=[50, 150], leading=12, top=112)], []) == []
+
+
+HEADER = [["Service", "In network", "In network"], ["", "Copay", "Share"]]
+WIDE, NARROW = ((50.0, 150.0), (160.0, 220.0), (230.0, 290.0)), ((50.0, 90.0), (160.0, 180.0), (230.0, 250.0))
+
+
+def parse_tables(monkeypatch: pytest.MonkeyPatch, pages: list[list[Block]]) -> list[str]:
+    """Return the markdown of pages of these blocks."""
+    numbers = [SimpleNamespace(page_num=number) for number in range(1, len(pages) + 1)]
+    parser = SimpleNamespace(parse_bytes=lambda data: SimpleNamespace(pages=numbers))
+    monkeypatch.setattr(liteparse_pages, "shared_parser", lambda: parser)
+    monkeypatch.setattr(liteparse_pages, "_page_blocks", lambda page: pages[page.page_num - 1])
+    return [page.markdown for page in liteparse_pages.parse_pages(b"").values()]
+
+
+def table_block(rows: list[list[str]], columns: tuple[tuple[float, float], ...]) -> Block:
+    box = Box(columns[0][0], 100, columns[-1][1], 200)
+    return Block(box, "a table", Table(box, rows, columns))
+
+
+def title_block(text: str) -> Block:
+    return Block(Box(50, 50, 150, 60), f"# {text}", level=1)
+
+
+@pytest.mark.parametrize("title", ["Benefits", "Benefits (continued)"])
+def test_each_page_of_a_table_repeats_both_rows_of_its_header(monkeypatch: pytest.MonkeyPatch, title: str) -> None:
+    first = [title_block("Benefits"), table_block([*HEADER, ["Visit", "$60", "20 %"]], WIDE)]
+    others = [[title_block(title), table_block([[name, "$5", "9 %"]], NARROW)] for name in ("Scan", "Test")]
+
+    pages = parse_tables(monkeypatch, [first, *others])
+
+    for page, name in zip(pages[1:], ("Scan", "Test"), strict=True):
+        rows = [line for line in page.split("\n") if line.startswith("| ")]
+        assert [row.strip("| ").partition(" ")[0] for row in rows] == ["Service", "Copay", name]
+
+
+@pytest.mark.parametrize(
+    ("title", "columns"),
+    [("Dental", WIDE), ("Benefits", ((50.0, 155.0), (165.0, 235.0), (240.0, 290.0)))],
+    ids=["another title", "other columns"],
+)
+def test_another_table_gets_no_header_of_the_last_page(
+    monkeypatch: pytest.MonkeyPatch, title: str, columns: tuple[tuple[float, float], ...]
+) -> None:
+    first = [title_block("Benefits"), table_block([*HEADER, ["Visit", "$60", "20 %"]], WIDE)]
+    second = [title_block(title), table_block([["Crown", "$5", "9 %"]], columns)]
+
+    assert "Service" not in parse_tables(monkeypatch, [first, second])[1]
