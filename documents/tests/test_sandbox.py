@@ -133,8 +133,10 @@ def background_parse(path: Path) -> Iterator[list[StageFailure | pdf_parser.Pars
 
     thread = threading.Thread(target=parse)
     thread.start()
-    yield results
-    thread.join(10)
+    try:
+        yield results
+    finally:
+        thread.join()  # a parse has a time limit
 
 
 def fork_server_pid() -> int:

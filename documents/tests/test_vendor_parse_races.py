@@ -450,7 +450,7 @@ def test_a_failure_that_opens_the_circuit_blocks_no_other_deletion(ana: Person, 
 def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     vendor: LlamaParseServer, vendor_routes: list[str], settings: Any
 ) -> None:
-    settings.VENDOR_TIMEOUT_SECONDS = 1.5
+    settings.VENDOR_TIMEOUT_SECONDS = 5
     path = f"llamaparse://job/file/{uuid4()}:1/{uuid4()}"
     ObjectDeletion.objects.create(document_id=uuid4(), path=path, drop_after=LONG_AGO)
     vendor.inject_fault("*", hang(), times=100)
@@ -459,9 +459,9 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
     for _ in range(5):
         periodic.start_vendor_deletions()
 
-    assert time.monotonic() - began < 1.4  # less than one timeout
+    assert time.monotonic() - began < 5  # less than one timeout
     (thread,) = [thread for thread in threading.enumerate() if thread.name == periodic.THREAD]
-    thread.join(10)
+    thread.join(60)
     assert vendor_routes == ["POST /api/v2/parse/job/cancel"]
     assert ObjectDeletion.objects.filter(try_after__gt=Now()).count() == 1, "it is not gone: later again"
 
