@@ -12,9 +12,10 @@ HEADLINES = {400: "This cannot be done", 403: "You may not see this", 404: "Ther
 
 def wants_staff_page(request: HttpRequest, error: ApiError) -> bool:
     """Tell whether a member of staff is refused a page below the admin's address."""
+    if error.status not in STATUSES or not request.path.startswith("/admin/"):
+        return False  # and the user is not read: the database may be the cause
     user = getattr(request, "user", None)
-    is_staff = bool(user and user.is_active and user.is_staff)
-    return error.status in STATUSES and request.path.startswith("/admin/") and is_staff
+    return bool(user and user.is_active and user.is_staff)
 
 
 def staff_error_page(request: HttpRequest, error: ApiError) -> HttpResponse:
