@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from testing.ports import free_port
 
 SUMMARY = __doc__
 EMBEDDER = "testing.embedders.InstantEmbedder"
-BARE, JOB, SEARCH, UPLOAD = "bare_view", "job", "search", "upload"
+BARE, JOB, SEARCH, UPLOAD, STREAM = "bare_view", "job", "search", "upload", "stream"
 # CPU milliseconds a call, of Python and of PostgreSQL; PostgreSQL's of a search beyond the search itself.
 GOALS = {JOB: (4.0, 1.5), SEARCH: (9.0, 1.0), UPLOAD: (8.0, 3.0)}
 FEW, MANY = 8, 64  # clients at once
@@ -42,6 +43,7 @@ WORDS = ("deductible", "copay", "hospital", "network", "dental", "claim", "refer
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--calls", type=int, default=2000, help="of each kind and number of clients")
     parser.add_argument("--tenants", type=int, default=50)
+    parser.add_argument("--stalled", type=int, default=0, help="readers that ask for a stream and read nothing of it")
     parser.add_argument("--only", choices=[JOB, SEARCH, UPLOAD], help="beside the bare view")
 
 
@@ -54,6 +56,10 @@ def measure(options: Namespace) -> Result:
     with ExitStack() as stack:
         servers = _start_servers(stack)
         rows = {kind: _measure_kind(kind, traffic, calls, clients, *servers[kind == BARE]) for kind in kinds}
+        if options.stalled:
+            rows["job_with_stalled_readers"] = _measure_stalled(
+                options.stalled, traffic, calls, clients, *servers[False]
+            )
     itself = _search_itself(traffic, calls // 4) if SEARCH in kinds else {}
     polled = rows.get(JOB) or rows[kinds[-1]]
     total, bare = (_cpu(each["clients_8"]) for each in (polled, rows[BARE]))
@@ -108,6 +114,22 @@ def _measure_kind(
     return rows
 
 
+def _measure_stalled(
+    readers: int, traffic: "Traffic", calls: int, numbers: Sequence[int], process: psutil.Process, port: int
+) -> dict[str, dict[str, float]]:
+    """Measure ``GET /job`` while ``readers`` have asked for streamed answers, of which they read nothing."""
+    with ExitStack() as stack:
+        for call in islice(traffic.calls(STREAM), readers):
+            reader = stack.enter_context(socket.socket())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            reader.connect(("127.0.0.1", port))
+            head = "".join(f"{name}: {value}\r\n" for name, value in call.headers.items())
+            body = call.body or b""
+            head += f"Content-Length: {len(body)}\r\n"
+            reader.sendall(f"POST /answer HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}\r\n".encode() + body)
+        return _measure_kind(JOB, traffic, calls, numbers, process, port)
+
+
 def _answers(port: int, call: Call) -> bool:
     try:
         return bool(send_calls(port, [call], clients=1))
@@ -133,7 +155,8 @@ class Traffic:
         return user.pk, api_tokens.create_token(user, name="benchmark")
 
     def calls(self, kind: str) -> Iterator[Call]:
-        return {BARE: self._polls, JOB: self._polls, SEARCH: self._searches, UPLOAD: self._uploads}[kind]()
+        return {BARE: self._polls, JOB: self._polls, SEARCH: self._searches, UPLOAD: self._uploads,
+                STREAM: self._streams}[kind]()  # fmt: skip
 
     def _polls(self) -> Iterator[Call]:
         for token, job_id in cycle(self._jobs):
@@ -142,6 +165,11 @@ class Traffic:
     def _searches(self) -> Iterator[Call]:
         for (_, token), question in zip(cycle(self._tenants), questions(), strict=False):
             yield Call("POST", "/search", json.dumps({"query": question}).encode(), _headers(token))
+
+    def _streams(self) -> Iterator[Call]:
+        for (_, token), question in zip(cycle(self._tenants), questions(), strict=False):
+            body = json.dumps({"question": question, "stream": True}).encode()
+            yield Call("POST", "/answer", body, _headers(token))
 
     def _uploads(self) -> Iterator[Call]:
         for number in count():
