@@ -1,5 +1,6 @@
 """Pages as markdown by LiteParse, with our own tables (`table_grids`) in the place of its blocks."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from documents.parsers.table_grids import Box, Table, Word
 TITLE_SIZE = 1.25  # of the usual height of the page's words
 LONGEST_TITLE = 60
 CONTINUED = 12.0  # points by which the columns of a table and of its continuation may differ
+_PAGE_NUMBER = re.compile(r"[. ]*\d{1,3}")
 _PIPE_ESCAPES = str.maketrans({"|": "\\|", "\n": " "})
 
 
@@ -178,7 +180,10 @@ def _repeat_header(blocks: list[Block], last: Table | None, titles: tuple[str, .
         if block.level and not block.markdown.lstrip("# ").startswith(titles):
             break
         if table and last and _continues(table, last) and table.rows[0] != last.rows[0]:
-            rows = [*_header(last.rows), *table.rows]
+            header = _header(last.rows)
+            if any(_PAGE_NUMBER.fullmatch(cell) for cell in header[0][1:]):
+                break  # an entry of a table of contents
+            rows = [*header, *table.rows]
             continued = Block(block.box, _render_table(rows), replace(table, rows=rows))
             return [*blocks[:index], continued, *blocks[index + 1 :]]
     return blocks

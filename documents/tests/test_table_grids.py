@@ -274,3 +274,9 @@ def test_another_table_gets_no_header_of_the_last_page(
     second = [title_block(title), table_block([["Crown", "$5", "9 %"]], columns)]
 
     assert "Service" not in parse_tables(monkeypatch, [first, second])[1]
+
+
+def test_an_entry_of_a_table_of_contents_is_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [[table_block([[f"Chapter {n}", ". 1"], ["Section", ". 2"]], WIDE[:2])] for n in (1, 2)]
+
+    assert "Chapter 1" not in parse_tables(monkeypatch, pages)[1]
