@@ -45,7 +45,7 @@ class SavedResponse(serializers.Serializer[object]):
 class DocumentTagResponse(serializers.Serializer[object]):
     tag_id = serializers.UUIDField()
     name = serializers.CharField()
-    color = serializers.ChoiceField(Tag.Color.values)
+    color = serializers.ChoiceField(Tag.Color.choices)
 
 
 class DocumentResponse(serializers.ModelSerializer[Document]):
@@ -77,12 +77,12 @@ class DocumentChanges(serializers.Serializer[object]):
 
 class TagRequest(serializers.Serializer[object]):
     name = NameField(allow_blank=True, trim_whitespace=False, help_text="unique without regard to upper and lower case")
-    color = serializers.ChoiceField(Tag.Color.values, default=Tag.Color.GRAY.value)
+    color = serializers.ChoiceField(Tag.Color.choices, default=Tag.Color.GRAY.value)
 
 
 class TagChanges(serializers.Serializer[object]):
     name = NameField(required=False, allow_blank=True, trim_whitespace=False)
-    color = serializers.ChoiceField(Tag.Color.values, required=False)
+    color = serializers.ChoiceField(Tag.Color.choices, required=False)
 
 
 class TagResponse(serializers.ModelSerializer[Tag]):

@@ -7,8 +7,11 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
+from accounts.common_error_codes import NOT_FOUND
 from accounts.errors import ApiError
 from portal.user_messages import format_pause, headline
+
+MISSING = "It was deleted, or the address is not complete."
 
 
 def wants_page(request: HttpRequest) -> bool:
@@ -24,7 +27,7 @@ def error_page(error: ApiError, request: HttpRequest | None = None) -> HttpRespo
     context = {
         "support_email": settings.SUPPORT_EMAIL,
         "headline": headline(error.status),
-        "detail": error.detail,
+        "detail": MISSING if error.code == NOT_FOUND else error.detail,
         "pause": format_pause(error.retry_after) if error.retry_after else None,
     }
     headers = {"Cache-Control": "no-store"} | error.headers

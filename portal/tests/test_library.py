@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 
-from documents import tags, zip_download
+from documents import services, tags, zip_download
 from documents.models import Document, Tag
 from documents.storage import buckets
 from portal import document_list, search_scope
@@ -18,6 +18,7 @@ from portal.document_list import list_documents
 from portal.list_query import ORDERS, ListQuery
 from portal.search_scope import SearchScope
 from portal.tests.conftest import signed_in
+from portal.views import library
 from testing.factories import DocumentFactory
 from testing.factories.searchable_documents import create_searchable_document
 from testing.pdfs import text_pdf
@@ -222,6 +223,29 @@ def test_a_full_document_does_not_keep_others_from_a_tag(ana: Person, monkeypatc
 
     assert b"1 document tagged." in page
     assert b"full.pdf: A document can have 20 tags." in page
+
+
+@pytest.mark.parametrize("action", ["delete", "tag", "untag", "download"])
+def test_a_document_that_is_deleted_during_a_bulk_action_is_no_error(
+    action: str, ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, gone = (Document.objects.get(pk=ana.ingest(text_pdf(text)).document_id) for text in ("kept", "gone"))
+    client, chosen = signed_in(ana), tags.create_tag(user_id=ana.id, name="2026")[0]
+
+    def read_then_delete(*_: Any) -> list[Document]:
+        services.delete(Document.objects.get(pk=gone.pk))
+        return [gone, kept]
+
+    monkeypatch.setattr(library, "get_documents", read_then_delete)
+    answer = choose(client, action, kept, gone, bulk_tag=str(chosen.pk), confirmed="1")
+
+    assert answer.status_code == (200 if action == "download" else 302)
+    if action == "download":
+        names = zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content))).namelist()
+        assert names == ["plan (2).pdf", "not included.txt"]
+    if action == "tag":
+        assert [row.tags[0].name for row in client.get("/").context["listed"].rows] == ["2026"]
+    assert Document.objects.count() == (0 if action == "delete" else 1)
 
 
 @pytest.mark.parametrize("action", ["delete", "tag", "download", "x", ""])
