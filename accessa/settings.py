@@ -51,7 +51,6 @@ INSTALLED_APPS = [
     "accessa.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
@@ -100,6 +99,7 @@ TIME_ZONE = "UTC"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the page
 CSRF_FAILURE_VIEW = "accessa.error_responses.csrf_failure"
+SESSION_ENGINE = "accounts.sessions"
 SESSION_COOKIE_AGE = 12 * 3600  # a working day
 SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a cookie is no place for tenants' text
@@ -163,6 +163,21 @@ STORAGES = {
 }
 SIGNED_URL_SECONDS = env.int("SIGNED_URL_SECONDS", default=300)  # MVP context §5: about 5 minutes
 
+# --- mails: without a server they are printed, where the workers' output goes ---------------------------------------
+EMAIL_HOST = env.str("EMAIL_HOST", default="")
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'console'}.EmailBackend"
+EMAIL_PORT = env.int("EMAIL_PORT", default=587)
+EMAIL_HOST_USER = env.str("EMAIL_HOST_USER", default="")
+EMAIL_HOST_PASSWORD = env.str("EMAIL_HOST_PASSWORD", default="")
+EMAIL_USE_SSL = env.bool("EMAIL_USE_SSL", default=False)  # from the first byte on, at port 465
+EMAIL_USE_TLS = env.bool("EMAIL_USE_TLS", default=not EMAIL_USE_SSL)  # STARTTLS
+EMAIL_TIMEOUT = 5  # of each of its ten answers at most: all of them end within outbox.queue.SEND_SECONDS
+DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="Accessa <accessa@localhost>")
+PASSWORD_RESET_TIMEOUT = 3600
+SIGN_UP = env.str("SIGN_UP", default="closed")  # or invitation, open
+if SIGN_UP not in ("closed", "invitation", "open"):
+    raise ImproperlyConfigured("SIGN_UP must be closed, invitation or open.")
+
 # --- limits (MVP context §9), each refused with its own code ---------------------------------------------------------
 SUPPORT_EMAIL = env.str(
     "SUPPORT_EMAIL", default=""
@@ -196,6 +211,7 @@ JOBS_PERIODIC_TASKS = [
     "accounts.periodic.delete_expired_rate_windows",
     "accounts.periodic.delete_expired_idempotency_keys",
     "accounts.periodic.delete_expired_sessions",
+    "accounts.periodic.delete_expired_invitations",
     "search.saved_questions.delete_expired_questions",
     "outbox.periodic.delete_finished_messages",
     "webhooks.services.delete_expired_deliveries",
@@ -207,7 +223,8 @@ JOBS_PERIODIC_TASKS = [
 ]
 JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer", "outbox.queue"]  # which the workers serve beside the jobs
 # The module that sends a kind of the outbox's messages (outbox.attempts.Sender).
-OUTBOX_SENDERS = {"webhook": "outbox.webhooks.delivery"}
+OUTBOX_SENDERS = {"webhook": "outbox.webhooks.delivery", "mail": "outbox.mails.delivery"}
+OUTBOX_MAILS = settings_web.MAILS
 OUTBOX_KEEP_DAYS = env.int("OUTBOX_KEEP_DAYS", default=30)  # of what was sent, or failed for good
 WEBHOOKS_ALLOW_LOOPBACK = env.bool("WEBHOOKS_ALLOW_LOOPBACK", default=False)  # and by http: for trials on one machine
 JOBS_ACTIVE_PER_USER = env.int("JOBS_ACTIVE_PER_USER", default=2)  # MVP context §9

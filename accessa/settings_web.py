@@ -1,4 +1,4 @@
-"""Settings of the web: REST framework, OpenAPI schema, admin, content security policies."""
+"""Settings of the web: REST framework, OpenAPI schema, admin, passwords, mails, content security policies."""
 
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,17 @@ PASSWORD_RULES: list[dict[str, Any]] = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+
+# The function that writes a type of mails, when it is sent (outbox.mails.delivery.Writer).
+MAILS = {
+    "account.password_reset": "outbox.mails.account_mails.password_reset",
+    "account.password_changed": "outbox.mails.account_mails.password_changed",
+    "account.already_exists": "outbox.mails.account_mails.already_exists",
+    "account.invitation": "outbox.mails.account_mails.invitation",
+    "document.completed": "documents.mails.completed",
+    "document.failed": "documents.mails.failed",
+    "documents.daily": "documents.mails.daily",
+}
 
 TENANT_PAGES: dict[str, Any] = {
     "default-src": ["'none'"],

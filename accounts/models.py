@@ -1,4 +1,4 @@
-"""Models of accounts: users, API tokens, rate windows, idempotency keys."""
+"""Models of accounts: users, sessions, API tokens, rate windows, idempotency keys."""
 
 import uuid
 from typing import Any, ClassVar
@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -35,18 +36,62 @@ class EmailUserManager(UserManager["User"]):
         return user
 
 
+class Notify(models.TextChoices):
+    """Mails about documents that are done or have failed. ``jobs.webhook_events`` reads the column in SQL."""
+
+    OFF = "off", _("No e-mails")
+    EACH = "each", _("An e-mail for each document")
+    DAILY = "daily", _("One e-mail a day")
+
+
 class User(AbstractUser):
     """A tenant or a member of staff. The id is the ``sub`` of a Supabase token, so that both name the same tenant."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     email = models.EmailField(unique=True)
+    notify = models.TextField(choices=Notify.choices, db_default=Notify.OFF, default=Notify.OFF)
 
     objects: ClassVar[EmailUserManager] = EmailUserManager()
 
     class Meta:
         db_table = "users"
         # A user who signed in as the system tenant could read and delete its documents.
-        constraints = [models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_system_tenant")]
+        constraints = [
+            models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_system_tenant"),
+            models.CheckConstraint(condition=Q(notify__in=["off", "each", "daily"]), name="user_notify_known"),
+        ]
+
+
+class Invitation(models.Model):
+    """An address that may become an account, by a link that is sent to it; deleted with its use or its end."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)  # the account's id, too
+    email = models.EmailField()
+    expires_at = models.DateTimeField(db_index=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "invitations"
+        default_permissions = ()
+        indexes = [models.Index("email", name="ix_invitations_email")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class UserSession(AbstractBaseSession):
+    """A session of a browser, as ``accounts.sessions`` writes it."""
+
+    session_id = models.UUIDField(unique=True)  # the key is a credential: pages use this
+    user_id = models.UUIDField(null=True)  # None before the sign-in
+    browser = models.TextField(blank=True)
+    signed_in_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField()  # to the hour
+
+    class Meta:
+        db_table = "user_sessions"
+        default_permissions = ()
+        indexes = [models.Index("user_id", name="ix_sessions_user")]
 
 
 class ApiToken(models.Model):

@@ -59,6 +59,11 @@ SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, "The
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
 SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)
 SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
+# Of the signed-in user, who must give the password once more.
+PASSWORD_CHECKS = Limit(TRIED_TOO_OFTEN, "password-check", 10, 600, "There were too many attempts. Wait ten minutes.")
+# Requests for a mail, of one client and to one address, whether or not it has an account.
+MAIL_REQUESTS = Limit(TRIED_TOO_OFTEN, "mail-from", 20, 600, "There were too many requests. Wait ten minutes.")
+MAILS_TO_ADDRESS = Limit(TRIED_TOO_OFTEN, "mail-to", 3, 3600)
 # Of one account, whoever tries: nobody fills the audit log, which keeps every entry, with sign-ins that failed.
 FAILED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-failed-entry", 10, 3600)
 LOCKED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-locked-entry", 1, 3600)

@@ -11,7 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts import rate_limit
+from accounts import rate_limit, sessions
 from accounts.audit import log
 from accounts.errors import ApiError
 from accounts.models import User
@@ -41,6 +41,8 @@ class EmailBackend(ModelBackend):
         if (user or User()).check_password(password) and user and self.user_can_authenticate(user):
             rate_limit.remove_last_use(rate_limit.SIGN_IN_FAILURES, client_digest)
             record_sign_in("users.sign_in", user, request, by=user)
+            if request:
+                sessions.record_sign_in(request)
             return user
         record_refused_sign_in("users.sign_in_failed", rate_limit.FAILED_SIGN_IN_ENTRIES, email, request)
         return None

@@ -1,4 +1,4 @@
-"""Error codes of the outbox: failed attempts of webhooks, disabled endpoints, and the API of endpoints."""
+"""Error codes of the outbox: failed attempts of webhooks and mails, disabled endpoints, and the API of endpoints."""
 
 from functools import partial
 
@@ -57,6 +57,25 @@ WEBHOOK_DISABLED = attempt_failure(
     _("The endpoint was disabled before this was sent."),
     _("The endpoint was disabled before this was sent."),
     _("Once the tenant has enabled it again: resend."),
+    retryable=False,
+)
+MAIL_REFUSED = attempt_failure(
+    "MAIL_REFUSED",
+    _("The mail server of the address refused the e-mail."),
+    _("The mail server refused the recipient or the mail."),
+    _("The SMTP status says why: 550 is an unknown address. 4xx is tried again."),
+)
+MAIL_UNREACHABLE = attempt_failure(
+    "MAIL_UNREACHABLE",
+    _("Our mail server cannot be reached at present."),
+    _("No connection to EMAIL_HOST, or it refuses our name, password or sender."),
+    _("Check `EMAIL_HOST`, `EMAIL_HOST_USER`, `EMAIL_HOST_PASSWORD` and `DEFAULT_FROM_EMAIL`; it is tried again."),
+)
+MAIL_OBSOLETE = attempt_failure(
+    "MAIL_OBSOLETE",
+    _("There was nothing left to tell."),
+    _("The account, invitation or document is gone, or its owner wants no such mails any more."),
+    _("Nothing."),
     retryable=False,
 )
 BUG.explain(Context.OUTBOX_FAILURE, staff_message=_("A bug of ours."), remedy=_("Tell a developer; it is tried again."))

@@ -5,7 +5,7 @@ from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
-from portal.views import documents, integrations, library, search, tokens, webhooks
+from portal.views import account, documents, email_links, integrations, library, search, tokens, webhooks
 from portal.views.sign_in import SignIn
 
 app_name = "portal"
@@ -15,6 +15,10 @@ urlpatterns = [
     path("favicon.ico", RedirectView.as_view(url=static("portal/icon.svg"))),  # browsers ask for it on every page
     path("sign-in", SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
+    path("reset-password", email_links.request_reset, name="password-reset"),
+    path("reset-password/<uuid:user_id>/<str:token>", email_links.reset_link, name="password-reset-link"),
+    path("sign-up", email_links.sign_up, name="sign-up"),
+    path("invitation/<str:signed>", email_links.invitation, name="invitation"),
     path("find", search.search_page, name="search"),
     path("find/feedback", search.answer_feedback, name="answer-feedback"),
     path("find/<uuid:question_id>", search.saved_question, name="question"),
@@ -30,6 +34,10 @@ urlpatterns = [
     path("d/<uuid:document_id>/original", documents.original, name="original"),
     path("d/<uuid:document_id>/retry", documents.retry, name="retry"),
     path("d/<uuid:document_id>/delete", documents.delete, name="delete"),
+    path("settings/account", account.account, name="account"),
+    path("settings/account/password", account.change_password, name="change-password"),
+    path("settings/account/sign-out-others", account.sign_out_others, name="sign-out-others"),
+    path("settings/account/notify", account.notify, name="notify"),
     path("settings/tokens", tokens.tokens, name="tokens"),
     path("settings/tokens/<uuid:token_id>/revoke", tokens.revoke, name="token-revoke"),
     path("settings/webhooks", webhooks.webhooks, name="webhooks"),

@@ -35,6 +35,11 @@ DEPLOYMENT_RULES = (
          "PUBLIC_URL is public and METRICS_TOKEN is not set: through a proxy on this host that adds no header of its"
          " own, strangers can read /metrics.",
          "Set METRICS_TOKEN, and give it to Prometheus."),
+    Rule("accessa.W118", lambda s: not s.EMAIL_HOST,
+         "Mails are printed where the workers' output goes, with links by which a password is chosen.",
+         "Set EMAIL_HOST and DEFAULT_FROM_EMAIL."),
+    Rule("accessa.E119", lambda s: s.EMAIL_USE_TLS and s.EMAIL_USE_SSL,
+         "EMAIL_USE_TLS and EMAIL_USE_SSL exclude each other: no mail could be sent.", "Unset one of them."),
 )
 # fmt: on
 

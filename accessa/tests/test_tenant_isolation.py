@@ -42,6 +42,7 @@ TENANT_TABLES = (
     "sentence_vectors",
     "outbox",
     "webhook_endpoints",
+    "user_sessions",
     "connected_sources",
     "source_documents",
     "client_intelligence",

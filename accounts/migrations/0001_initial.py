@@ -63,11 +63,44 @@ class Migration(migrations.Migration):
                 ('date_joined', models.DateTimeField(default=django.utils.timezone.now, verbose_name='date joined')),
                 ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ('email', models.EmailField(max_length=254, unique=True)),
+                ('notify', models.TextField(choices=[('off', 'No e-mails'), ('each', 'An e-mail for each document'), ('daily', 'One e-mail a day')], db_default='off', default='off')),
                 ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
                 ('user_permissions', models.ManyToManyField(blank=True, help_text='Specific permissions for this user.', related_name='user_set', related_query_name='user', to='auth.permission', verbose_name='user permissions')),
             ],
             options={
                 'db_table': 'users',
+            },
+        ),
+        migrations.CreateModel(
+            name='UserSession',
+            fields=[
+                ('session_key', models.CharField(max_length=40, primary_key=True, serialize=False, verbose_name='session key')),
+                ('session_data', models.TextField(verbose_name='session data')),
+                ('expire_date', models.DateTimeField(db_index=True, verbose_name='expire date')),
+                ('session_id', models.UUIDField(unique=True)),
+                ('user_id', models.UUIDField(null=True)),
+                ('browser', models.TextField(blank=True)),
+                ('signed_in_at', models.DateTimeField(null=True)),
+                ('last_used_at', models.DateTimeField()),
+            ],
+            options={
+                'db_table': 'user_sessions',
+                'default_permissions': (),
+                'indexes': [models.Index(models.F('user_id'), name='ix_sessions_user')],
+            },
+        ),
+        migrations.CreateModel(
+            name='Invitation',
+            fields=[
+                ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('email', models.EmailField(max_length=254)),
+                ('expires_at', models.DateTimeField(db_index=True)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+            ],
+            options={
+                'db_table': 'invitations',
+                'default_permissions': (),
+                'indexes': [models.Index(models.F('email'), name='ix_invitations_email')],
             },
         ),
         migrations.CreateModel(
@@ -93,6 +126,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='user',
             constraint=models.CheckConstraint(condition=models.Q(('id', uuid.UUID('4c415753-0000-4000-8000-000000000000')), _negated=True), name='user_is_not_the_system_tenant'),
+        ),
+        migrations.AddConstraint(
+            model_name='user',
+            constraint=models.CheckConstraint(condition=models.Q(('notify__in', ['off', 'each', 'daily'])), name='user_notify_known'),
         ),
         migrations.AddIndex(
             model_name='apitoken',

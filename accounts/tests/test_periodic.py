@@ -4,16 +4,21 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
-from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from accounts import periodic
+from accounts.models import UserSession
+from accounts.sessions import session_id
 
 pytestmark = pytest.mark.django_db
 
 
 def create_session(key: str, hours: float) -> None:
-    Session.objects.create(session_key=key, session_data="", expire_date=timezone.now() + timedelta(hours=hours))
+    now = timezone.now()
+    UserSession.objects.create(
+        session_key=key, session_id=session_id(key), session_data="", last_used_at=now,
+        expire_date=now + timedelta(hours=hours),
+    )  # fmt: skip
 
 
 def test_expired_sessions_are_deleted_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,11 +27,11 @@ def test_expired_sessions_are_deleted_in_batches(monkeypatch: pytest.MonkeyPatch
         create_session(key, hours)
 
     periodic.delete_expired_sessions()
-    left = set(Session.objects.values_list("pk", flat=True))
+    left = set(UserSession.objects.values_list("pk", flat=True))
     periodic.delete_expired_sessions()
 
     assert left == {"old", "lasts"}
-    assert [session.pk for session in Session.objects.all()] == ["lasts"]
+    assert [session.pk for session in UserSession.objects.all()] == ["lasts"]
 
 
 def test_the_tasks_are_configured() -> None:

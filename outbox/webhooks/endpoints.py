@@ -103,21 +103,23 @@ def delete_endpoint(endpoint: WebhookEndpoint) -> None:
 
 
 def resend(message: Message) -> Message:
-    """Send a webhook again under the same id, at once and with all its attempts.
+    """Send a message again under the same id, at once and with all its attempts.
 
     Raises ``ApiError``: "NOT_FOUND", "WEBHOOK_NOT_ENABLED", "MESSAGE_IN_FLIGHT".
     """
-    endpoint = WebhookEndpoint.objects.filter(pk=message.target_id, user_id=message.user_id).first()
-    if endpoint is None:
-        raise not_found()
-    if not endpoint.enabled:
-        raise ApiError(error_codes.WEBHOOK_NOT_ENABLED)
+    endpoints = WebhookEndpoint.objects.filter(pk=message.target_id, user_id=message.user_id)
+    if message.kind == "webhook":
+        endpoint = endpoints.first()
+        if endpoint is None:
+            raise not_found()
+        if not endpoint.enabled:
+            raise ApiError(error_codes.WEBHOOK_NOT_ENABLED)
     idle = Message.objects.filter(Q(claim_token=None) | Q(due_at__lt=Now()), pk=message.pk)
     fresh = {"state": Message.State.QUEUED, "attempts": 0, "finished_at": None, "last_error": None}
     with transaction.atomic():
         if not idle.update(**fresh, due_at=Now(), claim_token=None):
             raise ApiError(error_codes.MESSAGE_IN_FLIGHT)
-        WebhookEndpoint.objects.filter(pk=endpoint.pk).update(paused_until=None)
+        endpoints.update(paused_until=None)
     message.refresh_from_db()
     return message
 

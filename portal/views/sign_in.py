@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
 from django.forms import EmailInput
@@ -32,6 +33,9 @@ class SignIn(LoginView):
     form_class = SignInForm
     template_name = "portal/sign_in.html"
     redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"may_sign_up": settings.SIGN_UP == "open"}
 
     def get_redirect_url(self) -> str:
         """Redirect home instead of to this form itself, where Django would stop with an error."""
