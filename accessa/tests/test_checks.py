@@ -133,6 +133,7 @@ def test_deployment_refuses_development_defaults(settings: Any, monkeypatch: pyt
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.local.LocalSignedStorage")
     settings.SECRET_KEY_IS_LOCAL = settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = True
     settings.DEBUG = settings.WEBHOOKS_ALLOW_LOOPBACK = True
+    settings.EMAIL_HOST = "smtp.example.org"
 
     assert deployment_ids() == [f"accessa.E{number}" for number in (101, 102, 103, 104, 117, 110)]
 
@@ -141,8 +142,12 @@ def test_deployment_accepts_explicit_settings(settings: Any, monkeypatch: pytest
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
     monkeypatch.setitem(settings.STORAGES["raw"], "BACKEND", "documents.storage.s3.S3Bucket")
     settings.SECRET_KEY_IS_LOCAL = settings.INTEGRATIONS_VAULT_KEY_IS_LOCAL = False
+    settings.EMAIL_HOST = "smtp.example.org"
 
     assert deployment_ids() == []
+
+    settings.EMAIL_HOST, settings.EMAIL_USE_TLS, settings.EMAIL_USE_SSL = "", True, True
+    assert deployment_ids() == ["accessa.W118", "accessa.E119"]
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
-from django.contrib.sessions.models import Session
 from django.db import connection
 from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 
 from accounts import rate_limit
 from accounts.audit.models import AuditEntry
-from accounts.models import RateWindow, User
+from accounts.models import RateWindow, User, UserSession
 from accounts.sign_in import client_address, client_network
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from testing.personas import Person
@@ -74,7 +73,7 @@ def test_an_expired_session_leads_back(
     method: str, path: str, headers: dict[str, str], back: str | None, ana: Person
 ) -> None:
     client = with_password(ana) and signed_in(ana)
-    Session.objects.all().delete()
+    UserSession.objects.all().delete()
 
     answer = getattr(client, method)(path, headers=headers)
     form = answer.get("HX-Redirect") or answer["Location"]
@@ -87,7 +86,7 @@ def test_an_expired_session_leads_back(
 
 def test_another_hosts_address_leads_home(ana: Person) -> None:
     client = with_password(ana) and signed_in(ana)
-    Session.objects.all().delete()
+    UserSession.objects.all().delete()
 
     form = client.post("/find", headers={"referer": "https://evil.example//evil.example/x"})["Location"]
     page = client.get(form)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.contrib.sessions.models import Session
 from playwright.sync_api import Dialog, Page, expect
 
+from accounts.models import UserSession
 from documents.models import Document
 from documents.tests.s3_settings import use_s3_storage
 from jobs.outcomes import Permanent
@@ -269,7 +269,7 @@ def test_a_limit_shows_when_to_come_back(home: Visit, settings: Any) -> None:
 
 
 def test_an_expired_session_redirects_to_sign_in(home: Visit) -> None:
-    Session.objects.all().delete()
+    UserSession.objects.all().delete()
 
     home.page.evaluate("htmx.trigger('#documents', 'refresh')")
 
