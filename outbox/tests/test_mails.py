@@ -26,7 +26,7 @@ LETTER = Mail("ana@example.org", "Subject", "Body")
 
 def sent() -> list[EmailMessage]:
     """Send what is due, without threads, and return all mails so far: a worker that ran jobs has sent some, too."""
-    while messages := queue.claim_batch():
+    while messages := queue.claim_due():
         for message in messages:
             queue.settle(message, delivery.prepare(message)(), 1)
     return list(mail.outbox)
