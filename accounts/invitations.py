@@ -8,12 +8,18 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from accounts.errors import ApiError, ErrorCode
+from accounts.errors import ApiError, staff_error
 from accounts.models import Invitation, User
 
 VALID = timedelta(days=7)
 SALT = "accounts.invitations"
-ACCOUNT_EXISTS = ErrorCode("ACCOUNT_EXISTS", status=409, detail=_("This address has an account already."))
+ACCOUNT_EXISTS = staff_error(
+    "ACCOUNT_EXISTS",
+    _("An address was invited that has an account already."),
+    _("Nothing: its owner signs in, or asks for a new password."),
+    status=409,
+    detail=_("This address has an account already."),
+)
 
 
 def create_invitation(email: str) -> Invitation:
