@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import UUID
+from zlib import crc32
 
 import schemathesis
 from django.core.signals import request_finished, request_started
@@ -65,7 +66,7 @@ class World:
     def _point(self, case: Case[Any]) -> None:
         """Let every other case be about what exists."""
         path_params = case.path_parameters or {}
-        if hash(repr(path_params)) % 2:
+        if crc32(repr(path_params).encode()) % 2:  # hash() differs from process to process
             return
         if operation_id(case) in ("put_bytes", "get_bytes"):
             url = urlsplit(self.signed_url)

@@ -68,3 +68,10 @@ class AnswerResponse(serializers.Serializer[object]):
     dropped_sentences = serializers.IntegerField(help_text="of the model: not grounded in what they cite, or too many")
     searched = SearchedResponse()
     cost_cents = serializers.DecimalField(max_digits=12, decimal_places=6, coerce_to_string=False)
+
+
+class AnswerEventResponse(serializers.Serializer[object]):
+    """One server-sent event of a streamed answer."""
+
+    event = serializers.ChoiceField(["searched", "sentence", "done", "error"])
+    data = serializers.CharField(help_text="JSON: what was searched, a sentence, the whole answer, or an error")

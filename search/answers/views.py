@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
@@ -24,7 +23,7 @@ from search.answers import event_stream, services
 from search.answers.client_connection import ClientConnection
 from search.answers.concurrency_limit import AnswerSlot
 from search.answers.openai import ClientGone
-from search.answers.serializers import AnswerRequest, AnswerResponse
+from search.answers.serializers import AnswerEventResponse, AnswerRequest, AnswerResponse
 from search.error_codes import ANSWER_ERRORS
 from vendors.error_codes import BUDGET_SPENT
 
@@ -47,7 +46,7 @@ class AnswerView(APIView):
         request=AnswerRequest,
         responses={
             (200, JSONRenderer.media_type): AnswerResponse,
-            (200, event_stream.CONTENT_TYPE): OpenApiTypes.STR,
+            (200, event_stream.CONTENT_TYPE): AnswerEventResponse,
         },
         extensions=raises(*SEARCH_ERRORS, *ANSWER_ERRORS, UNKNOWN_SOURCE, SEARCH_LIMIT_REACHED, BUDGET_SPENT),
     )
