@@ -1,5 +1,6 @@
 """Request and response serializers of ``POST /answer``."""
 
+from drf_spectacular.utils import inline_serializer
 from rest_framework import serializers
 
 from accounts.strict_fields import StrictBooleanField, StrictCharField
@@ -70,8 +71,11 @@ class AnswerResponse(serializers.Serializer[object]):
     cost_cents = serializers.DecimalField(max_digits=12, decimal_places=6, coerce_to_string=False)
 
 
-class AnswerEventResponse(serializers.Serializer[object]):
-    """One server-sent event of a streamed answer."""
-
-    event = serializers.ChoiceField(["searched", "sentence", "done", "error"])
-    data = serializers.CharField(help_text="JSON: what was searched, a sentence, the whole answer, or an error")
+# One server-sent event of a streamed answer. Inline: a serializer has an attribute `data` of its own.
+AnswerEventResponse = inline_serializer(
+    "AnswerEventResponse",
+    {
+        "event": serializers.ChoiceField(["searched", "sentence", "done", "error"]),
+        "data": serializers.CharField(help_text="JSON: what was searched, a sentence, the whole answer, or an error"),
+    },
+)
