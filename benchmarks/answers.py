@@ -142,9 +142,13 @@ def _is_grounded(sentence: AnswerSentence, given: Answer) -> bool:
     """Tell whether the sentence's figures stand in what it cites: by digits alone, not by the product's rules."""
     cited = {citation.chunk_id for citation in sentence.citations}
     passages = (*given.results.passages, *given.results.nearest)
-    known = set(re.findall(r"\d+", " ".join(f"{each.filename} {each.headings} {each.text}" for each in passages
-                                            if each.chunk_id in cited)))  # fmt: skip
-    return set(re.findall(r"\d+", sentence.text)) <= known and "Zebulon" not in sentence.text
+    texts = (f"{each.filename} {each.headings} {each.text}" for each in passages if each.chunk_id in cited)
+    return _digits(sentence.text) <= _digits(" ".join(texts)) and "Zebulon" not in sentence.text
+
+
+def _digits(text: str) -> set[str]:
+    """Return the groups of digits, without the last zeros of a fraction: 13.20 is 13.2."""
+    return set(re.findall(r"\d+", re.sub(r"(?<=\d)\.(\d*?)0+(?!\d)", r".\1", text)))
 
 
 def _normalize(text: str) -> str:
