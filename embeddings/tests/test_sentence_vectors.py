@@ -1,6 +1,7 @@
 """Sentence vectors: made in the background, one text once, copied, replaced and deleted with their passages."""
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -232,7 +233,8 @@ def test_jobs_come_first(ana: Person, calls: list[Sequence[str]], monkeypatch: p
         embedded_before.append(len(calls))
         UploadJob.objects.all().delete()
 
-    monkeypatch.setattr("embeddings.sentence_vectors.time.sleep", pause)
+    # Not the module time itself: other threads sleep, too.
+    monkeypatch.setattr(sentence_vectors, "time", SimpleNamespace(sleep=pause))
 
     assert sentence_vectors.embed_pending() == 1
     assert embedded_before == [0]
