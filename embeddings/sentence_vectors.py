@@ -5,6 +5,7 @@ A passage without a row, or with a row of another text or model, is ranked by th
 may be interrupted anywhere.
 """
 
+import atexit
 import logging
 import os
 import sys
@@ -16,7 +17,6 @@ from uuid import UUID
 
 import numpy as np
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
 from numpy.typing import NDArray
 
@@ -29,12 +29,12 @@ from embeddings.embedders.registry import Embedder
 from embeddings.search.passage_sentences import passage_sentences
 from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance, shared_state
-from jobs.infrastructure_errors import is_database_unavailable
 from jobs.safe_errors import safe_traceback
 
 log = logging.getLogger("accessa.embeddings")
 
 LEAST_LENGTH = 1e-9  # of a vector, against division by zero
+READABLE = "a word"
 MAX_CHARS = 1_000  # of a sentence or a question that are read
 PASSAGES = 16  # of a tenant, about two seconds, before the next tenant's turn
 PAUSE_SECONDS = 0.5
@@ -73,11 +73,13 @@ MISSING = """
           WHERE v.chunk_id = c.chunk_id AND v.chunk_sha = c.chunk_sha AND v.model = %(sentence_model)s)"""
 NEXT_TENANT = """
     SELECT user_id FROM sentence_vectors WHERE vectors IS NULL AND user_id > %s ORDER BY user_id LIMIT 1"""
-# A text that its document's job is replacing waits for the new one.
+# A text that its document's job is replacing waits for the new one. The inner LIMIT keeps the planner, which takes few
+# passages to have a row's id and text, from reading all of them for each turn.
 NEXT_PASSAGES = """
-    SELECT v.user_id, v.chunk_sha, c.text FROM sentence_vectors v JOIN document_chunks c USING (chunk_id)
-    WHERE v.user_id = %(user)s AND v.vectors IS NULL AND v.model = %(model)s AND v.chunk_sha = c.chunk_sha
-    ORDER BY v.document_id, c.chunk_ord LIMIT %(most)s"""
+    SELECT v.user_id, v.chunk_sha, c.text FROM sentence_vectors v, LATERAL (
+        SELECT text FROM document_chunks WHERE chunk_id = v.chunk_id AND chunk_sha = v.chunk_sha LIMIT 1) c
+    WHERE v.user_id = %(user)s AND v.vectors IS NULL AND v.model = %(model)s
+    ORDER BY v.document_id LIMIT %(most)s"""
 # Every passage with that text, but for those that are just being deleted.
 WRITE = """
     UPDATE sentence_vectors SET vectors = %(vectors)s WHERE chunk_id IN (
@@ -91,6 +93,12 @@ IS_PENDING = "SELECT EXISTS (SELECT FROM sentence_vectors WHERE vectors IS NULL 
 JOBS_ARE_DUE = """
     SELECT EXISTS (SELECT FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND NOT low_priority)
         OR EXISTS (SELECT FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND low_priority)"""
+
+# A process that exits waits for the passage at hand, and lets no other begin: a thread that is inside of ONNX Runtime
+# when Python ends aborts the process.
+EXIT_SECONDS = 20
+_embedding = threading.Lock()
+atexit.register(_embedding.acquire, timeout=EXIT_SECONDS)
 
 _checked_models: set[str] = set()  # whether this process has looked for passages without a row
 
@@ -228,16 +236,17 @@ def _next_texts(user_id: UUID) -> Sequence[PendingText]:
 
 
 def _embed_safely(embedder: Embedder, text: str) -> bytes:
-    """Embed a passage; one that the model cannot read has no sentence vectors, and stops no other."""
-    try:
-        return embed_sentences(embedder, text)
-    except ImproperlyConfigured:
-        raise
-    except Exception as error:
-        if is_database_unavailable(error):
-            raise
-        log.error("A passage's sentences could not be embedded: %s", safe_traceback(error))
-        return b""
+    """Embed a passage; one that the model cannot read has no sentence vectors, and stops no other.
+
+    Raises what the model raises when it can read nothing: then the passages wait for a later round.
+    """
+    with _embedding:
+        try:
+            return embed_sentences(embedder, text)
+        except Exception as error:
+            embedder.embed([READABLE])
+            log.error("A passage's sentences could not be embedded: %s", safe_traceback(error))
+            return b""
 
 
 def _write(pending: PendingText, vectors: bytes) -> None:

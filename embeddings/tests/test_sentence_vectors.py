@@ -1,5 +1,7 @@
 """Sentence vectors: made in the background, one text once, copied, replaced and deleted with their passages."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -208,6 +210,75 @@ def test_a_passage_that_cannot_be_embedded_stops_no_other(ana: Person, calls: li
     assert [text for text, vectors in stored().items() if not vectors] == [UNREADABLE]
     assert sentence_vectors.count_pending() == 0
     assert search(user_id=ana.id, query="crowns frames")
+
+
+def test_a_model_that_fails_leaves_the_passages_for_later(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_searchable_document(ana.id, TEXTS)
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordingEmbedder, "embed", raise_memory_error)
+        with pytest.raises(MemoryError):
+            sentence_vectors.embed_pending()
+    assert sentence_vectors.count_pending() == len(TEXTS)
+
+    assert sentence_vectors.embed_pending() == len(TEXTS)
+
+
+def raise_memory_error(*_: object) -> None:
+    raise MemoryError
+
+
+def test_a_turn_reads_the_passages_of_the_turn(ana: Person) -> None:
+    create_searchable_document(ana.id, [f"Text {number}." for number in range(20 * sentence_vectors.PASSAGES)])
+    sentence_vectors.enqueue_missing()
+    params: dict[str, Any] = {
+        "user": ana.id,
+        "model": sentence_vectors.model_label(),
+        "most": sentence_vectors.PASSAGES,
+    }
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE sentence_vectors, document_chunks")
+        cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + sentence_vectors.NEXT_PASSAGES, params)
+        (found,) = cursor.fetchone()
+
+    assert rows_read(found[0]["Plan"], "document_chunks") == sentence_vectors.PASSAGES
+
+
+def rows_read(plan: dict[str, Any], table: str) -> float:
+    own = plan["Actual Rows"] * plan["Actual Loops"] if plan.get("Relation Name") == table else 0
+    return float(own + sum(rows_read(each, table) for each in plan.get("Plans", ())))
+
+
+EXIT_WHILE_EMBEDDING = """
+import atexit, threading, time
+import django
+has_begun, may_end, calls = threading.Event(), threading.Event(), []
+atexit.register(lambda: print(*calls))  # called last
+django.setup()
+from embeddings import sentence_vectors
+from testing.embedders import WordEmbedder
+atexit.register(may_end.set)  # called first
+class SlowEmbedder(WordEmbedder):
+    def embed(self, texts):
+        calls.append("begins")
+        has_begun.set()
+        may_end.wait()
+        time.sleep(0.1)
+        calls.append("ends")
+        return super().embed(texts)
+def embed():
+    while True:
+        sentence_vectors._embed_safely(SlowEmbedder(), "Crowns are paid.")
+threading.Thread(target=embed, daemon=True).start()
+has_begun.wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_exits_waits_for_the_passage_at_hand() -> None:
+    ended = subprocess.run([sys.executable, "-c", EXIT_WHILE_EMBEDDING], capture_output=True, text=True, timeout=120)
+
+    assert (ended.returncode, ended.stdout.split()[-1:], ended.stderr) == (0, ["ends"], "")
 
 
 def test_tenants_take_turns(
