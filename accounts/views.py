@@ -14,7 +14,6 @@ from accounts.common_error_codes import ACCOUNT_REQUIRED, TOO_MANY_TOKENS
 from accounts.errors import raises
 from accounts.models import ApiToken
 from accounts.pagination import NewestFirstPagination
-from accounts.rls import as_tenant
 from accounts.serializers import NewTokenResponse, TokenRequest, TokenResponse
 
 
@@ -25,11 +24,8 @@ class TokensView(APIView):
     @extend_schema(operation_id="tokens", responses=TokenResponse(many=True))
     def get(self, request: Request) -> Response:
         """List the caller's tokens that are not revoked, the newest first; never the tokens themselves."""
-        pages = NewestFirstPagination()
-        with as_tenant(caller_id(request)):
-            page = pages.paginate_queryset(api_tokens.tenant_tokens(caller_id(request)), request, view=self)
-            tokens = TokenResponse(page, many=True).data
-        return pages.get_paginated_response(tokens)
+        tokens = api_tokens.tenant_tokens(caller_id(request))
+        return NewestFirstPagination.tenant_page(tokens, TokenResponse, view=self)
 
     @extend_schema(
         operation_id="create_token",

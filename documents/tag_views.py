@@ -11,7 +11,6 @@ from rest_framework.views import APIView
 from accounts.authentication import caller_id
 from accounts.errors import raises
 from accounts.pagination import NewestFirstPagination
-from accounts.rls import as_tenant
 from documents import error_codes, tags
 from documents.serializers import TagChanges, TagRequest, TagResponse
 
@@ -22,11 +21,7 @@ class TagsView(APIView):
     @extend_schema(operation_id="tags", responses=TagResponse(many=True))
     def get(self, request: Request) -> Response:
         """List the caller's tags, the newest first."""
-        pages = NewestFirstPagination()
-        with as_tenant(caller_id(request)):
-            page = pages.paginate_queryset(tags.tenant_tags(caller_id(request)), request, view=self)
-            rows = TagResponse(page, many=True).data
-        return pages.get_paginated_response(rows)
+        return NewestFirstPagination.tenant_page(tags.tenant_tags(caller_id(request)), TagResponse, view=self)
 
     @extend_schema(
         operation_id="create_tag",

@@ -115,15 +115,10 @@ class DocumentsView(APIView):
     )
     def get(self, request: Request) -> Response:
         """List the caller's documents, the newest first."""
-        cursor, user_id = NewestFirstPagination(), caller_id(request)
-        chosen = tags.parse_tag_ids(request.query_params.getlist("tag"))
-        with as_tenant(user_id):
-            own = tenant_documents(request)
-            if chosen:
-                own = own.filter(tags.has_any_tag(user_id, chosen))
-            page = cursor.paginate_queryset(own, request, view=self)
-            documents = DocumentResponse(page, many=True).data
-        return cursor.get_paginated_response(documents)
+        own = tenant_documents(request)
+        if chosen := tags.parse_tag_ids(request.query_params.getlist("tag")):
+            own = own.filter(tags.has_any_tag(caller_id(request), chosen))
+        return NewestFirstPagination.tenant_page(own, DocumentResponse, view=self)
 
 
 class DocumentView(APIView):

@@ -9,7 +9,6 @@ from rest_framework.views import APIView
 
 from accounts.authentication import caller_id
 from accounts.pagination import NewestFirstPagination
-from accounts.rls import as_tenant
 from documents.views import tenant_document
 from embeddings import chunk_store
 from embeddings.serializers import ChunkResponse
@@ -26,8 +25,5 @@ class ChunksView(APIView):
     def get(self, request: Request, document_id: UUID) -> Response:
         """Show a document's passages in reading order."""
         document = tenant_document(request, document_id)
-        pages = InOrder()
-        with as_tenant(caller_id(request)):
-            chunks = chunk_store.document_chunks(document).filter(user_id=caller_id(request)).defer("embedding")
-            page = ChunkResponse(pages.paginate_queryset(chunks, request, view=self), many=True).data
-        return pages.get_paginated_response(page)
+        chunks = chunk_store.document_chunks(document).filter(user_id=caller_id(request)).defer("embedding")
+        return InOrder.tenant_page(chunks, ChunkResponse, view=self)

@@ -1,4 +1,4 @@
-"""What a tenant wants to see of the document list: filters, order, view and place, parsed from the page's address."""
+"""ListQuery of the document list: filters, order, view and place, parsed from the page's address."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

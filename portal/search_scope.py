@@ -1,4 +1,4 @@
-"""Where a tenant's question is asked: everything, statutes only, or within chosen documents and tags."""
+"""SearchScope: a tenant's question is asked in everything, in statutes only, or in chosen documents and tags."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -87,8 +87,5 @@ class PurchasesView(APIView):
 
         A document that does not exist and one of another tenant have the same empty list.
         """
-        user_id, pages = caller_id(request), self.pagination_class()
-        with as_tenant(user_id):
-            purchases = ledger.tenant_purchases(user_id).filter(document_id=document_id)
-            page = PurchaseResponse(pages.paginate_queryset(purchases, request, view=self), many=True).data
-        return pages.get_paginated_response(page)
+        purchases = ledger.tenant_purchases(caller_id(request)).filter(document_id=document_id)
+        return NewestFirstPagination.tenant_page(purchases, PurchaseResponse, view=self)

@@ -16,7 +16,7 @@ from accessa.env import READ_ELSEWHERE, Env
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
-# gunicorn reads this one; ACCESSA_PASSWORD is roles.sh's.
+# FORWARDED_ALLOW_IPS is gunicorn's.
 OTHERS = READ_ELSEWHERE | {"FORWARDED_ALLOW_IPS", "ACCESSA_VAR"}
 COPYLEFT = re.compile(r"GPL|Affero|SSPL|Commons Clause", re.IGNORECASE)
 LINKED_ONLY = {"psycopg", "psycopg-binary", "psycopg-pool"}  # LGPL: used unchanged, as a library
@@ -44,10 +44,6 @@ def env_file(path: Path) -> set[str]:
     return set(re.findall(r"^(\w+)=", path.read_text(), re.MULTILINE))
 
 
-def known_commands() -> set[str]:
-    return set(get_commands())
-
-
 def test_the_processes_of_all_deployments_are_commands_of_this_project() -> None:
     commands = [service["command"] for service in ours().values() if "command" in service]
     commands += [container["command"] for container in containers() if "command" in container]
@@ -58,7 +54,7 @@ def test_the_processes_of_all_deployments_are_commands_of_this_project() -> None
 
     assert {command[1] for command in managed} == {"manage.py"}
     assert {command[2] for command in managed} == {"qcluster", "serve_mcp", "consume_sqs", "migrate"}
-    assert {command[2] for command in managed} <= known_commands()
+    assert {command[2] for command in managed} <= set(get_commands())
     assert {command[0] for command in commands} == {"python", "gunicorn"}
 
 

@@ -36,11 +36,8 @@ class WebhookEndpointsView(APIView):
     @extend_schema(operation_id="webhook_endpoints", responses=serializers.WebhookEndpointResponse(many=True))
     def get(self, request: Request) -> Response:
         """List the caller's webhook endpoints, the newest first."""
-        user_id, pages = caller_id(request), NewestFirstPagination()
-        with as_tenant(user_id):
-            page = pages.paginate_queryset(endpoints.tenant_endpoints(user_id), request, view=self)
-            rows = serializers.WebhookEndpointResponse(page, many=True).data
-        return pages.get_paginated_response(rows)
+        rows = endpoints.tenant_endpoints(caller_id(request))
+        return NewestFirstPagination.tenant_page(rows, serializers.WebhookEndpointResponse, view=self)
 
     @extend_schema(
         operation_id="create_webhook_endpoint",
@@ -92,11 +89,9 @@ class DeliveriesView(APIView):
     @extend_schema(operation_id="webhook_deliveries", responses=serializers.DeliveryResponse(many=True))
     def get(self, request: Request, endpoint_id: UUID) -> Response:
         """List what was sent to an endpoint, or waits to be, the newest first."""
-        endpoint, pages = own_endpoint(request, endpoint_id), NewestFirstPagination()
-        with as_tenant(endpoint.user_id):
-            deliveries = endpoints.tenant_deliveries(endpoint.user_id, endpoint.pk)
-            rows = serializers.DeliveryResponse(pages.paginate_queryset(deliveries, request, view=self), many=True).data
-        return pages.get_paginated_response(rows)
+        endpoint = own_endpoint(request, endpoint_id)
+        deliveries = endpoints.tenant_deliveries(endpoint.user_id, endpoint.pk)
+        return NewestFirstPagination.tenant_page(deliveries, serializers.DeliveryResponse, view=self)
 
 
 class ResendView(APIView):
