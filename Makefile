@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Needs no database: the models are compared with the migrations, not with what was migrated.
 NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
 
-.PHONY: venv demo serve stop test coverage check docs lock
+.PHONY: venv demo serve stop test coverage check docs messages lock
 .DEFAULT_GOAL := check
 
 venv: $(INSTALLED)
@@ -55,6 +55,10 @@ check: $(INSTALLED)
 	$(NO_DATABASE) $(BIN)/python manage.py makemigrations --check --dry-run
 	$(MKDOCS)
 	$(PYTEST)
+
+# Sentences of tenants' pages and mails: collected into locale/, compiled; those without a translation are printed.
+messages: $(INSTALLED)
+	DJANGO_SETTINGS_MODULE=accessa.settings $(BIN)/python -m testing.message_catalogs
 
 # The documentation as a site, in var/site. A broken link between its pages fails.
 docs: $(INSTALLED)

@@ -74,6 +74,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "portal.language.LanguageMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -95,6 +96,11 @@ WHITENOISE_USE_FINDERS = True  # no build step: the admin and the API docs bring
 WHITENOISE_AUTOREFRESH = False
 APPEND_SLASH = False
 USE_TZ = True
+LANGUAGE_CODE = "en"  # of the API, the console, logs, and of pages whose reader has chosen nothing
+LANGUAGES = [("en", "English"), ("es", "Español")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+FORMAT_MODULE_PATH = "accessa.formats"
+LANGUAGE_COOKIE_AGE = 365 * 86_400
 TIME_ZONE = "UTC"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 CSRF_COOKIE_HTTPONLY = True  # scripts read the token from the page

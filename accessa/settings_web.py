@@ -121,6 +121,9 @@ def templates(folder: Path) -> list[dict[str, Any]]:
             "BACKEND": "django.template.backends.django.DjangoTemplates",
             "DIRS": [folder],
             "APP_DIRS": True,
-            "OPTIONS": {"context_processors": [f"django.{name}" for name in processors]},
+            "OPTIONS": {
+                "context_processors": [f"django.{name}" for name in processors],
+                "builtins": ["django.templatetags.i18n"],
+            },
         }
     ]

@@ -111,11 +111,16 @@ class ApiError(Exception):
         self, code: ErrorCode, detail: str = "", *, field: str | None = None, retry_after: int | None = None
     ) -> None:
         self.code = code
-        self.detail = detail or code.sentence
+        self._detail = detail
         super().__init__(f"{code}: {self.detail}")
         self.status = int(code.status)
         self.field = field
         self.retry_after = retry_after
+
+    @property
+    def detail(self) -> str:
+        """The given detail, or else the code's sentence in the language in which it is read."""
+        return self._detail or self.code.sentence
 
     @property
     def body(self) -> dict[str, str]:

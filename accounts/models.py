@@ -44,12 +44,21 @@ class Notify(models.TextChoices):
     DAILY = "daily", _("One e-mail a day")
 
 
+class Language(models.TextChoices):
+    """Languages of pages and mails; each is named in its own."""
+
+    ENGLISH = "en", "English"
+    SPANISH = "es", "Español"
+
+
 class User(AbstractUser):
     """A tenant or a member of staff. The id is the ``sub`` of a Supabase token, so that both name the same tenant."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     email = models.EmailField(unique=True)
     notify = models.TextField(choices=Notify.choices, db_default=Notify.OFF, default=Notify.OFF)
+    # Empty until the first sign-in, or the first choice on a page: then the browser's.
+    language = models.TextField(choices=Language.choices, db_default="", default="", blank=True)
 
     objects: ClassVar[EmailUserManager] = EmailUserManager()
 
@@ -59,6 +68,7 @@ class User(AbstractUser):
         constraints = [
             models.CheckConstraint(condition=~Q(id=SYSTEM_TENANT_ID), name="user_is_not_the_system_tenant"),
             models.CheckConstraint(condition=Q(notify__in=["off", "each", "daily"]), name="user_notify_known"),
+            models.CheckConstraint(condition=Q(language__in=["", *Language.values]), name="user_language_known"),
         ]
 
 

@@ -1,9 +1,12 @@
 """Rate limits: sliding windows of counters in PostgreSQL, so that every process sees the same count."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.conf import settings
@@ -14,6 +17,9 @@ from accounts import prepared_statements
 from accounts.common_error_codes import TRIED_TOO_OFTEN
 from accounts.errors import ApiError, Context, ErrorCode, staff_error
 
+if TYPE_CHECKING:
+    from accounts.errors import Text
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -23,7 +29,7 @@ class Limit:
     name: str  # the keys' prefix
     uses: int | str
     seconds: float
-    detail: str = ""
+    detail: Text = ""
 
 
 UPLOAD_LIMIT_REACHED = ErrorCode("UPLOAD_LIMIT_REACHED", _("You have uploaded as much as you may for now."), status=429)
@@ -43,26 +49,30 @@ IMPORT_LIMIT_REACHED = staff_error(
 )
 
 UPLOAD_REQUESTS = Limit(
-    UPLOAD_LIMIT_REACHED, "declare", "UPLOAD_REQUESTS_PER_MINUTE", 60, "You can declare files {} times a minute."
+    UPLOAD_LIMIT_REACHED, "declare", "UPLOAD_REQUESTS_PER_MINUTE", 60, _("You can declare files {} times a minute.")
 )
 # New documents and repeated tries: a repeated request for the same URL is not counted here. What connectors import has
 # a window of its own, so that neither side uses up the other's.
-UPLOADS = Limit(UPLOAD_LIMIT_REACHED, "upload", "UPLOADS_PER_DAY", 86_400, "You can upload {} files a day.")
+UPLOADS = Limit(UPLOAD_LIMIT_REACHED, "upload", "UPLOADS_PER_DAY", 86_400, _("You can upload {} files a day."))
 IMPORTS = Limit(
-    IMPORT_LIMIT_REACHED, "import", "IMPORTS_PER_DAY", 86_400, "Your connected systems can bring {} files a day."
+    IMPORT_LIMIT_REACHED, "import", "IMPORTS_PER_DAY", 86_400, _("Your connected systems can bring {} files a day.")
 )
 POLL_ADVICE = "A job can be polled {} times a minute; GET /jobs shows all of yours in one call."
 POLLS = Limit(POLL_LIMIT_REACHED, "poll", "POLLS_PER_MINUTE", 60, POLL_ADVICE)
-PAGE_VIEWS = Limit(LOOK_LIMIT_REACHED, "look", "PAGE_VIEWS_PER_MINUTE", 60, "Pages can be looked at {} times a minute.")
-DOWNLOADS = Limit(LOOK_LIMIT_REACHED, "download", 10, 60, "Files can be downloaded together {} times a minute.")
-SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, "There can be {} searches a minute.")
+PAGE_VIEWS = Limit(
+    LOOK_LIMIT_REACHED, "look", "PAGE_VIEWS_PER_MINUTE", 60, _("Pages can be looked at {} times a minute.")
+)
+DOWNLOADS = Limit(LOOK_LIMIT_REACHED, "download", 10, 60, _("Files can be downloaded together {} times a minute."))
+SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, _("There can be {} searches a minute."))
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
 SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)
 SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
 # Of the signed-in user, who must give the password once more.
-PASSWORD_CHECKS = Limit(TRIED_TOO_OFTEN, "password-check", 10, 600, "There were too many attempts. Wait ten minutes.")
+PASSWORD_CHECKS = Limit(
+    TRIED_TOO_OFTEN, "password-check", 10, 600, _("There were too many attempts. Wait ten minutes.")
+)
 # Requests for a mail, of one client and to one address, whether or not it has an account.
-MAIL_REQUESTS = Limit(TRIED_TOO_OFTEN, "mail-from", 20, 600, "There were too many requests. Wait ten minutes.")
+MAIL_REQUESTS = Limit(TRIED_TOO_OFTEN, "mail-from", 20, 600, _("There were too many requests. Wait ten minutes."))
 MAILS_TO_ADDRESS = Limit(TRIED_TOO_OFTEN, "mail-to", 3, 3600)
 # Of one account, whoever tries: nobody fills the audit log, which keeps every entry, with sign-ins that failed.
 FAILED_SIGN_IN_ENTRIES = Limit(TRIED_TOO_OFTEN, "sign-in-failed-entry", 10, 3600)
@@ -114,7 +124,7 @@ def check_rate(limit: Limit, subject: UUID | str) -> None:
         return
     (row,) = prepared_statements.execute(SECONDS_UNTIL_FREE, params)
     retry_after = max(1, ceil(row["seconds"] or seconds))
-    raise ApiError(limit.code, limit.detail.format(max_uses), retry_after=retry_after)
+    raise ApiError(limit.code, str(limit.detail).format(max_uses), retry_after=retry_after)
 
 
 @contextmanager

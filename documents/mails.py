@@ -37,7 +37,7 @@ def daily(message: Message) -> Mail | None:
         names[job.state == State.DONE].append(_one_line(job.document.filename))
     if not any(names.values()):
         return None
-    return render(user.email, "documents_daily", day=day, done=names[True], failed=names[False],
+    return render(user.email, "documents_daily", user.language, day=day, done=names[True], failed=names[False],
                   more=max(0, jobs.count() - MOST_LISTED), url=link("portal:home"),
                   account=link("portal:account"))  # fmt: skip
 
@@ -49,7 +49,7 @@ def _of_one(message: Message, template: str) -> Mail | None:
     if user is None or document is None:
         return None
     code = find_error_code(data["code"], Context.FAILURE)
-    return render(user.email, template, filename=_one_line(document.filename),
+    return render(user.email, template, user.language, filename=_one_line(document.filename),
                   reason=code.tenant_message if code else "", url=link("portal:document", document.pk),
                   account=link("portal:account"))  # fmt: skip
 

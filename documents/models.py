@@ -7,6 +7,7 @@ from django.contrib.postgres.indexes import OpClass
 from django.db import models
 from django.db.models import F
 from django.db.models.functions import Left, Lower, Now
+from django.utils.translation import gettext_lazy as _
 
 
 class Document(models.Model):
@@ -78,15 +79,15 @@ class Tag(models.Model):
     """A tag of a tenant. ``key`` is the name without case, by which it is unique."""
 
     class Color(models.TextChoices):
-        GRAY = "gray"
-        RED = "red"
-        ORANGE = "orange"
-        YELLOW = "yellow"
-        GREEN = "green"
-        TEAL = "teal"
-        BLUE = "blue"
-        PURPLE = "purple"
-        PINK = "pink"
+        GRAY = "gray", _("Gray")
+        RED = "red", _("Red")
+        ORANGE = "orange", _("Orange")
+        YELLOW = "yellow", _("Yellow")
+        GREEN = "green", _("Green")
+        TEAL = "teal", _("Teal")
+        BLUE = "blue", _("Blue")
+        PURPLE = "purple", _("Purple")
+        PINK = "pink", _("Pink")
 
     tag_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     user_id = models.UUIDField()

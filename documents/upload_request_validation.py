@@ -4,6 +4,7 @@ import re
 import unicodedata
 
 from django.conf import settings
+from django.utils.translation import gettext
 
 from accounts.errors import ApiError
 from documents import error_codes
@@ -35,9 +36,10 @@ def clean_filename(filename: str) -> str:
     if name in ("", ".", ".."):
         raise ApiError(error_codes.INVALID_FILENAME, field="filename")
     if len(name) > settings.MAX_FILENAME_CHARS:
-        detail = (
-            f"The name has {len(name)} characters; the limit is {settings.MAX_FILENAME_CHARS}. Give it a shorter one."
-        )
+        detail = gettext("The name has %(count)s characters; the limit is %(limit)s. Give it a shorter one.") % {
+            "count": len(name),
+            "limit": settings.MAX_FILENAME_CHARS,
+        }
         raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")
     return name
 

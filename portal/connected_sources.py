@@ -11,6 +11,7 @@ from django.db import connection
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext, ngettext
 
 from accounts.common_error_codes import not_found
 from accounts.rls import as_tenant
@@ -55,9 +56,9 @@ class Connection:
     def name(self) -> str:
         """A name that tells two accounts of one provider apart."""
         if self.source.account == FIXTURE_ACCOUNT:
-            return "Recorded answers"
+            return gettext("Recorded answers")
         is_named = self.source.account and self.source.status != STATUS.DISCONNECTED
-        return f"Account {self.source.account[:MAX_NAME_CHARS]}" if is_named else "Account"
+        return gettext("Account %s") % self.source.account[:MAX_NAME_CHARS] if is_named else gettext("Account")
 
     @property
     def is_syncing(self) -> bool:
@@ -78,7 +79,7 @@ class Connection:
 
     @property
     def label(self) -> str:
-        return user_messages.CONNECTIONS[self.standing]
+        return str(user_messages.CONNECTIONS[self.standing])
 
     @property
     def problem(self) -> SyncProblem | None:
@@ -92,19 +93,22 @@ class Connection:
     def progress(self) -> str:
         job = self.job
         if job is None:
-            return user_messages.BEGINS
+            return str(user_messages.BEGINS)
         stalled = _stall_message(job).format(name=Provider(self.source.provider).label)
         if not job.items_seen:
-            return stalled or user_messages.BEGINS
-        counts = f"{job.items_seen:,} records looked at, {job.items_written:,} of them new or changed."
+            return stalled or str(user_messages.BEGINS)
+        counts = gettext("%(seen)s records looked at, %(written)s of them new or changed.") % {
+            "seen": f"{job.items_seen:,}",
+            "written": f"{job.items_written:,}",
+        }
         return f"{counts} {stalled}".rstrip()
 
     @property
     def contents(self) -> str:
-        counts = [_format_count(self.records, "record")]
+        counts = [ngettext("%s record", "%s records", self.records) % _format_count(self.records)]
         if self.source.provider in PROVIDERS_WITH_CLIENTS:
-            counts.append(_format_count(self.clients, "client"))
-        return ", ".join(counts)
+            counts.append(ngettext("%s client", "%s clients", self.clients) % _format_count(self.clients))
+        return gettext("%s can be found here.") % ", ".join(counts)
 
     @property
     def unread(self) -> int:
@@ -123,19 +127,17 @@ class Connection:
 def _stall_message(job: IngestionJob) -> str:
     since = timezone.now() - STALLED_AFTER
     if job.status == IngestionJob.Status.QUEUED:
-        return user_messages.QUEUES if job.created_at < since else ""
+        return str(user_messages.QUEUES) if job.created_at < since else ""
     current = (TOKEN, f"{PAGE}{job.page}")
     waits = list(takewhile(lambda detail: detail.get("external_id") in current, reversed(job.error_details)))
     first_wait = parse_datetime(waits[-1].get("at", "")) if waits else None
     if first_wait is None or first_wait > since:
         return ""
-    return user_messages.SILENT if waits[0].get("code") in PROVIDER_AWAY else user_messages.CONTINUES
+    return str(user_messages.SILENT if waits[0].get("code") in PROVIDER_AWAY else user_messages.CONTINUES)
 
 
-def _format_count(count: int, noun: str) -> str:
-    if count > MAX_COUNT:
-        return f"more than {MAX_COUNT:,} {noun}s"
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def _format_count(count: int) -> str:
+    return gettext("more than %s") % f"{MAX_COUNT:,}" if count > MAX_COUNT else f"{count:,}"
 
 
 @dataclass(frozen=True, slots=True)

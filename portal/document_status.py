@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.utils import timezone
+from django.utils.translation import gettext as translate
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
 from accounts.common_error_codes import not_found
 from accounts.errors import ErrorCode
@@ -18,20 +21,20 @@ from portal import user_messages
 
 # The eleven stages as tenants see them.
 STEPS = (
-    ("Received", (Stage.QUEUED, Stage.JOB_VALIDATED)),
-    ("Reading", (Stage.PARSING, Stage.PARSED)),
-    ("Splitting into passages", (Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED, Stage.CHUNKED)),
-    ("Making it searchable", (Stage.EMBEDDING, Stage.EMBEDDINGS_BUFFERED, Stage.EMBEDDED)),
+    (_("Received"), (Stage.QUEUED, Stage.JOB_VALIDATED)),
+    (_("Reading"), (Stage.PARSING, Stage.PARSED)),
+    (_("Splitting into passages"), (Stage.PARSE_VALIDATED, Stage.CHUNKING, Stage.CHUNKS_BUFFERED, Stage.CHUNKED)),
+    (_("Making it searchable"), (Stage.EMBEDDING, Stage.EMBEDDINGS_BUFFERED, Stage.EMBEDDED)),
 )
 LABELS = {
-    "queued": "In line",
-    "starved": "In line",
-    "waiting": "Waiting",
-    "working": "Working",
-    "retrying": "Trying again",
-    "dead": "Failed",
-    "done": "Searchable",
-    "none": "Not begun",
+    "queued": _("In line"),
+    "starved": _("In line"),
+    "waiting": _("Waiting"),
+    "working": _("Working"),
+    "retrying": _("Trying again"),
+    "dead": _("Failed"),
+    "done": _("Searchable"),
+    "none": _("Not begun"),
 }
 
 
@@ -53,7 +56,7 @@ class DocumentStatus:
 
     @property
     def label(self) -> str:
-        return LABELS[self.standing]
+        return str(LABELS[self.standing])
 
     @property
     def active(self) -> bool:
@@ -78,32 +81,32 @@ class DocumentStatus:
         current = next(number for number, (_, stages) in enumerate(STEPS) if self.job.stage in stages)
         state = {State.DEADLETTER: "failed", State.DONE: "done"}.get(State(self.job.state), "current")
         return [
-            Step(name, "done" if number < current else state if number == current else "ahead")
+            Step(str(name), "done" if number < current else state if number == current else "ahead")
             for number, (name, _) in enumerate(STEPS)
         ]
 
     @property
     def sentence(self) -> str:
         if self.job is None:
-            return "This document has no job."
+            return translate("This document has no job.")
         match self.standing:
             case "queued":
-                return "Its turn comes in a moment."
+                return translate("Its turn comes in a moment.")
             case "starved":
-                return "It follows when your other documents are done."
+                return translate("It follows when your other documents are done.")
             case "waiting":
                 return user_messages.wait_message(self.job.wait_reason)
             case "retrying":
                 seconds = (self.job.run_after - timezone.now()).total_seconds() if self.job.run_after else 0.0
-                when = user_messages.format_pause(seconds) if seconds > 1 else "in a moment"
-                return f"Something went wrong; it is tried again {when}."
+                when = user_messages.format_pause(seconds) if seconds > 1 else translate("in a moment")
+                return translate("Something went wrong; it is tried again %s.") % when
             case "dead":
                 return user_messages.failure_message(self.job)
             case "done":
                 return _page_count(self.document)
         total, done = (int(self.job.progress.get(f"embeds_{kind}") or 0) for kind in ("total", "done"))
         if self.job.stage == Stage.EMBEDDING and total:
-            return f"{done} of {total} passages done."
+            return translate("%(done)s of %(total)s passages done.") % {"done": done, "total": total}
         return f"{next(name for name, stages in STEPS if self.job.stage in stages)}."
 
     @property
@@ -122,12 +125,14 @@ def _failure(job: UploadJob) -> ErrorCode:
 
 
 def _page_count(document: Document) -> str:
-    sentences = [f"{document.pages} page{'s' if document.pages != 1 else ''}."] if document.pages else []
+    count = document.pages
+    sentences = [ngettext("%s page.", "%s pages.", count) % count] if count else []
     if document.failed_pages:
-        sentences.append(f"These pages could not be read: {', '.join(map(str, document.failed_pages))}.")
+        numbers = ", ".join(map(str, document.failed_pages))
+        sentences.append(translate("These pages could not be read: %s.") % numbers)
     if document.doubtful_pages:
         numbers = ", ".join(map(str, document.doubtful_pages))
-        sentences.append(f"The reading order of these pages may be wrong: {numbers}.")
+        sentences.append(translate("The reading order of these pages may be wrong: %s.") % numbers)
     return " ".join(sentences)
 
 

@@ -6,12 +6,15 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.utils import translation
+from django.utils.translation import gettext_lazy as _
 
 from accounts.common_error_codes import NOT_FOUND
 from accounts.errors import ApiError
+from portal.reader_language import browser_language, reader_language
 from portal.user_messages import format_pause, headline
 
-MISSING = "It was deleted, or the address is not complete."
+MISSING = _("It was deleted, or the address is not complete.")
 
 
 def wants_page(request: HttpRequest) -> bool:
@@ -19,21 +22,21 @@ def wants_page(request: HttpRequest) -> bool:
     return "text/html" in request.headers.get("Accept", "")
 
 
-def error_page(error: ApiError, request: HttpRequest | None = None) -> HttpResponse:
-    """Return the page of an error, with the menu of who made the request.
+def error_page(error: ApiError, request: HttpRequest) -> HttpResponse:
+    """Return the page of an error, with the menu of who made the request, in their language.
 
     Of an error of ours it has no menu: that takes the database and the session, which may be the cause.
     """
-    context = {
-        "support_email": settings.SUPPORT_EMAIL,
-        "headline": headline(error.status),
-        "detail": MISSING if error.code == NOT_FOUND else error.detail,
-        "pause": format_pause(error.retry_after) if error.retry_after else None,
-    }
-    headers = {"Cache-Control": "no-store"} | error.headers
     has_menu = error.status < HTTPStatus.INTERNAL_SERVER_ERROR and hasattr(request, "user")
-    try:
-        page = render_to_string("portal/error.html", context, request if has_menu else None)
-    except DatabaseError:
-        page = render_to_string("portal/error.html", context)
-    return HttpResponse(page, status=error.status, headers=headers)
+    with translation.override(reader_language(request) if has_menu else browser_language(request)):
+        context = {
+            "support_email": settings.SUPPORT_EMAIL,
+            "headline": headline(error.status),
+            "detail": MISSING if error.code == NOT_FOUND else error.detail,
+            "pause": format_pause(error.retry_after) if error.retry_after else None,
+        }
+        try:
+            page = render_to_string("portal/error.html", context, request if has_menu else None)
+        except DatabaseError:
+            page = render_to_string("portal/error.html", context)
+    return HttpResponse(page, status=error.status, headers={"Cache-Control": "no-store"} | error.headers)

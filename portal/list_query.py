@@ -11,6 +11,7 @@ from django.db.models import Q, Value
 from django.db.models.functions import Lower
 from django.http import QueryDict
 from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext_lazy as _
 
 from documents import tags
 
@@ -19,14 +20,14 @@ MAX_NAME_CHARS = 120
 MAX_ADDRESS_CHARS = 4000
 DONE, FAILED = "complete", "failed_"
 STATES = {
-    "ready": ("Searchable", Q(processing_status=DONE)),
-    "preparing": ("Preparing", ~Q(processing_status=DONE) & ~Q(processing_status__startswith=FAILED)),
-    "failed": ("Failed", Q(processing_status__startswith=FAILED)),
+    "ready": (_("Searchable"), Q(processing_status=DONE)),
+    "preparing": (_("Preparing"), ~Q(processing_status=DONE) & ~Q(processing_status__startswith=FAILED)),
+    "failed": (_("Failed"), Q(processing_status__startswith=FAILED)),
 }
 TYPES = {
-    "uploaded": ("Uploaded", Q(imported=False)),
-    "connected": ("From a connected system", Q(imported=True)),
-    "scan": ("Scans", Q(ocr=True)),
+    "uploaded": (_("Uploaded"), Q(imported=False)),
+    "connected": (_("From a connected system"), Q(imported=True)),
+    "scan": (_("Scans"), Q(ocr=True)),
 }
 
 
@@ -34,7 +35,7 @@ TYPES = {
 class Order:
     """Order of the list by a column and the document's id; ``by_id`` is the direction of the id in its index."""
 
-    label: str
+    label: Any  # a lazy translation
     column: str
     descending: bool
     by_id: str
@@ -52,12 +53,12 @@ class Order:
 
 
 ORDERS = {
-    "newest": Order("Newest first", "created_at", True, "gt"),
-    "oldest": Order("Oldest first", "created_at", False, "lt"),
-    "name": Order("Name, A to Z", "sort_name", False, "gt"),
-    "name-desc": Order("Name, Z to A", "sort_name", True, "lt"),
-    "largest": Order("Largest first", "bytes_len", True, "lt"),
-    "smallest": Order("Smallest first", "bytes_len", False, "gt"),
+    "newest": Order(_("Newest first"), "created_at", True, "gt"),
+    "oldest": Order(_("Oldest first"), "created_at", False, "lt"),
+    "name": Order(_("Name, A to Z"), "sort_name", False, "gt"),
+    "name-desc": Order(_("Name, Z to A"), "sort_name", True, "lt"),
+    "largest": Order(_("Largest first"), "bytes_len", True, "lt"),
+    "smallest": Order(_("Smallest first"), "bytes_len", False, "gt"),
 }
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext as translate
+from django.utils.translation import ngettext
+
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from documents import tags
@@ -49,8 +52,13 @@ class SearchScope:
 
     @property
     def label(self) -> str:
-        parts = [_count(len(self.tags), "tag"), _count(len(self.documents), "document")]
-        return ", ".join(filter(None, parts)) or ("statutes only" if self.only_laws else "everything")
+        tag_count, document_count = len(self.tags), len(self.documents)
+        parts = [
+            ngettext("%s tag", "%s tags", tag_count) % tag_count if tag_count else "",
+            ngettext("%s document", "%s documents", document_count) % document_count if document_count else "",
+        ]
+        default = translate("statutes only") if self.only_laws else translate("everything")
+        return ", ".join(filter(None, parts)) or default
 
     def restrictions(self, user_id: UUID) -> dict[str, Any]:
         """Return ``document_ids`` or ``filters`` of a search. Raises ``ApiError`` if they are too many together."""
@@ -62,13 +70,9 @@ class SearchScope:
             tagged = Document.objects.filter(tags.has_any_tag(user_id, self.tags), user_id=user_id)
             ids = {*self.documents, *tagged.values_list("pk", flat=True)[: MAX_DOCUMENTS + 1]}
         if len(ids) > MAX_DOCUMENTS:
-            detail = f"That is more than {MAX_DOCUMENTS:,} documents. Choose tags or documents, not both."
-            raise ApiError(INVALID_FILTER, detail)
+            detail = translate("That is more than %s documents. Choose tags or documents, not both.")
+            raise ApiError(INVALID_FILTER, detail % f"{MAX_DOCUMENTS:,}")
         return {"document_ids": sorted(ids)}
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""
 
 
 def sources_of(scope: SearchScope, all_sources: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
+from django.utils.translation import gettext
 from django_htmx.http import HttpResponseClientRedirect
 
 from accounts.common_error_codes import METHOD_NOT_ALLOWED, not_found
@@ -55,7 +56,7 @@ def tenant_page(*methods: str) -> Callable[[View], View]:
 def _sign_in_again(request: HttpRequest) -> HttpResponseBase:
     """Redirect to the form, which leads back: to the page asked for, or to the one whose form or fragment this was."""
     if settings.SESSION_COOKIE_NAME in request.COOKIES:
-        messages.info(request, "Your session has expired. Sign in to go on where you were.")
+        messages.info(request, gettext("Your session has expired. Sign in to go on where you were."))
     form = resolve_url(settings.LOGIN_URL)
     if getattr(request, "htmx", False):  # the whole page must go to the form
         back = request.headers.get("HX-Current-URL", "")

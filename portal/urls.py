@@ -5,6 +5,7 @@ from django.templatetags.static import static
 from django.urls import path
 from django.views.generic import RedirectView
 
+from portal import language
 from portal.views import account, documents, email_links, integrations, library, search, tokens, webhooks
 from portal.views.sign_in import SignIn
 
@@ -13,6 +14,8 @@ urlpatterns = [
     path("", documents.documents, name="home"),
     path("list", documents.document_list, name="list"),
     path("favicon.ico", RedirectView.as_view(url=static("portal/icon.svg"))),  # browsers ask for it on every page
+    path("language", language.switch, name="language"),
+    path("sentences/<slug:language>.js", language.script_sentences, name="script-sentences"),
     path("sign-in", SignIn.as_view(), name="sign-in"),
     path("sign-out", LogoutView.as_view(), name="sign-out"),
     path("reset-password", email_links.request_reset, name="password-reset"),

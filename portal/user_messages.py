@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from django.utils.translation import get_language, ngettext
+from django.utils.translation import gettext as translate
+from django.utils.translation import gettext_lazy as _
+
 from accounts.errors import ApiError, Context, ErrorCode, find_error_code
 from accounts.rate_limit import LOOK_LIMIT_REACHED, SEARCH_LIMIT_REACHED, UPLOAD_LIMIT_REACHED
 from documents.error_codes import FILE_TOO_LARGE, FILENAME_TOO_LONG, TOO_MANY_PAGES
@@ -12,33 +16,35 @@ from integrations.models import Provider
 from jobs.error_codes import BUG
 from jobs.models import UploadJob
 
-CONTINUES = "It continues by itself."
-SYNC_FAULT = "Something went wrong on our side. Sync again; if it fails once more, ask our staff."
+CONTINUES = _("It continues by itself.")
+SYNC_FAULT = _("Something went wrong on our side. Sync again; if it fails once more, ask our staff.")
 
 # A connected system's status
 CONNECTIONS = {
-    "syncing": "Fetching.",
-    "ready": "Connected.",
-    "waiting": "Connected.",
-    "failed": "The last sync failed.",
-    "broken": "Not connected any more.",
-    "leaving": "Being removed.",
+    "syncing": _("Fetching."),
+    "ready": _("Connected."),
+    "waiting": _("Connected."),
+    "failed": _("The last sync failed."),
+    "broken": _("Not connected any more."),
+    "leaving": _("Being removed."),
 }
 # While its records are being fetched, and nothing comes.
-BEGINS = "It begins in a moment."
-QUEUES = "It waits for its turn."
-SILENT = "{name} does not answer at present; it continues by itself."
+BEGINS = _("It begins in a moment.")
+QUEUES = _("It waits for its turn.")
+SILENT = _("{name} does not answer at present; it continues by itself.")
 # By what became of a disconnected system's access, where it was not given back.
 GRANTS = {
-    GrantOutcome.SHARED: "Google still lists our access: something else that is connected here with this Google"
-    " account uses it. It is revoked when that is disconnected, too.",
-    GrantOutcome.NOT_REVOKED: "We could not tell {name}. Remove our app in its own settings, too.",
+    GrantOutcome.SHARED: _(
+        "Google still lists our access: something else that is connected here with this Google account uses it."
+        " It is revoked when that is disconnected, too."
+    ),
+    GrantOutcome.NOT_REVOKED: _("We could not tell {name}. Remove our app in its own settings, too."),
 }
 
 
 def wait_message(reason: str | None) -> str:
     code = find_error_code(reason, Context.WAIT)
-    return str(code.tenant_message) if code else CONTINUES
+    return str(code.tenant_message if code else CONTINUES)
 
 
 def failure(code: str | None) -> ErrorCode:
@@ -79,28 +85,32 @@ DETAILED = (
 def failure_message(job: UploadJob) -> str:
     """Return why a job failed."""
     error = job.last_error or {}
-    return str(error["detail"] if error.get("code") in DETAILED else failure(error.get("code")).tenant_message)
+    if error.get("code") in DETAILED and get_language() == "en":  # workers write details in English
+        return str(error["detail"])
+    return str(failure(error.get("code")).tenant_message)
 
 
 HEADLINES = {
-    HTTPStatus.FORBIDDEN: "This is not allowed",
-    HTTPStatus.NOT_FOUND: "There is no such page",
-    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "Something went wrong",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Out of order for a moment",
+    HTTPStatus.FORBIDDEN: _("This is not allowed"),
+    HTTPStatus.NOT_FOUND: _("There is no such page"),
+    HTTPStatus.TOO_MANY_REQUESTS: _("Too many requests"),
+    HTTPStatus.INTERNAL_SERVER_ERROR: _("Something went wrong"),
+    HTTPStatus.SERVICE_UNAVAILABLE: _("Out of order for a moment"),
 }
 
 
 def headline(status: int) -> str:
-    return HEADLINES.get(HTTPStatus(status), "This did not work")
+    return str(HEADLINES.get(HTTPStatus(status), _("This did not work")))
 
 
 def format_pause(seconds: float) -> str:
     """Return when to come back: "in 40 seconds", "in 3 hours"."""
-    for unit, length in (("hour", 3600), ("minute", 60)):
-        if seconds > 1.5 * length:
-            return f"in {round(seconds / length)} {unit}s"
-    return f"in {max(1, round(seconds))} second{'s' if round(seconds) > 1 else ''}"
+    if seconds > 1.5 * 3600:
+        return translate("in %s hours") % round(seconds / 3600)
+    if seconds > 1.5 * 60:
+        return translate("in %s minutes") % round(seconds / 60)
+    count = max(1, round(seconds))
+    return ngettext("in %s second", "in %s seconds", count) % count
 
 
 def error_message(error: ApiError) -> str:
@@ -108,4 +118,6 @@ def error_message(error: ApiError) -> str:
     known = find_error_code(error.code, Context.REQUEST)
     is_general = known and known.tenant_message and error.code not in DETAILED
     message = str(known.tenant_message) if known and is_general else error.detail
-    return f"{message} Come back {format_pause(error.retry_after)}." if error.retry_after else message
+    if not error.retry_after:
+        return message
+    return f"{message} {translate('Come back %s.') % format_pause(error.retry_after)}"

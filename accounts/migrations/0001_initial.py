@@ -64,6 +64,7 @@ class Migration(migrations.Migration):
                 ('id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ('email', models.EmailField(max_length=254, unique=True)),
                 ('notify', models.TextField(choices=[('off', 'No e-mails'), ('each', 'An e-mail for each document'), ('daily', 'One e-mail a day')], db_default='off', default='off')),
+                ('language', models.TextField(blank=True, choices=[('en', 'English'), ('es', 'Español')], db_default='', default='')),
                 ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
                 ('user_permissions', models.ManyToManyField(blank=True, help_text='Specific permissions for this user.', related_name='user_set', related_query_name='user', to='auth.permission', verbose_name='user permissions')),
             ],
@@ -130,6 +131,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='user',
             constraint=models.CheckConstraint(condition=models.Q(('notify__in', ['off', 'each', 'daily'])), name='user_notify_known'),
+        ),
+        migrations.AddConstraint(
+            model_name='user',
+            constraint=models.CheckConstraint(condition=models.Q(('language__in', ['', 'en', 'es'])), name='user_language_known'),
         ),
         migrations.AddIndex(
             model_name='apitoken',

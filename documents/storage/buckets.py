@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core import signing
 from django.core.files import File
 from django.core.files.storage import storages
+from django.utils.translation import gettext
 
 from accounts.errors import ApiError, ErrorCode
 from documents.error_codes import HASH_MISMATCH, INSUFFICIENT_STORAGE, LENGTH_MISMATCH
@@ -120,7 +121,7 @@ class Bucket(Protocol):
 def storage_error(error: OSError) -> ApiError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ApiError(INSUFFICIENT_STORAGE, retry_after=60)
-    return ApiError(STORAGE_UNAVAILABLE, "The file store cannot be reached; try again shortly.", retry_after=5)
+    return ApiError(STORAGE_UNAVAILABLE, gettext("The file store cannot be reached; try again shortly."), retry_after=5)
 
 
 def object_uri(bucket: str, user_id: uuid.UUID, document_id: uuid.UUID, extension: str) -> str:

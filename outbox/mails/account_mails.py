@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.translation import get_language
 
 from accounts import invitations, rate_limit
 from accounts.errors import ApiError
@@ -33,7 +34,7 @@ REQUEST = """
         RETURNING id
     )
     INSERT INTO outbox (id, user_id, kind, target_id, payload)
-    SELECT gen_random_uuid(), r.id, 'mail', r.id, jsonb_build_object('type', r.type)
+    SELECT gen_random_uuid(), r.id, 'mail', r.id, jsonb_build_object('type', r.type, 'language', %(language)s::text)
     FROM receiver, (
         SELECT id, %(to_user)s AS type FROM users WHERE email = %(email)s AND is_active AND password NOT LIKE '!%%'
         UNION ALL SELECT id, %(to_stranger)s FROM invited) r"""
@@ -61,7 +62,7 @@ def _request(email: str, request: HttpRequest, *, to_user: str, to_stranger: str
     with suppress(ApiError):  # an address that had enough of them gets no more, and the page does not tell
         rate_limit.check_rate(rate_limit.MAILS_TO_ADDRESS, hashlib.sha256(email.encode()).hexdigest())
         params: dict[str, Any] = {"email": email, "to_user": to_user, "to_stranger": to_stranger, "invite": invite,
-                  "valid": invitations.VALID}  # fmt: skip
+                  "valid": invitations.VALID, "language": get_language() or settings.LANGUAGE_CODE}  # fmt: skip
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(REQUEST, params)
 
@@ -79,17 +80,23 @@ def password_reset(message: Message) -> Mail | None:
     if user is None or not user.has_usable_password():
         return None
     url = link("portal:password-reset-link", user.pk, default_token_generator.make_token(user))
-    return render(user.email, "password_reset", url=url, minutes=settings.PASSWORD_RESET_TIMEOUT // 60)
+    return render(
+        user.email, "password_reset", _language(message, user), url=url, minutes=settings.PASSWORD_RESET_TIMEOUT // 60
+    )
 
 
 def password_changed(message: Message) -> Mail | None:
     user = _active_user(message)
-    return render(user.email, "password_changed", url=link("portal:password-reset")) if user else None
+    if user is None:
+        return None
+    return render(user.email, "password_changed", _language(message, user), url=link("portal:password-reset"))
 
 
 def already_exists(message: Message) -> Mail | None:
     user = _active_user(message)
-    return render(user.email, "already_exists", url=link("portal:password-reset")) if user else None
+    if user is None:
+        return None
+    return render(user.email, "already_exists", _language(message, user), url=link("portal:password-reset"))
 
 
 def invitation(message: Message) -> Mail | None:
@@ -97,7 +104,13 @@ def invitation(message: Message) -> Mail | None:
     if found is None:
         return None
     days = max(1, (found.expires_at - timezone.now() + timedelta(hours=1)).days)
-    return render(found.email, "invitation", url=link("portal:invitation", invitations.sign(found)), days=days)
+    url = link("portal:invitation", invitations.sign(found))
+    return render(found.email, "invitation", _language(message), url=url, days=days)
+
+
+def _language(message: Message, user: User | None = None) -> str:
+    """Return the user's language, else that of the page on which the mail was asked for."""
+    return str((user.language if user else "") or message.payload.get("language", ""))
 
 
 def _active_user(message: Message) -> User | None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils import translation
 
 
 class Mail(NamedTuple):
@@ -13,9 +14,13 @@ class Mail(NamedTuple):
     body: str
 
 
-def render(to: str, template: str, **context: Any) -> Mail:
-    """Render ``templates/mails/<template>.txt``. What the context holds never starts a line of the subject."""
-    text = render_to_string(f"mails/{template}.txt", context | {"home": settings.PUBLIC_URL})
+def render(to: str, template: str, language: str, **context: Any) -> Mail:
+    """Render ``templates/mails/<template>.txt`` in a language, of "" in ``LANGUAGE_CODE``.
+
+    What the context holds never starts a line of the subject.
+    """
+    with translation.override(language or settings.LANGUAGE_CODE):
+        text = render_to_string(f"mails/{template}.txt", context | {"home": settings.PUBLIC_URL})
     subject, _, body = text.partition("\n")
     return Mail(to, " ".join(subject.split()), body.strip() + "\n")
 

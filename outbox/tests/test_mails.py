@@ -87,7 +87,7 @@ def test_no_header_is_injected(letter: Mail) -> None:
 
 
 def test_a_template_keeps_its_context_out_of_the_subject() -> None:
-    letter = render("a@example.org", "document_completed", filename="a\r\nBcc: <b>&", url="u", account="a")
+    letter = render("a@example.org", "document_completed", "", filename="a\r\nBcc: <b>&", url="u", account="a")
 
     assert letter.subject == "Your document is ready"
     assert "<b>&" in letter.body

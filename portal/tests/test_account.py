@@ -132,7 +132,7 @@ def test_a_password_is_reset_by_a_link_once(ana: Person) -> None:
     assert elsewhere.get("/").status_code == 302
     assert browser().post(path, {"new_password1": PASSWORD, "new_password2": PASSWORD}).status_code == 410
     assert str(Message.objects.order_by("created_at").values_list("payload", flat=True)[0]) == (
-        "{'type': 'account.password_reset'}"
+        "{'type': 'account.password_reset', 'language': 'en'}"
     )
 
 

@@ -21,7 +21,9 @@ def test_every_stage_belongs_to_one_step() -> None:
 def test_sync_problems_are_sentences_with_the_providers_name() -> None:
     problems = [sync_problem(code, "hubspot").sentence for code in error_codes(Context.SYNC_FAILURE)]
 
-    assert [text for text in (*problems, *CONNECTIONS.values()) if not text.endswith(".") or "{" in text] == []
+    assert [
+        text for text in (*problems, *CONNECTIONS.values()) if not str(text).endswith(".") or "{" in str(text)
+    ] == []
     assert any("HubSpot" in text for text in problems)
 
 

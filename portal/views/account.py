@@ -9,6 +9,8 @@ from django.contrib.auth.forms import SetPasswordForm
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
 
 from accounts import passwords, sessions
 from accounts.errors import ApiError
@@ -21,7 +23,7 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]
     """The new password twice and, unless a link proves who asks, the old one."""
 
     old_password = forms.CharField(
-        label="Your password", widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}), strip=False
+        label=_("Your password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}), strip=False
     )
     field_order = ("old_password", "new_password1", "new_password2")
 
@@ -33,7 +35,7 @@ class NotifyForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = User
         fields = ("notify",)
-        labels = {"notify": "When a document is done or has failed"}
+        labels = {"notify": _("When a document is done or has failed")}
 
 
 def check_own_password(user: User, password: str) -> str:
@@ -43,7 +45,7 @@ def check_own_password(user: User, password: str) -> str:
             return password
     except ApiError as error:
         raise forms.ValidationError(error.detail) from error
-    raise forms.ValidationError("This is not your password.")
+    raise forms.ValidationError(gettext("This is not your password."))
 
 
 def signed_in_user(request: HttpRequest) -> User:
@@ -78,14 +80,15 @@ def change_password(request: HttpRequest) -> HttpResponse:
         )
         account_mails.enqueue_mail(user.pk, account_mails.CHANGED)
     update_session_auth_hash(request, user)
-    messages.success(request, "Your password is changed, and every other browser is signed out.")
+    messages.success(request, gettext("Your password is changed, and every other browser is signed out."))
     return redirect("portal:account")
 
 
 @tenant_page("POST")
 def sign_out_others(request: HttpRequest) -> HttpResponse:
     count = sessions.end_sessions(tenant_id(request), keep=request.session.session_key)
-    messages.success(request, f"Signed out: {count}." if count else "You were signed in nowhere else.")
+    done = ngettext("Signed out in %s other browser.", "Signed out in %s other browsers.", count) % count
+    messages.success(request, done if count else gettext("You were signed in nowhere else."))
     return redirect("portal:account")
 
 
@@ -95,5 +98,5 @@ def notify(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return account_page(request, notify_form=form)
     User.objects.filter(pk=tenant_id(request)).update(notify=form.cleaned_data["notify"])
-    messages.success(request, f"From now on: {Notify(form.cleaned_data['notify']).label}.")
+    messages.success(request, gettext("From now on: %s.") % Notify(form.cleaned_data["notify"]).label)
     return redirect("portal:account")

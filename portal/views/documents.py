@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import get_language, gettext
 from django_htmx.http import HttpResponseClientRefresh
 
 from accounts.common_error_codes import not_found
@@ -67,12 +68,13 @@ def list_context(request: HttpRequest, query: ListQuery) -> dict[str, Any]:
 def upload_context() -> dict[str, Any]:
     codes, most_mb = error_codes(Context.REQUEST).items(), settings.MAX_FILE_BYTES // 1_048_576
     upload = {
-        "sentences": {name: code.tenant_message for name, code in codes if code.tenant_message},
-        "detailed": DETAILED,
+        "sentences": {name: str(code.tenant_message) for name, code in codes if code.tenant_message},
+        "detailed": DETAILED if get_language() == "en" else (),  # the API answers in English
         "limits": {
-            "FILE_TOO_LARGE": f"The file has {{}} MB; the limit is {most_mb} MB. Split it, or save it smaller.",
-            "FILENAME_TOO_LONG": f"The name has {{}} characters; the limit is {settings.MAX_FILENAME_CHARS}."
-            " Give it a shorter one.",
+            "FILE_TOO_LARGE": gettext("The file has {} MB; the limit is %s MB. Split it, or save it smaller.")
+            % most_mb,
+            "FILENAME_TOO_LONG": gettext("The name has {} characters; the limit is %s. Give it a shorter one.")
+            % settings.MAX_FILENAME_CHARS,
         },
         "duplicate_url": reverse("portal:duplicate"),
         "sign_in_url": reverse("portal:sign-in"),
@@ -165,7 +167,7 @@ def delete(request: HttpRequest, document_id: UUID) -> HttpResponse:
     if request.method != "POST":
         return render(request, "portal/delete.html", {"row": row})
     services.delete(row.document)
-    messages.success(request, "The document was deleted.")
+    messages.success(request, gettext("The document was deleted."))
     return redirect("portal:home")
 
 

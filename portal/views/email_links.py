@@ -9,6 +9,8 @@ from django.contrib.auth.forms import SetPasswordForm
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from accounts import invitations, passwords
@@ -20,7 +22,7 @@ from portal.error_pages import error_page
 
 class AddressForm(forms.Form):
     email = forms.EmailField(
-        label="E-mail address", max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "username"})
+        label=_("E-mail address"), max_length=254, widget=forms.EmailInput(attrs={"autocomplete": "username"})
     )
 
 
@@ -33,7 +35,7 @@ def request_reset(request: HttpRequest) -> HttpResponse:
         try:
             account_mails.request_password_reset(form.cleaned_data["email"], request)
         except ApiError as error:
-            return error_page(error)
+            return error_page(error, request)
     return render(request, "portal/password_reset.html", {"form": form, "is_sent": is_sent})
 
 
@@ -51,7 +53,7 @@ def reset_link(request: HttpRequest, user_id: UUID, token: str) -> HttpResponse:
             account_mails.enqueue_mail(user.pk, account_mails.CHANGED)
     if user is None:
         return _expired(request, "portal:password-reset")
-    messages.success(request, "Your password is changed. Sign in with it.")
+    messages.success(request, gettext("Your password is changed. Sign in with it."))
     return redirect("portal:sign-in")
 
 
@@ -66,7 +68,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
         try:
             account_mails.request_sign_up(form.cleaned_data["email"], request)
         except ApiError as error:
-            return error_page(error)
+            return error_page(error, request)
     return render(request, "portal/sign_up.html", {"form": form, "is_sent": is_sent})
 
 
@@ -81,7 +83,7 @@ def invitation(request: HttpRequest, signed: str) -> HttpResponse:
         return _choose_password(request, form)
     if invitations.accept(found, form.cleaned_data["new_password1"]) is None:
         return _expired(request, "portal:sign-in")
-    messages.success(request, "Your account is ready. Sign in with your password.")
+    messages.success(request, gettext("Your account is ready. Sign in with your password."))
     return redirect("portal:sign-in")
 
 

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext
 
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
@@ -112,7 +113,7 @@ def disconnect(request: HttpRequest, source_id: UUID) -> HttpResponse:
     except ApiError as error:
         return _failed(request, error)
     name = Provider(source.provider).label
-    messages.success(request, f"{name} is disconnected. What it has brought is being removed.")
+    messages.success(request, gettext("%s is disconnected. What it has brought is being removed.") % name)
     if outcome in GRANTS:
         messages.warning(request, GRANTS[outcome].format(name=name))
     return redirect("portal:integrations")
@@ -128,7 +129,8 @@ def _callback_url(provider: str) -> str:
 
 
 def _connected(request: HttpRequest, source: ConnectedSource) -> HttpResponse:
-    messages.success(request, f"{Provider(source.provider).label} is connected. Its records are being fetched.")
+    name = Provider(source.provider).label
+    messages.success(request, gettext("%s is connected. Its records are being fetched.") % name)
     return redirect("portal:integrations")
 
 

@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header
+from django.utils.translation import gettext, ngettext
 
 from accounts.errors import ApiError
 from accounts.rate_limit import DOWNLOADS, check_rate
@@ -37,7 +38,7 @@ def edit(request: HttpRequest, document_id: UUID) -> HttpResponse:
         name = request.POST.get("name", "")
         try:
             _change(request, row.document, name, given)
-            messages.success(request, "Saved.")
+            messages.success(request, gettext("Saved."))
             return redirect("portal:document", document_id)
         except ApiError as error:
             problem = error_message(error)
@@ -66,7 +67,7 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     action = ACTIONS.get(request.POST.get("action", ""))
     response = None
     if not documents or action is None:
-        messages.error(request, "Choose documents first.")
+        messages.error(request, gettext("Choose documents first."))
     else:
         try:
             response = action(request, documents)
@@ -92,7 +93,8 @@ def _delete(request: HttpRequest, documents: Sequence[Document]) -> HttpResponse
         return render(request, "portal/bulk_delete.html", {"documents": documents, "address": _list_address(request)})
     for document in documents:
         services.delete(document)
-    messages.success(request, f"{_count(documents)} deleted.")
+    count = len(documents)
+    messages.success(request, ngettext("%s document deleted.", "%s documents deleted.", count) % count)
     return None
 
 
@@ -102,35 +104,32 @@ def _tag(request: HttpRequest, documents: Sequence[Document]) -> None:
     else:
         chosen = list(_parse_ids(request.POST.getlist("bulk_tag")))
     if not chosen:
-        messages.error(request, "Choose a tag, or type the name of a new one.")
+        messages.error(request, gettext("Choose a tag, or type the name of a new one."))
         return
-    _change_each(request, documents, lambda document: tags.add_tags(document, chosen), "tagged")
+    count = _change_each(request, documents, lambda document: tags.add_tags(document, chosen))
+    if count:
+        messages.success(request, ngettext("%s document tagged.", "%s documents tagged.", count) % count)
 
 
 def _untag(request: HttpRequest, documents: Sequence[Document]) -> None:
     chosen = _parse_ids(request.POST.getlist("bulk_tag"))
-    _change_each(request, documents, lambda document: tags.remove_tags(document, chosen), "changed")
+    count = _change_each(request, documents, lambda document: tags.remove_tags(document, chosen))
+    if count:
+        messages.success(request, ngettext("%s document changed.", "%s documents changed.", count) % count)
 
 
-def _change_each(
-    request: HttpRequest, documents: Sequence[Document], change: Callable[[Document], None], done: str
-) -> None:
+def _change_each(request: HttpRequest, documents: Sequence[Document], change: Callable[[Document], None]) -> int:
     """Change documents one by one; those that are refused or gone meanwhile do not keep the others from it."""
-    changed, problems = [], []
+    changed, problems = 0, []
     for document in documents:
         try:
             change(document)
-            changed.append(document)
+            changed += 1
         except ApiError as error:
             problems.append(f"{document.filename}: {error_message(error)}")
-    if changed:
-        messages.success(request, f"{_count(changed)} {done}.")
     for problem in problems[:3]:
         messages.error(request, problem)
-
-
-def _count(documents: Sequence[Document]) -> str:
-    return f"{len(documents)} document{'' if len(documents) == 1 else 's'}"
+    return changed
 
 
 ACTIONS: dict[str, Callable[[HttpRequest, Sequence[Document]], HttpResponseBase | None]] = {
@@ -175,7 +174,7 @@ def tag(request: HttpRequest, tag_id: UUID) -> HttpResponse:
         try:
             if "delete" in request.POST:
                 tags.delete_tag(own)
-                messages.success(request, "The tag was deleted; its documents are still here.")
+                messages.success(request, gettext("The tag was deleted; its documents are still here."))
             else:
                 color = request.POST.get("color", "")
                 chosen = color if color in Tag.Color.values else None

@@ -9,6 +9,8 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
@@ -33,7 +35,7 @@ from statutes.search import search_statutes
 MAX_RESULTS = 10
 SYSTEMS = dict(Provider.choices)
 OWN_SOURCES = [UPLOADS, *RECORDS]
-MODES = ((HYBRID, "By meaning and by words"), (VECTOR, "By meaning"), (TEXT, "By words"))
+MODES = ((HYBRID, _("By meaning and by words")), (VECTOR, _("By meaning")), (TEXT, _("By words")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def saved_question(request: HttpRequest, question_id: UUID) -> HttpResponse:
 @tenant_page("POST")
 def forget_question(request: HttpRequest, question_id: UUID) -> HttpResponse:
     delete_question(tenant_id(request), question_id)
-    messages.success(request, "The question is forgotten.")
+    messages.success(request, gettext("The question is forgotten."))
     return redirect("portal:search")
 
 
@@ -162,7 +164,7 @@ def answer_feedback(request: HttpRequest) -> HttpResponse:
     record_feedback(user_id=user_id, question=question, chunk_id=chunk_id, span=span, is_right=is_right)
     if getattr(request, "htmx", False):
         return render(request, "portal/answer_feedback.html", {})
-    messages.success(request, "Thank you: your opinion is stored.")
+    messages.success(request, gettext("Thank you: your opinion is stored."))
     return redirect("portal:search")
 
 
@@ -180,7 +182,7 @@ def _record(record: RecordResult) -> dict[str, str]:
     """Return what the page shows of a record. Only an https link is shown: a record's text could contain another."""
     return {
         "name": record.title or record.external_id or "",
-        "where": SYSTEMS.get(record.source, "Client"),
+        "where": SYSTEMS.get(record.source) or gettext("Client"),
         "snippet": record.snippet,  # safe HTML
         "url": record.url if record.url and record.url.startswith("https://") else "",
     }

@@ -6,6 +6,8 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from accounts import api_tokens
 from accounts.errors import ApiError
@@ -17,20 +19,22 @@ PAGE = "portal/settings/tokens.html"
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(max_length=api_tokens.NAME_CHARS, help_text="The program or assistant that will hold it.")
+    name = forms.CharField(
+        label=_("Name"), max_length=api_tokens.NAME_CHARS, help_text=_("The program or assistant that will hold it.")
+    )
     scopes = forms.MultipleChoiceField(
-        label="It may",
+        label=_("It may"),
         choices=[(scope.value, scope.label) for scope in TENANT_SCOPE_CHOICES],
         initial=["search"],
         widget=forms.CheckboxSelectMultiple,
     )
     days = forms.IntegerField(
-        label="Valid for days",
+        label=_("Valid for days"),
         required=False,
         initial=90,
         min_value=1,
         max_value=api_tokens.MAX_TOKEN_DAYS,
-        help_text="Empty: until you revoke it.",
+        help_text=_("Empty: until you revoke it."),
     )
 
 
@@ -54,5 +58,5 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @tenant_page("POST")
 def revoke(request: HttpRequest, token_id: UUID) -> HttpResponse:
     api_tokens.revoke_own_token(tenant_id(request), token_id)
-    messages.success(request, "The token is revoked: the next request with it is refused.")
+    messages.success(request, gettext("The token is revoked: the next request with it is refused."))
     return redirect("portal:tokens")

@@ -7,6 +7,8 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 from accounts.common_error_codes import not_found
 from accounts.errors import ApiError, Context, find_error_code
@@ -19,15 +21,18 @@ from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
 
 MOST_DELIVERIES = 50  # on the page; the API lists all
-STATES = {Message.State.QUEUED: "Waits", Message.State.DELIVERED: "Received", Message.State.FAILED: "Failed"}
+STATES = {Message.State.QUEUED: _("Waits"), Message.State.DELIVERED: _("Received"), Message.State.FAILED: _("Failed")}
 
 
 class EndpointForm(forms.Form):
     url = forms.CharField(
-        label="Address", max_length=MAX_URL_CHARS, widget=forms.URLInput, help_text="An https address of your server."
+        label=_("Address"),
+        max_length=MAX_URL_CHARS,
+        widget=forms.URLInput,
+        help_text=_("An https address of your server."),
     )
     events = forms.MultipleChoiceField(
-        label="It hears of",
+        label=_("It hears of"),
         choices=[(event, event) for event in EVENTS],
         initial=EVENTS,
         widget=forms.CheckboxSelectMultiple,
@@ -42,7 +47,7 @@ class Delivery:
 
     @property
     def label(self) -> str:
-        return STATES[Message.State(self.message.state)]
+        return str(STATES[Message.State(self.message.state)])
 
     @property
     def problem(self) -> str:
@@ -107,14 +112,16 @@ def switch(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     endpoint = endpoints.get_endpoint(tenant_id(request), endpoint_id)
     is_enabled = request.POST.get("enabled") == "yes"
     endpoints.update_endpoint(endpoint, enabled=is_enabled)
-    messages.success(request, "The webhook is on." if is_enabled else "The webhook is off: nothing is sent to it.")
+    messages.success(
+        request, gettext("The webhook is on.") if is_enabled else gettext("The webhook is off: nothing is sent to it.")
+    )
     return redirect("portal:webhook", endpoint_id)
 
 
 @tenant_page("POST")
 def delete(request: HttpRequest, endpoint_id: UUID) -> HttpResponse:
     endpoints.delete_endpoint(endpoints.get_endpoint(tenant_id(request), endpoint_id))
-    messages.success(request, "The webhook is deleted.")
+    messages.success(request, gettext("The webhook is deleted."))
     return redirect("portal:webhooks")
 
 
@@ -127,7 +134,7 @@ def resend(request: HttpRequest, endpoint_id: UUID, delivery_id: UUID) -> HttpRe
         raise not_found()
     try:
         endpoints.resend(message)
-        messages.success(request, "It is sent again in a moment.")
+        messages.success(request, gettext("It is sent again in a moment."))
     except ApiError as error:
         messages.error(request, error_message(error))
     return redirect("portal:webhook", endpoint_id)

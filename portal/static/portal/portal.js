@@ -1,4 +1,5 @@
 // Uploads, the deletion dialog, announcements for screen readers, search history. No inline code, no eval.
+// gettext, ngettext and interpolate come from the page's language: portal/language.py.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -26,14 +27,14 @@ const overLimit = (code, size) => new UploadError(code, settings.limits[code].re
 
 function sentence(code, detail, retryAfter) {
   const message = (settings.detailed.includes(code) && detail) || (settings.sentences[code] ?? detail ?? settings.sentences.UNREACHABLE);
-  return retryAfter > 0 ? `${message} Come back ${pause(retryAfter)}.` : message;
+  return retryAfter > 0 ? `${message} ${interpolate(gettext("Come back %s."), [pause(retryAfter)])}` : message;
 }
 
 function pause(seconds) {
-  for (const [unit, length] of [["hour", 3600], ["minute", 60]]) {
-    if (seconds > 1.5 * length) return `in ${Math.round(seconds / length)} ${unit}s`;
-  }
-  return `in ${Math.max(1, Math.round(seconds))} seconds`;
+  if (seconds > 1.5 * 3600) return interpolate(gettext("in %s hours"), [Math.round(seconds / 3600)]);
+  if (seconds > 1.5 * 60) return interpolate(gettext("in %s minutes"), [Math.round(seconds / 60)]);
+  const count = Math.max(1, Math.round(seconds));
+  return interpolate(ngettext("in %s second", "in %s seconds", count), [count]);
 }
 
 function addFiles(files) {
@@ -58,11 +59,11 @@ function newRow(file) {
   // Without control characters that reverse or hide text: the server removes them, too.
   name.appendChild(document.createElement("bdi")).textContent = file.name.replace(/[\p{Cc}\p{Cf}]/gu, "");
   const state = row.appendChild(document.createElement("p"));
-  state.textContent = "In line.";
+  state.textContent = gettext("In line.");
   const bar = row.appendChild(document.createElement("progress"));
   bar.max = 100;
   bar.value = 0;
-  bar.setAttribute("aria-label", `Upload of ${file.name}`);
+  bar.setAttribute("aria-label", interpolate(gettext("Upload of %s"), [file.name]));
   byId("uploads").append(row);
   return { row, state, bar };
 }
@@ -70,15 +71,15 @@ function newRow(file) {
 async function upload({ file, row, ocr }) {
   let declared;
   try {
-    row.state.textContent = "Checking the file.";
+    row.state.textContent = gettext("Checking the file.");
     const sha256 = await checkFile(file);
     const known = await findKnown(sha256);
     if (known.url) return showKnown(row, file, known);
-    row.state.textContent = "Uploading.";
+    row.state.textContent = gettext("Uploading.");
     declared = await declare(file, sha256, ocr);
     await put(file, declared.signed_url, sha256, row.bar);
     row.row.remove();
-    announce(`${file.name} was uploaded.`);
+    announce(interpolate(gettext("%s was uploaded."), [file.name]));
     htmx.trigger("#documents", "refresh");
   } catch (error) {
     if (!(error instanceof UploadError)) console.warn("upload", error.name);
@@ -96,15 +97,15 @@ async function findKnown(sha256) {
 }
 
 function showKnown({ row, state, bar }, file, known) {
-  state.textContent = "Already here: ";
+  state.textContent = `${gettext("Already here:")} `;
   const link = state.appendChild(document.createElement("a"));
   link.href = known.url;
   link.textContent = known.name;
   bar.remove();
   const acts = row.appendChild(document.createElement("p"));
   acts.className = "acts";
-  button(acts, "Dismiss", file.name, () => { row.remove(); byId("files").focus(); });
-  announce(`${file.name} is already here.`);
+  button(acts, gettext("Dismiss"), file.name, () => { row.remove(); byId("files").focus(); });
+  announce(interpolate(gettext("%s is already here."), [file.name]));
 }
 
 // The sign-in form leads back to this page.
@@ -120,8 +121,8 @@ function showError({ row, state, bar }, file, ocr, error) {
   bar.remove();
   const acts = row.appendChild(document.createElement("p"));
   acts.className = "acts";
-  if (!FINAL.has(error.code)) button(acts, "Try again", file.name, () => { row.remove(); waiting.push({ file, row: newRow(file), ocr }); startUploads(); });
-  button(acts, "Dismiss", file.name, () => { row.remove(); byId("files").focus(); });
+  if (!FINAL.has(error.code)) button(acts, gettext("Try again"), file.name, () => { row.remove(); waiting.push({ file, row: newRow(file), ocr }); startUploads(); });
+  button(acts, gettext("Dismiss"), file.name, () => { row.remove(); byId("files").focus(); });
   announce(`${file.name}: ${error.message}`);
 }
 
@@ -242,7 +243,7 @@ function showPicked() {
   for (const id of picked) if (!here.has(id)) picked.delete(id);
   for (const box of boxes) box.checked = picked.has(box.value);
   byId("bulk").hidden = picked.size === 0;
-  byId("picked").textContent = `${picked.size} chosen`;
+  byId("picked").textContent = interpolate(ngettext("%s chosen", "%s chosen", picked.size), [picked.size]);
   byId("pick-all").checked = picked.size === boxes.length && boxes.length > 0;
 }
 
@@ -312,7 +313,7 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden && by
 for (const failed of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(failed, (event) => {
     const isPoll = event.detail.requestConfig?.verb === "get";
-    alarm(isPoll ? "Our service cannot be reached; trying again." : "This did not work. Load this page again and try once more.");
+    alarm(isPoll ? gettext("Our service cannot be reached; trying again.") : gettext("This did not work. Load this page again and try once more."));
   });
 }
 
@@ -330,9 +331,13 @@ function alarm(sentence) {
 
 byId("ask")?.addEventListener("change", () => {
   const chosen = (selector) => byId("ask").querySelectorAll(`${selector}:checked`).length;
-  const counts = [[chosen("[name=tag]"), "tag"], [chosen("[name=document]:not([value=laws])"), "document"]];
-  const parts = counts.filter(([count]) => count).map(([count, noun]) => `${count} ${noun}${count === 1 ? "" : "s"}`);
-  document.querySelector("[data-scope]").textContent = parts.join(", ") || (chosen("[value=laws]") ? "statutes only" : "everything");
+  const tags = chosen("[name=tag]");
+  const documents = chosen("[name=document]:not([value=laws])");
+  const parts = [];
+  if (tags) parts.push(interpolate(ngettext("%s tag", "%s tags", tags), [tags]));
+  if (documents) parts.push(interpolate(ngettext("%s document", "%s documents", documents), [documents]));
+  const other = chosen("[value=laws]") ? gettext("statutes only") : gettext("everything");
+  document.querySelector("[data-scope]").textContent = parts.join(", ") || other;
 });
 
 let modelAnswer = new AbortController();
@@ -411,7 +416,7 @@ function sentenceItem(sentence) {
     cited.append(cited.childNodes.length ? ", " : " — ");
     const place = document.createElement(citation.document_id ? "a" : "bdi");
     if (citation.document_id) place.href = `/d/${citation.document_id}?passage=${citation.chunk_id}&span=${citation.span.join("-")}#cited`;
-    place.textContent = citation.title + (citation.page ? `, page ${citation.page}` : "");
+    place.textContent = citation.title + (citation.page ? interpolate(gettext(", page %s"), [citation.page]) : "");
     cited.append(place);
   }
   return item;
@@ -419,13 +424,13 @@ function sentenceItem(sentence) {
 
 function showModelAnswer(box, answer) {
   if (answer.answerer === "extractive") return failModelAnswer(box);
-  box.querySelector("[data-state]").textContent = "Written by a model; every figure, date and name stands in the passages that are named. Check them.";
+  box.querySelector("[data-state]").textContent = gettext("Written by a model; every figure, date and name stands in the passages that are named. Check them.");
   box.querySelector(".sentences").replaceChildren(...answer.sentences.map(sentenceItem));
-  announce("The answer is complete.");
+  announce(gettext("The answer is complete."));
 }
 
 function failModelAnswer(box) {
-  box.querySelector("[data-state]").textContent = "The model could not answer. What your documents say is below.";
+  box.querySelector("[data-state]").textContent = gettext("The model could not answer. What your documents say is below.");
   box.querySelector(".sentences").replaceChildren();
 }
 

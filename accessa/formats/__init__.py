@@ -1,0 +1,1 @@
+"""Formats of dates and numbers by language (``FORMAT_MODULE_PATH``)."""
