@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Needs no database: the models are compared with the migrations, not with what was migrated.
 NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
 
-.PHONY: venv demo serve stop test coverage check docs messages lock
+.PHONY: venv demo serve stop test lint suite coverage check docs messages lock
 .DEFAULT_GOAL := check
 
 venv: $(INSTALLED)
@@ -47,13 +47,18 @@ test: $(INSTALLED)
 coverage: $(INSTALLED)
 	$(PYTEST) --cov --cov-report=term:skip-covered
 
-check: $(INSTALLED)
+check: lint suite
+
+# All of it that runs no test.
+lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python manage.py check
 	$(NO_DATABASE) $(BIN)/python manage.py makemigrations --check --dry-run
 	$(MKDOCS)
+
+suite: $(INSTALLED)
 	$(PYTEST)
 
 # Sentences of tenants' pages and mails: collected into locale/, compiled; those without a translation are printed.
