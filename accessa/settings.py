@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,14 @@ else:
     }
 DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60)  # a reconnect costs more than a claim
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# DATABASE_URL leads to a pooler in transaction mode: for the API's processes only.
+DATABASE_TRANSACTION_POOLING = env.bool("DATABASE_TRANSACTION_POOLING", default=False)
+DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = DATABASE_TRANSACTION_POOLING
+# psycopg prepares what asks for it (accounts/prepared_statements.py), and nothing else however often it runs: a plan
+# for all tenants would serve none of them. None forbids it.
+DATABASES["default"].setdefault("OPTIONS", {})["prepare_threshold"] = (
+    None if DATABASE_TRANSACTION_POOLING else sys.maxsize
+)
 TENANT_ROLE = env.str("TENANT_ROLE", default="accessa_client")  # Supabase's: authenticated. Migrations write it
 
 # --- files ----------------------------------------------------------------------------------------------------------

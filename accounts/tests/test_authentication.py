@@ -15,6 +15,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.db import connection
 from django.test import Client
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
@@ -365,3 +366,16 @@ def test_no_claim_but_the_service_role_makes_a_service(role: str) -> None:
 
 def test_the_service_role_of_supabase_is_the_service() -> None:
     assert call(f"Bearer {sign_jwt(role='service_role')}", f"/jobs/{uuid4()}/advance", "post").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_statements_of_each_call_are_prepared_on_the_connection_of_an_api_thread(ana: Person) -> None:
+    connection.close()  # a worker of another test may have set this one to prepare everything
+
+    for _ in range(2):
+        assert ana.get("/jobs").status_code == 200
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        statements = [statement for (statement,) in cursor.fetchall()]
+    assert any("api_tokens" in statement for statement in statements)

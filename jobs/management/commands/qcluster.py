@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 from django.db.utils import DatabaseError, InterfaceError
@@ -37,6 +38,8 @@ class Command(BaseCommand):
         parser.add_argument("--until-idle", action="store_true", help="stop when no job is active any more")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if settings.DATABASE_TRANSACTION_POOLING:
+            raise ImproperlyConfigured("Workers LISTEN: DATABASE_TRANSACTION_POOLING is for the API's processes only.")
         shared_state.start_cluster()
         pool = start_pool()
         telemetry.start_tracers()
