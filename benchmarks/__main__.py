@@ -18,6 +18,7 @@ NAMES = (
     "connectors",
     "embed",
     "fidelity",
+    "hosts",
     "memory",
     "outage",
     "pipeline",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import psutil
 import psycopg
@@ -23,6 +23,7 @@ from jobs.claim_batches import ClaimBatch
 from jobs.claims import Claim
 
 MANAGE = [sys.executable, "manage.py"]
+SERVERS = ("host", "port", "target_session_attrs")
 TIMEOUT_FACTOR = 4.0  # 1 where the seconds are the promise
 SECRET = "a-secret-that-only-tests-know-of-32-bytes"
 # Jobs past the services and without a ring: only the row says that they are due.
@@ -64,6 +65,8 @@ def database_url(params: Mapping[str, str]) -> str:
     """Return libpq's parameters as the URL that the settings read, a socket's folder included."""
     login = ":".join(quote(params[name], safe="") for name in ("user", "password") if params.get(name))
     host, port, name = params["host"], params.get("port", "5432"), params["dbname"]
+    if "," in host:  # several servers
+        return f"postgres://{login}@/{name}?" + urlencode({key: params[key] for key in SERVERS})
     return f"postgres://{login}@{'/' + host if host.startswith('/') else f'{host}:{port}'}/{name}"
 
 

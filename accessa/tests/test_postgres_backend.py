@@ -96,3 +96,14 @@ def test_a_connection_that_was_closed_is_not_usable() -> None:
     assert not connection.is_usable()
     connection.close()
     assert not connection.is_usable()
+
+
+def test_a_url_with_two_servers_lets_libpq_choose_the_one_that_takes_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "SOME_DATABASE_URL", "postgres://me:pw@db1:5432,db2:5433/accessa?target_session_attrs=read-write"
+    )
+
+    config = Env().postgres("SOME_DATABASE_URL")
+
+    assert (config["HOST"], config["PORT"]) == ("db1,db2", "5432,5433")
+    assert config["OPTIONS"] == {"target_session_attrs": "read-write"}

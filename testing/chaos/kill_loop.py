@@ -25,7 +25,6 @@ from testing.chaos.world import (
     Snapshot,
     World,
     sample_documents,
-    select_value,
     world,
 )
 
@@ -42,14 +41,13 @@ class Uploader(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self.world.connect(self.world.name) as database:
-                for paper in self.pile:
-                    while not self.enough.is_set() and select_value(database, ACTIVE) >= self.at_a_time:
-                        time.sleep(0.05)
-                    if self.enough.is_set():
-                        return
-                    self.world.upload(paper)
-                    self.taken += 1
+            for paper in self.pile:
+                while not self.enough.is_set() and self.world.value(ACTIVE) >= self.at_a_time:
+                    time.sleep(0.05)
+                if self.enough.is_set():
+                    return
+                self.world.upload(paper)
+                self.taken += 1
         except BaseException as failure:
             self.failure = failure
 
@@ -115,7 +113,7 @@ def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float
         if killer.satisfied:
             intake.enough.set()
         overdue = max(overdue, here.overdue_seconds())
-        _check(intake, deadline)
+        check_intake(intake, deadline)
         time.sleep(0.05)
     ended = time.monotonic() - began
     snapshot = here.snapshot()
@@ -131,7 +129,7 @@ def undisturbed(here: World, *, taken: int, seed: int, seconds: float) -> Snapsh
     intake.start()
     while intake.is_alive() or here.value(ACTIVE):
         here.restart_processes()  # a cluster that is too slow ends itself
-        _check(intake, began + seconds)
+        check_intake(intake, began + seconds)
         time.sleep(0.1)
     ended = time.monotonic() - began
     snapshot = here.snapshot()
@@ -139,7 +137,7 @@ def undisturbed(here: World, *, taken: int, seed: int, seconds: float) -> Snapsh
     return snapshot
 
 
-def _check(intake: Uploader, deadline: float) -> None:
+def check_intake(intake: Uploader, deadline: float) -> None:
     if intake.failure:
         raise intake.failure
     if time.monotonic() > deadline:

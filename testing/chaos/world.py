@@ -302,8 +302,3 @@ def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool =
         yield started
     finally:
         started.close()
-
-
-def select_value(database: psycopg.Connection[Any], sql: str) -> Any:
-    row = database.execute(sql).fetchone()
-    return row and row[0]
