@@ -334,6 +334,8 @@ CHUNKERS = ("statutes.article_chunker.CHUNKER",)  # those of apps that `embeddin
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
+# Of PostgreSQL while it builds a tenant's vector index, 4.5 kB a passage: 450,000 of them in the default.
+VECTOR_INDEX_MEMORY_MB = env.int("VECTOR_INDEX_MEMORY_MB", default=2_048)
 # Who writes answers: extractive quotes the documents, openai sends passages and question to OPENAI_ANSWER_MODEL.
 ANSWERER = env.str("ANSWERER", default="extractive")
 ANSWER_SECONDS = env.float("ANSWER_SECONDS", default=20.0)  # of a model's whole answer: somebody waits for it

@@ -1,5 +1,6 @@
 """Active embedding model of each tenant: the model that its search uses (table ``active_models``)."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from django.conf import settings
 from django.db import connection
 
 from accounts.errors import ApiError
+from accounts.prepared_statements import prepared_cursor
 from embeddings.embedders import registry
 from embeddings.embedders.registry import Embedder, EmbeddingModel
 from embeddings.error_codes import MODEL_UNAVAILABLE
@@ -16,7 +18,7 @@ from embeddings.models import ActiveModel
 BOUND = """
     SELECT FROM active_models l WHERE l.user_id = %(user)s AND (l.pinned OR EXISTS (
         SELECT FROM document_chunks c WHERE c.user_id = l.user_id AND c.embed_model IS NOT NULL))"""
-SELECT = "SELECT embed_model, embed_version, shadowed FROM active_models WHERE user_id = %(user)s"
+SELECT = f"SELECT embed_model, embed_version, shadowed, EXISTS ({BOUND}) FROM active_models WHERE user_id = %(user)s"
 CREATE = """
     INSERT INTO active_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)
     ON CONFLICT (user_id) DO NOTHING"""
@@ -38,13 +40,28 @@ def _is_bound(user_id: UUID) -> bool:
 
 def active_model(user_id: UUID) -> EmbeddingModel:
     """Return the tenant's active model; without any vectors, the model that EMBEDDER, or EMBEDDERS_OF, names."""
-    with connection.cursor() as cursor:  # twice in each search, where the ORM's statement costs as much as a scan
-        cursor.execute(SELECT, {"user": user_id})
+    return send_select(user_id)()
+
+
+def send_select(user_id: UUID) -> Callable[[], EmbeddingModel]:
+    """Select the active model, and return a function that returns it.
+
+    Within a pipeline the statement is sent with the next ones. It must come before those of the tenant's role, which
+    cannot read the table.
+    """
+    cursor = prepared_cursor()
+    cursor.execute(SELECT, {"user": user_id})
+
+    def fetch() -> EmbeddingModel:
         row = cursor.fetchone()
-    default = registry.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
-    if row and (row[:2] == (default.model, default.version) or _is_bound(user_id)):
-        return EmbeddingModel(*row)
-    return EmbeddingModel(default.model, default.version)
+        default = registry.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
+        if row:
+            model, version, shadowed, is_bound = row
+            if is_bound or (model, version) == (default.model, default.version):
+                return EmbeddingModel(model, version, shadowed)
+        return EmbeddingModel(default.model, default.version)
+
+    return fetch
 
 
 def require_embedder(model: EmbeddingModel) -> Embedder:

@@ -4,15 +4,17 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import pairwise
 from secrets import token_hex
 from uuid import UUID
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Count, Max, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from embeddings.embedders.registry import EmbeddingModel
@@ -23,9 +25,11 @@ from jobs.cluster import maintenance
 
 log = logging.getLogger("accessa.embeddings")
 
-# A graph that does not fit is built many times slower: 100,000 passages need about 400 MB. No parallel workers: they
-# would take all of it as shared memory at once, of which a container often has 64 MB, and the cores from searches.
-SESSION = {"maintenance_work_mem": "512MB", "max_parallel_maintenance_workers": "0", "statement_timeout": "0"}
+# No parallel workers: they would take all of their memory as shared memory at once, of which a container often has
+# 64 MB, and the cores from searches.
+SESSION = {"max_parallel_maintenance_workers": "0", "statement_timeout": "0"}
+# A graph that does not fit in memory is built many times slower. It takes as much as its passages need, up to a limit.
+PASSAGE_BYTES, LEAST_MEMORY_MB = 4_500, 64
 SHORT = {("text-embedding-3-small", "1"): "te3s_v1"}
 TABLES = {VectorIndex.Table.LIVE: "chunks", VectorIndex.Table.SHADOW: "shadow"}
 NAME_PATTERN = "^idx_hnsw_(chunks|shadow)_.{7}_[0-9a-f]{32}_[0-9a-f]{6}$"
@@ -55,7 +59,7 @@ def index_build_lock(*, wait: bool = True) -> Iterator[bool]:
         yield True
     finally:
         with suppress(DatabaseError, InterfaceError):  # a connection that broke has lost the settings
-            for name in SESSION:
+            for name in ("maintenance_work_mem", *SESSION):
                 _run(SQL("RESET {}").format(Identifier(name)))
         unlock_session(LOCK_KEY)
 
@@ -75,6 +79,8 @@ CREATE = """
 
 def create_index(index: VectorIndex) -> None:
     """Build the index; returns once every transaction sees it. Raises ``DatabaseError`` when it is not valid."""
+    megabytes = LEAST_MEMORY_MB + index.passages * PASSAGE_BYTES // 1_000_000
+    _run(SQL("SET maintenance_work_mem = {}").format(Literal(f"{min(megabytes, settings.VECTOR_INDEX_MEMORY_MB)}MB")))
     _run(
         SQL(CREATE).format(
             name=Identifier(index.name),
@@ -126,10 +132,13 @@ def _run(statement: Composable) -> None:
         cursor.execute(statement)
 
 
-MAX_SEGMENTS = 4  # indexes of a tenant
+MAX_SEGMENTS = 4  # indexes of a tenant while it grows
+# And once none was built for so long: each takes about as long to search, whatever its size.
+QUIET_SEGMENTS, QUIET_TIME = 2, timedelta(minutes=10)
 # Each round looks at so many tenants and indexes; the next round continues after the last tenant.
 TENANTS, INDEXES = 1_000, 20
 FIRST = UUID(int=0)
+END = datetime.max.replace(tzinfo=UTC)
 THREAD_NAME = "vector-indexes"
 
 
@@ -171,6 +180,8 @@ def _build_if_needed(user_id: UUID, model: str, version: str, table: str) -> Non
     since = segments[-1].upto if segments else BEGINNING
     most = settings.SEARCH_EXACT_PASSAGES
     if _count_vectors(user_id, model, version, table, since=since, most=most + 1) <= most:
+        if pair := quiet_segments_to_merge(segments):
+            _build((user_id, model, version, table), pair[0].since, pair[-1].upto, pair)
         return
     replaced = segments_to_merge(segments, most)
     with connection.cursor() as cursor:
@@ -178,16 +189,22 @@ def _build_if_needed(user_id: UUID, model: str, version: str, table: str) -> Non
         # all the same, because it fits the predicate. Only that one commit pays for it.
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
+    _build((user_id, model, version, table), replaced[0].since if replaced else since, now, replaced)
+
+
+def _build(scope: tuple[UUID, str, str, str], since: datetime, upto: datetime, replaced: list[VectorIndex]) -> None:
+    """Build an index over the scope's vectors of [since, upto), then drop those that it replaces."""
+    user_id, model, version, table = scope
     index = VectorIndex(
         name=new_index_name(user_id, model, version, table),
         user_id=user_id,
         table_name=table,
         embed_model=model,
         embed_version=version,
-        since=replaced[0].since if replaced else since,
-        upto=now,
+        since=since,
+        upto=upto,
+        passages=_count_vectors(*scope, since=since, upto=upto),
     )
-    index.passages = _count_vectors(user_id, model, version, table, since=index.since)
     index.save(force_insert=True)
     try:
         create_index(index)
@@ -220,14 +237,33 @@ def segments_to_merge(segments: list[VectorIndex], new_passages: int) -> list[Ve
     return segments[first:]
 
 
+def quiet_segments_to_merge(segments: list[VectorIndex]) -> list[VectorIndex]:
+    """Return the two neighbours with the fewest passages, of more than QUIET_SEGMENTS of a tenant that grows no more.
+
+    Each merge begins another QUIET_TIME: a tenant that grows slowly is rebuilt no more often.
+    """
+    newest = max((segment.built_at for segment in segments if segment.built_at), default=None)
+    if len(segments) <= QUIET_SEGMENTS or newest is None or newest > timezone.now() - QUIET_TIME:
+        return []
+    pair = min(pairwise(segments), key=lambda pair: pair[0].passages + pair[1].passages)
+    return [*pair]
+
+
 def _count_vectors(
-    user_id: UUID, model: str, version: str, table: str, *, since: datetime, most: int | None = None
+    user_id: UUID,
+    model: str,
+    version: str,
+    table: str,
+    *,
+    since: datetime,
+    upto: datetime = END,
+    most: int | None = None,
 ) -> int:
     sql = f"""SELECT count(*) FROM (
                   SELECT FROM {VectorIndex.Table(table)} WHERE user_id = %s AND embed_model = %s AND embed_version = %s
-                    AND embed_updated_at >= %s LIMIT %s) counted"""
+                    AND embed_updated_at >= %s AND embed_updated_at < %s LIMIT %s) counted"""
     with connection.cursor() as cursor:
-        cursor.execute(sql, [user_id, model, version, since, most])
+        cursor.execute(sql, [user_id, model, version, since, upto, most])
         return int(cursor.fetchone()[0])
 
 
@@ -247,7 +283,7 @@ def maintain_indexes() -> None:
         if not is_locked:
             return
         drop_leftovers()
-    for scope in _round.outgrown():
+    for scope in [*_round.outgrown(), *_quiet_scopes()]:
         with index_build_lock():
             _build_if_needed(*scope)
         time.sleep(2 * PAUSE)  # longer than another process pauses between two tries for the lock
@@ -257,6 +293,13 @@ def maintain_indexes() -> None:
         if _count_vectors(*scope, since=BEGINNING, most=few + 1) <= few:
             with index_build_lock():
                 _drop(_indexes(*scope))
+
+
+def _quiet_scopes() -> list[tuple[UUID, str, str, str]]:
+    """Return tenants whose segments ``quiet_segments_to_merge`` may merge."""
+    scopes = VectorIndex.objects.values_list("user_id", "embed_model", "embed_version", "table_name")
+    many = scopes.annotate(segments=Count("pk"), newest=Max("built_at")).filter(segments__gt=QUIET_SEGMENTS)
+    return [scope[:4] for scope in many.filter(newest__lt=timezone.now() - QUIET_TIME)[:INDEXES]]
 
 
 # Tenants with more vectors behind their indexes than an exact scan is for. Counting stops there.

@@ -116,13 +116,13 @@ def search_records(
     with embedding_calls.as_api_errors(SEARCH_UNAVAILABLE, "Search is away; try again shortly.", field="query"):
         model_of = active_model.active_model if mode == TEXT else records_model  # words need no other deployment
         model = live or model_of(user_id)
-    with search_snapshot(user_id):
+    with search_snapshot(user_id, model):
         scope = resolve_scope(user_id, model, parsed, sources)
         needs_vector = mode != TEXT and has_vectors(scope)
     if not scope.parts:
         return []
     vector = (bought or QueryEmbedding(user_id)).vector(model, parsed) if needs_vector else None
-    with search_snapshot(user_id):
+    with search_snapshot(user_id, model):
         n, lexemes = max(MIN_CANDIDATES, 4 * k), query_lexemes(parsed.text)
         ranking = fuse(
             model.model,

@@ -11,6 +11,7 @@ import numpy as np
 from django.db import connection
 from numpy.typing import NDArray
 
+from accounts.prepared_statements import prepared_cursor
 from embeddings.search import document_names
 from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH
 from embeddings.search.postings import EVERY_CHUNK, Postings, read_postings
@@ -190,7 +191,7 @@ def rank_chunks(
     for _, more in scope.conditions:
         params |= more
     hits: list[TextHit] = []
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         for batch in _ranked_batches(postings, name_scores, n + SPARE):
             # Array literals are written here: psycopg would look up how to write each element of a list.
             arrays = {name: "{" + ",".join(map(str, column)) + "}" for name, column in batch.items()}

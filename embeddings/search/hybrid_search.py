@@ -1,7 +1,7 @@
 """Search of a tenant's document chunks: vector search and BM25, fused, from one snapshot of the database."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from accounts.errors import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import sentence_vectors
-from embeddings.active_model import active_model
+from embeddings.active_model import active_model, send_select
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import DocumentChunk, ShadowVector
@@ -23,10 +23,10 @@ from embeddings.search import bm25, document_names, query_parser, remote_reranke
 from embeddings.search.filters import parse_filters
 from embeddings.search.fusion import fuse
 from embeddings.search.lexemes import configs_of_tenant, query_lexemes
-from embeddings.search.postings import NO_POSTINGS, Postings, read_postings
+from embeddings.search.postings import NO_POSTINGS, Postings, read_postings, send_reads
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.results import Passage, RetrievedChunk, fetch_chunks, make_passages
-from embeddings.search.vector_search import Scope, nearest_chunks
+from embeddings.search.vector_search import PLANNER_SETTINGS, Scope, nearest_chunks
 
 __all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe_index", "search", "search_snapshot"]
 
@@ -36,8 +36,11 @@ MAX_TRIES = 3  # while the tenant's active model changes during the search
 SECONDS = 10  # for each statement of a search
 RETRY_SECONDS = 5
 SET_ISOLATION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-SET_TENANT_AND_TIMEOUT = f"SELECT set_config('statement_timeout', %s, true), {SET_TENANT_ROLE}"
-SET_TIMEOUT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
+# A prepared statement is planned once, and not for each tenant's values: planning takes longer than running it.
+SETTINGS = {"statement_timeout": "", "plan_cache_mode": "force_generic_plan", **PLANNER_SETTINGS}
+READ_SETTINGS = ", ".join(f"current_setting('{name}')" for name in SETTINGS)
+SET_SETTINGS = ", ".join(f"set_config('{name}', %s, true)" for name in SETTINGS)
+SET_TIMEOUT = "SELECT set_config('statement_timeout', %s, true)"
 
 
 def search(
@@ -58,31 +61,30 @@ def search(
     Documents that are unknown or another tenant's contribute nothing. ``merge`` joins neighbouring chunks. ``model``
     replaces the tenant's active model; ``query_embedding`` shares the query's vector with another search of the same
     request; without ``reranks``, hybrid search ends with its first stage. Raises ``ApiError`` for invalid arguments;
-    ``SEARCH_UNAVAILABLE`` when the database takes too long; and, unless ``mode`` is text, while the query cannot be
-    embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
+    ``SEARCH_UNAVAILABLE`` when the database takes too long or the model changes in each try; and, unless ``mode`` is
+    text, while the query cannot be embedded: ``SEARCH_UNAVAILABLE``, ``BUDGET_SPENT``, ``MODEL_UNAVAILABLE``.
     """
     parsed_query = query_parser.parse_query(query)
     query_parser.validate_options(k, mode)
     parsed_filters = parse_filters(filters)
     query_embedding = query_embedding or QueryEmbedding(user_id)
     conditions = (*parsed_filters.conditions, *parsed_query.conditions(configs_of_tenant(user_id)))
-    scope = Scope(user_id, model or active_model(user_id), conditions=conditions)
-    retrieval = Retrieval([], {})
     for _ in range(MAX_TRIES):
-        vector = None
+        live, vector = None, None
         if mode != TEXT:
-            with search_snapshot(user_id):
+            with search_snapshot(user_id, model) as fetch_model:
+                scope = Scope(user_id, live := fetch_model(), conditions=conditions)
                 has_vectors = _has_vectors(parsed_filters.narrow(scope, document_ids))
-            vector = query_embedding.vector(scope.live, parsed_query) if has_vectors else None
-        retrieval = Retrieval([], {})
-        if vector or mode == TEXT:
-            with search_snapshot(user_id):  # filtered again: documents come and go
-                narrowed = parsed_filters.narrow(scope, document_ids)
-                retrieval = _retrieve(narrowed, parsed_query, vector, k, mode=mode, reranks=reranks)
-        current = model or active_model(user_id)
-        if current == scope.live:
-            break
-        scope = replace(scope, live=current)  # a cut-over: vectors of the former model may have been gone already
+            if not has_vectors:
+                return []
+            vector = query_embedding.vector(live, parsed_query)
+        with search_snapshot(user_id, model) as fetch_model:  # filtered again: documents come and go
+            scope = parsed_filters.narrow(Scope(user_id, fetch_model(), conditions=conditions), document_ids)
+            if live in (None, scope.live):  # else a cut-over: vectors of the former model may be gone already
+                retrieval = _retrieve(scope, parsed_query, vector, k, mode=mode, reranks=reranks)
+                break
+    else:
+        raise _unavailable("The model of these documents is changing; try again shortly.")
     chunks, idf, is_relevant = retrieval
     if reranks and mode == HYBRID and remote_reranker.is_configured():
         chunks = remote_reranker.rerank(parsed_query.text, chunks, user_id=query_embedding.user_id)
@@ -101,10 +103,11 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
     n = max(MIN_CANDIDATES, 4 * k)
     configurations = configs_of_tenant(scope.user_id)
     lexemes = query_lexemes(query.text, configurations)
+    fetch_postings = None
+    if mode != VECTOR:  # sent together with the first statement of the vector search
+        fetch_postings = send_reads(scope, lexemes, document_names.split_words(query.text), configurations)
     vector_hits = nearest_chunks(scope, vector, n) if vector else []
-    postings = NO_POSTINGS
-    if mode != VECTOR:
-        postings = read_postings(scope, lexemes, document_names.split_words(query.text), configurations)
+    postings = fetch_postings() if fetch_postings else NO_POSTINGS
     if text := _replace_absent_terms(query.text, postings, configurations):
         query = replace(query, text=text)
         lexemes = query_lexemes(query.text, configurations)
@@ -157,33 +160,45 @@ def _has_vectors(scope: Scope) -> bool:
 
 
 @contextmanager
-def search_snapshot(user_id: UUID) -> Iterator[None]:
+def search_snapshot(user_id: UUID, model: EmbeddingModel | None = None) -> Iterator[Callable[[], EmbeddingModel]]:
     """Read as ``user_id``, all statements from one snapshot.
 
-    A statement is sent together with those before it once rows are fetched: the way to the database and back takes
-    longer than most. Inside a caller's transaction the isolation is the caller's, and each is sent by itself. Raises
+    Yields a function that returns ``model``, or without it the tenant's active model in that snapshot. A statement is
+    sent together with those before it once rows are fetched: the way to the database and back takes longer than most.
+    Inside a caller's transaction the isolation is the caller's, and each is sent by itself. Raises
     ``ApiError("SEARCH_UNAVAILABLE")`` when a statement takes too long.
     """
+    values = [*(SETTINGS | {"statement_timeout": f"{SECONDS}s"}).values()]
     try:
         if connection.get_autocommit():
             # The transaction's end resets isolation, time limit, role and claims.
             with transaction.atomic(), connection.wrap_database_errors, connection.connection.pipeline():
                 with bound_cursor() as cursor:
                     cursor.execute(SET_ISOLATION)
-                    cursor.execute(SET_TENANT_AND_TIMEOUT, [f"{SECONDS}s", *tenant_role_params(user_id)])
-                yield
+                    fetch_model = _send_model(user_id, model)
+                    cursor.execute(f"SELECT {SET_SETTINGS}, {SET_TENANT_ROLE}", values + tenant_role_params(user_id))
+                yield fetch_model
         else:
+            fetch_model = _send_model(user_id, model)
             with as_tenant(user_id), connection.cursor() as cursor:
-                cursor.execute(SET_TIMEOUT, [f"{SECONDS}s"])
-                (before, _) = cursor.fetchone()
-                yield
+                cursor.execute(f"SELECT {READ_SETTINGS}, {SET_SETTINGS}", values)
+                before = cursor.fetchone()[: len(SETTINGS)]
+                yield fetch_model
                 # SET LOCAL outlasts a savepoint that is released; one that is rolled back resets it.
-                cursor.execute(SET_TIMEOUT, [before])
+                cursor.execute(f"SELECT {SET_SETTINGS}", before)
     except OperationalError as error:
         if not _is_timeout(error):
             raise
-        detail = "The search took too long; try again shortly."
-        raise ApiError(SEARCH_UNAVAILABLE, detail, retry_after=RETRY_SECONDS) from error
+        raise _unavailable("The search took too long; try again shortly.") from error
+
+
+def _send_model(user_id: UUID, model: EmbeddingModel | None) -> Callable[[], EmbeddingModel]:
+    """Select the active model unless one is given: before the role changes, since tenants cannot read the table."""
+    return (lambda: model) if model else send_select(user_id)
+
+
+def _unavailable(detail: str) -> ApiError:
+    return ApiError(SEARCH_UNAVAILABLE, detail, retry_after=RETRY_SECONDS)
 
 
 def _is_timeout(error: OperationalError) -> bool:

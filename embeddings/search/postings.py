@@ -3,7 +3,7 @@
 A slot is a chunk's place in the arrays of one query: its document's first slot plus its ordinal.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
-import psycopg
-from django.db import connection
 from numpy.typing import NDArray
 
+from accounts.prepared_statements import prepared_cursor
 from embeddings.search.vector_search import Scope
 
 EVERY_CHUNK = ""  # the term whose postings are all chunks of a document, until they are merged
@@ -147,21 +146,33 @@ def read_postings(
 
     Call inside ``as_tenant``, in a transaction of one snapshot: documents may be merged meanwhile.
     """
+    return send_reads(scope, lexemes, name, configurations)()
+
+
+def send_reads(
+    scope: Scope, lexemes: Sequence[str], name: str = "", configurations: Sequence[str] = ("english",)
+) -> Callable[[], Postings]:
+    """Do as ``read_postings``, but return a function that returns the postings.
+
+    Within a pipeline, statements sent before it is called are in the same round trip.
+    """
     params = scope.params | {"words": list(lexemes), "most": MAX_POSTINGS}
     params |= {"prefix": NAME_PREFIX, "name": name, "configurations": list(configurations)}
     params |= {"every": EVERY_CHUNK, "merged": MERGED, "wide": POSTING.itemsize, "wide_row": ROW_POSTING.itemsize}
     params |= {"wide_segment_row": SEGMENT_ROW_POSTING.itemsize}
     is_narrow = scope.document_ids is not None
     filters = {"documents": IN_DOCUMENTS if is_narrow else "", "segments": IN_SEGMENTS if is_narrow else ""}
-    connection.ensure_connection()
-    raw = connection.connection
-    # One round trip. Binary, which is half as much to send and nothing to decode: Django's own cursors read text.
-    with connection.wrap_database_errors, raw.pipeline():
-        cursors = [
-            psycopg.Cursor(raw).execute(sql.format(**filters), params, binary=True)
-            for sql in (SELECT_SEGMENTS, SELECT_DOCUMENT_TERMS, SELECT_BLOCKS)
-        ]
-        segment_rows, term_rows, blocks = (cursor.fetchall() for cursor in cursors)
+    cursors = []
+    for sql in (SELECT_SEGMENTS, SELECT_DOCUMENT_TERMS, SELECT_BLOCKS):
+        cursors.append(prepared_cursor())
+        cursors[-1].execute(sql.format(**filters), params)
+    return lambda: _lay_out(scope, lexemes, *(cursor.fetchall() for cursor in cursors))
+
+
+Rows = list[tuple[Any, ...]]
+
+
+def _lay_out(scope: Scope, lexemes: Sequence[str], segment_rows: Rows, term_rows: Rows, blocks: Rows) -> Postings:
     layout = _Layout(scope)
     for segment in segment_rows:
         layout.add_segment(*segment)

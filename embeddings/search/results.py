@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from accounts.prepared_statements import prepared_cursor
 from embeddings.search.fusion import RankedChunk, ScoreParts
 from embeddings.search.lexemes import ENGLISH, config_of_chunk
 from embeddings.search.passage_sentences import Sentence, passage_sentences
@@ -18,7 +19,8 @@ from embeddings.search.snippets import NO_SNIPPET, Snippet, render_snippet
 
 # LIMIT keeps the planner from joining all documents of the tenant, whom the policies do not name to it.
 SELECT_CHUNKS = """
-    SELECT c.chunk_id, c.document_id, d.filename, c.chunker_name, c.chunker_version, c.chunk_ord, c.text, c.meta,
+    SELECT c.chunk_id, c.document_id, d.filename, c.chunker_name, c.chunker_version, c.chunk_ord, c.text,
+           c.meta::text,
            (SELECT v.vectors FROM sentence_vectors v
             WHERE v.chunk_id = c.chunk_id AND v.chunk_sha = c.chunk_sha AND v.model = %(sentence_model)s)
     FROM document_chunks c,
@@ -82,7 +84,7 @@ def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk], sentence_model: 
         "chunks": [ranked.chunk_id for ranked in ranking],
         "sentence_model": sentence_model,
     }
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(SELECT_CHUNKS, params)
         rows = {chunk_id: row for chunk_id, *row in cursor.fetchall()}
     chunks = []

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import log, sqrt
 from typing import Any, NamedTuple
 
@@ -71,6 +71,9 @@ _ANSWERS = {
 }
 
 
+Text = tuple[str, str]  # with its text search configuration
+
+
 class RankedText(NamedTuple):
     """A passage's sentences with its heading path and its text search configuration."""
 
@@ -127,9 +130,13 @@ def rank_sentences(
     """
     numbered = [(at, each) for at, passage in enumerate(passages) for each in passage.sentences][:MAX_SENTENCES]
     query = frozenset(idf)
-    own = _lexemes([(each.text, passages[at].configuration) for at, each in numbered])
-    terms = _term_lexemes(question, passages)
-    around, labels = _context_lexemes(passages, numbered, own), _label_lexemes(passages, numbered)
+    texts = [(each.text, passages[at].configuration) for at, each in numbered]
+    contexts, labels = _contexts(passages, numbered), _labels(passages, numbered)
+    groups = _term_groups(question, passages)
+    lexemes = _lexemes({*texts, *contexts, *labels, *(term for group in groups for term in group)})
+    own = [lexemes[text] for text in texts]
+    around = _add_sentences_before(numbered, own, [lexemes[context] for context in contexts])
+    terms = [(lexemes[term], [lexemes[other] for other in others]) for term, *others in groups]
     weights = _weights(idf, own)
     weights |= {word: EMPHASIS * weights[word] for word in query.intersection(added_lexemes)}
     total = sum(weights.values()) or 1.0
@@ -140,7 +147,7 @@ def rank_sentences(
         words, context = _add_terms(said, said, terms), _add_terms(read, said | read, terms)
         inside = sum(weights[word] for word in query & words)
         outside = sum(weights[word] for word in (query & context) - words)
-        values = sum(weights[word] for word in (query & words) - label) if each.heads else 0.0
+        values = sum(weights[word] for word in (query & words) - lexemes[label]) if each.heads else 0.0
         score = (inside - VALUE_LOSS * values) * _length_factor(len(words)) + CONTEXT_SHARE * outside
         if wanted and wanted.search(each.text):
             score += TYPE_BONUS * total
@@ -157,13 +164,12 @@ def best_sentence(sentences: Iterable[RankedSentence]) -> RankedSentence | None:
     return max(sentences, key=lambda each: each.score, default=None)
 
 
-def _term_lexemes(question: str, passages: Sequence[RankedText]) -> list[tuple[frozenset[str], list[frozenset[str]]]]:
-    """Return the lexemes of the question's terms that have synonyms, with those of each synonym."""
-    groups = [(term, *others) for term, others in find_synonyms(question).items()]
-    if not groups or not passages:
+def _term_groups(question: str, passages: Sequence[RankedText]) -> list[list[Text]]:
+    """Return the question's terms that have synonyms, each with these."""
+    if not passages:
         return []
-    lexemes = iter(_lexemes([(term, passages[0].configuration) for group in groups for term in group]))
-    return [(next(lexemes), list(islice(lexemes, len(others)))) for _, *others in groups]
+    groups = ([term, *others] for term, others in find_synonyms(question).items())
+    return [[(term, passages[0].configuration) for term in group] for group in groups]
 
 
 def _add_terms(
@@ -193,28 +199,26 @@ def _weights(idf: Mapping[str, float], sentences: Sequence[frozenset[str]]) -> d
     return {word: sqrt(max(LEAST_IDF, idf[word]) * rarity[word]) for word in idf}
 
 
-def _context_lexemes(
-    passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]], own: Sequence[frozenset[str]]
-) -> list[frozenset[str]]:
-    """Return the words around each sentence: of heading path, title, list introduction and the sentence before."""
-    contexts = [
+def _contexts(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[Text]:
+    """Return the text around each sentence: heading path, title and list introduction."""
+    return [
         (" ".join((*passages[at].headings, each.title, each.lead)), passages[at].configuration) for at, each in numbered
     ]
-    distinct = list(dict.fromkeys(contexts))
-    lexemes = dict(zip(distinct, _lexemes(distinct), strict=True))
-    found = [lexemes[context] for context in contexts]
-    return [words | own[at - 1] if _follows(numbered, at) else words for at, words in enumerate(found)]
 
 
-def _label_lexemes(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[frozenset[str]]:
-    """Return the words of each row's label and column heads; none of other sentences."""
-    texts = [
-        (" ".join((*each.cells[:1], *each.heads)), passages[at].configuration) if each.heads else ("", "")
+def _add_sentences_before(
+    numbered: Sequence[tuple[int, Sentence]], own: Sequence[frozenset[str]], around: Sequence[frozenset[str]]
+) -> list[frozenset[str]]:
+    """Return the words around each sentence with those of the sentence that it follows."""
+    return [words | own[at - 1] if _follows(numbered, at) else words for at, words in enumerate(around)]
+
+
+def _labels(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[Text]:
+    """Return each row's label and column heads; "" for other sentences."""
+    return [
+        (" ".join((*each.cells[:1], *each.heads)) if each.heads else "", passages[at].configuration)
         for at, each in numbered
     ]
-    distinct = [text for text in dict.fromkeys(texts) if text[0]]
-    lexemes = dict(zip(distinct, _lexemes(distinct), strict=True))
-    return [lexemes.get(text, frozenset()) for text in texts]
 
 
 def _follows(numbered: Sequence[tuple[int, Sentence]], at: int) -> bool:
@@ -225,11 +229,12 @@ def _follows(numbered: Sequence[tuple[int, Sentence]], at: int) -> bool:
     return before.title == sentence.title and Kind.ROW not in (before.kind, sentence.kind)
 
 
-def _lexemes(texts: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
+def _lexemes(texts: Collection[Text]) -> dict[Text, frozenset[str]]:
+    """Return the lexemes of each text, all by one statement."""
     params: dict[str, Any] = {
         "texts": [text[:MAX_CHARS] for text, _ in texts],
         "configurations": [configuration for _, configuration in texts],
     }
     with connection.cursor() as cursor:
         cursor.execute(LEXEMES, params)
-        return [frozenset(lexemes) for (lexemes,) in cursor.fetchall()]
+        return {text: frozenset(lexemes) for text, (lexemes,) in zip(texts, cursor.fetchall(), strict=True)}

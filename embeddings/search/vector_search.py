@@ -12,6 +12,7 @@ import psycopg
 from django.db import connection, transaction
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
+from accounts.prepared_statements import prepared_cursor
 from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.models import VectorIndex
 
@@ -30,23 +31,28 @@ FEW_PASSAGES = 2_000
 # compiling nor waiting for a parallel worker pays for milliseconds.
 PLANNER_SETTINGS = {"enable_seqscan": "off", "jit": "off", "max_parallel_workers_per_gather": "0"}
 INDEX_SETTINGS = {"enable_sort": "off", "hnsw.iterative_scan": "relaxed_order", "hnsw.max_scan_tuples": MAX_SCAN_TUPLES}
-BUILT_INDEXES = """
-    SELECT table_name, since, upto FROM vector_indexes
-    WHERE user_id = %(user)s AND embed_model = %(model)s AND embed_version = %(version)s AND built_at IS NOT NULL"""
 # Of vectors that no index covers, so many with the nearest signs are compared: all, unless an index is built late. Of
 # 50,000 texts of the model with the fewest signs, 4,000 have 99.9 % of the ten nearest (integrations.search).
 COMPARED = 3_000
+# LATERAL: row-level security lets no other subquery be a condition of an index, of which all entries are read then.
 HAS_LONG_TAIL = " OR ".join(
     f"""EXISTS (
-        SELECT FROM {table} v
-        WHERE v.user_id = %(user)s AND v.embed_model = %(model)s AND v.embed_version = %(version)s
-            AND v.embed_updated_at >= coalesce((
-                SELECT max(x.upto) FROM vector_indexes x
-                WHERE x.user_id = %(user)s AND x.embed_model = %(model)s AND x.embed_version = %(version)s
-                    AND x.table_name = '{table}' AND x.built_at IS NOT NULL), '-infinity')
-        OFFSET %(most)s)"""
+        SELECT FROM (
+            SELECT coalesce(max(x.upto), '-infinity') AS upto FROM vector_indexes x
+            WHERE x.user_id = %(user)s AND x.embed_model = %(model)s AND x.embed_version = %(version)s
+                AND x.table_name = '{table}' AND x.built_at IS NOT NULL) covered,
+            LATERAL (
+                SELECT FROM {table} v
+                WHERE v.user_id = %(user)s AND v.embed_model = %(model)s AND v.embed_version = %(version)s
+                    AND v.embed_updated_at >= covered.upto
+                OFFSET %(most)s LIMIT 1) late)"""
     for table in (LIVE.value, SHADOW.value)
 )
+# One row at least: of a tenant without an index, the others of its columns are null.
+BUILT_INDEXES = f"""
+    SELECT tail.is_long, x.table_name, x.since, x.upto FROM (SELECT {HAS_LONG_TAIL} AS is_long) tail
+    LEFT JOIN vector_indexes x ON x.user_id = %(user)s AND x.embed_model = %(model)s
+        AND x.embed_version = %(version)s AND x.built_at IS NOT NULL"""
 HAS_FEW_CHUNKS = """
     SELECT count(*) <= %(few)s FROM (
         SELECT FROM document_chunks WHERE document_id = ANY(%(documents)s) AND user_id = %(user)s
@@ -92,13 +98,12 @@ def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> l
     the scan is exact. While an index is built late, the COMPARED with the nearest signs are compared.
     """
     compared = None
-    # Fetched after both are sent: within ``search_snapshot`` that is one round trip.
-    with connection.cursor() as tail, connection.cursor() as cursor:
-        tail.execute(f"SELECT {HAS_LONG_TAIL}", scope.params | {"most": COMPARED})
-        cursor.execute(BUILT_INDEXES, scope.params)
-        if tail.fetchone()[0] and not scope.conditions and scope.document_ids is None:
+    with prepared_cursor() as cursor:
+        cursor.execute(BUILT_INDEXES, scope.params | {"most": COMPARED})
+        rows = cursor.fetchall()
+        if rows[0][0] and not scope.conditions and scope.document_ids is None:
             compared = max(n, COMPARED)
-        indexes = [VectorIndex(table_name=table, since=since, upto=upto) for table, since, upto in cursor.fetchall()]
+        indexes = [VectorIndex(table_name=table, since=since, upto=upto) for _, table, since, upto in rows if table]
         if indexes and scope.document_ids is not None:
             cursor.execute(HAS_FEW_CHUNKS, scope.params | {"few": FEW_PASSAGES})
             if cursor.fetchone()[0]:
@@ -150,11 +155,10 @@ def _run(
     write = ", ".join(f"set_config('{name}', %s, true)" for name in planner)
     # Set back, not rolled back to a savepoint: after that psycopg forgets all statements that it has prepared.
     with transaction.atomic(savepoint=False), connection.cursor() as before, connection.cursor() as cursor:
-        before.execute(f"SELECT {read}")
-        cursor.execute(f"SELECT {write}", [str(setting) for setting in planner.values()])
+        before.execute(f"SELECT {read}, {write}", [str(setting) for setting in planner.values()])
         cursor.execute(compose_sql(scope, segments, vector, n=n, candidates=candidates, compared=compared))
         rows: list[tuple[int, UUID, float]] = cursor.fetchall()
-        cursor.execute(f"SELECT {write}", before.fetchone())
+        cursor.execute(f"SELECT {write}", before.fetchone()[: len(planner)])
     # A chunk that moved meanwhile is in two segments: the later one has its present vector.
     distances = {chunk_id: distance for _, chunk_id, distance in rows}
     ranked = heapq.nsmallest(n, distances.items(), key=lambda pair: (pair[1], pair[0]))

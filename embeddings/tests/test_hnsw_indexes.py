@@ -124,6 +124,27 @@ def test_segments_are_added_and_then_merged(large: StoredVectors) -> None:
     assert finds_everything(large.user_id)
 
 
+def test_segments_are_merged_to_two_once_a_tenant_grows_no_more(large: StoredVectors) -> None:
+    seal(large.user_id)
+    for at, passages in enumerate((60, 90, 130)):
+        store_vectors(large.user_id, ROWS[60 + 60 * at : 60 + 60 * at + passages])
+        seal(large.user_id)
+    store_vectors(large.user_id, ROWS[:10])  # in no index
+
+    hnsw_indexes.maintain_indexes()
+    grown = names()
+    seen = []
+    for _ in range(3):
+        VectorIndex.objects.update(built_at=Now() - hnsw_indexes.QUIET_TIME)
+        hnsw_indexes.maintain_indexes()
+        names()
+        seen.append([index.passages for index in VectorIndex.objects.order_by("upto")])
+
+    assert len(grown) == 4
+    assert seen == [[120, 90, 130], [210, 130], [210, 130]]
+    assert finds_everything(large.user_id)
+
+
 def test_growth_reindexes_each_vector_less_than_ten_times() -> None:
     held: list[VectorIndex] = []
     built = 0

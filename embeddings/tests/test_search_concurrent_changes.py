@@ -10,11 +10,14 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from accounts.errors import ApiError
 from embeddings import active_model
 from embeddings.embedders import registry
 from embeddings.embedders.registry import EmbeddingModel, Vectors
+from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.search.hybrid_search import search
+from embeddings.search.query_parser import QueryEmbedding
 from embeddings.search.results import SELECT_CHUNKS
 from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
@@ -84,14 +87,28 @@ def test_cut_over_while_the_query_is_embedded_keeps_the_results(mode: str, ana: 
     assert vector.similarity == pytest.approx(1, abs=1e-4)  # asked with the model that is live now
 
 
-def test_search_follows_a_changing_model_three_times(ana: Person) -> None:
+def test_search_follows_a_changing_model_three_times(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
     versions = iter(range(1, 100))
+    monkeypatch.setattr(QueryEmbedding, "vector", lambda *_: [1.0] * 1536)
 
-    with before_each(POINTER, lambda: move(ana.id, "known", str(next(versions)))) as reads:
+    with (
+        before_each(POINTER, lambda: move(ana.id, "known", str(next(versions)))) as reads,
+        pytest.raises(ApiError) as error,
+    ):
+        search(user_id=ana.id, query="wig care")
+
+    assert error.value.code == SEARCH_UNAVAILABLE
+    assert len(reads) == 2 * 3  # before the query is embedded and after
+
+
+def test_search_by_words_reads_the_model_once(ana: Person) -> None:
+    create_searchable_document(ana.id, ["wig care"])
+
+    with before_each(POINTER, lambda: None) as reads:
         passages = search(user_id=ana.id, query="wig care", mode="text")
 
-    assert len(reads) == 4
+    assert len(reads) == 1
     assert [passage.text for passage in passages] == ["wig care"]
 
 
@@ -171,6 +188,43 @@ def test_search_sets_role_timeout_and_snapshot_and_resets_them(ana: Person) -> N
         (settings.TENANT_ROLE, claims, "10s", "repeatable read"),
         (connection.settings_dict["USER"], "", "0", "read committed"),
     ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_sends_few_statements_and_plans_those_of_all_tenants_once(ana: Person, ben: Person) -> None:
+    for tenant in (ana, ben):
+        create_searchable_document(tenant.id, ["wig care"])
+    connection.close()  # another test may have prepared the same outside of a search
+    planned = "SELECT count(*), sum(custom_plans) FROM pg_prepared_statements WHERE statement LIKE '%%' || %s || '%%'"
+
+    with before_each("", lambda: None) as statements:
+        search(user_id=ana.id, query="wig care")
+    for tenant in (ben, ana, ben):
+        search(user_id=tenant.id, query="wig care")
+
+    assert len(statements) <= 18  # and the vector search, which is composed
+    with connection.cursor() as cursor:
+        for shared in ("posting_blocks", "sentence_vectors", "vector_indexes", "WITH ORDINALITY"):
+            cursor.execute(planned, [shared])
+            count, custom_plans = cursor.fetchone()
+            assert count
+            assert custom_plans == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_search_works_without_prepared_statements(ana: Person) -> None:
+    """As behind a pooler that gives each transaction another session."""
+    create_searchable_document(ana.id, ["wig care"])
+    connection.close()
+    connection.ensure_connection()
+    connection.connection.prepare_threshold = None  # DATABASE_TRANSACTION_POOLING
+
+    assert len(search(user_id=ana.id, query="wig care")) == 1
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements")
+        assert cursor.fetchone() == (0,)
+    connection.close()
 
 
 @pytest.mark.django_db(transaction=True)

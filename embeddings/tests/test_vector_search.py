@@ -15,7 +15,8 @@ from accounts.rls import as_tenant
 from embeddings import hnsw_indexes
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk, ShadowVector, VectorIndex
-from embeddings.search.hybrid_search import probe_index
+from embeddings.search import vector_search
+from embeddings.search.hybrid_search import probe_index, search_snapshot
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 from testing import planner_statistics
 from testing.factories import vectors
@@ -286,3 +287,18 @@ def test_late_index_is_replaced_by_a_comparison_of_signs(user: UUID, monkeypatch
 
     few = (("c.chunk_ord = %(ord)s", {"ord": 7}),)
     assert len(same(Scope(user, LIVE_MODEL, conditions=few), first.vectors[0])) == 6  # filtered: compared one by one
+
+
+def test_vectors_that_an_index_covers_are_not_read_to_count_the_others(user: UUID) -> None:
+    """A condition that row-level security keeps out of the index would read 30,000 entries of it in each search."""
+    store_vectors(user, vectors.generate_vectors(150))
+    sealed(user)
+
+    with search_snapshot(user), connection.cursor() as cursor:
+        cursor.execute(
+            f"EXPLAIN (COSTS OFF) {vector_search.BUILT_INDEXES}", Scope(user, LIVE_MODEL).params | {"most": 3_000}
+        )
+        plan = [line for (line,) in cursor.fetchall()]
+
+    conditions = [line.split(":")[0].strip() for line in plan if "embed_updated_at" in line]
+    assert conditions == ["Index Cond"] * 2, plan
