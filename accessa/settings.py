@@ -89,6 +89,7 @@ AUTH_PASSWORD_VALIDATORS = settings_web.PASSWORD_RULES
 LOGIN_URL = "portal:sign-in"
 LOGIN_REDIRECT_URL = "portal:home"
 LOGOUT_REDIRECT_URL = "portal:sign-in"
+FIRST_ACCOUNT_CODE = env.str("FIRST_ACCOUNT_CODE", default="")  # set by `manage.py serve` for the page at /
 TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", default=0)  # number of our own proxies, which set X-Forwarded-For
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 STATIC_URL = "static/"

@@ -25,12 +25,12 @@ class EmailUserManager(UserManager["User"]):
     def normalize_email(cls, email: str | None) -> str:
         return super().normalize_email(email).lower()
 
-    def create_superuser(self, *args: Any, **fields: Any) -> "User":
+    def create_superuser(self, *args: Any, audit_reason: str = "createsuperuser", **fields: Any) -> "User":
         """Create a superuser, with an audit entry: `manage.py createsuperuser` calls this."""
         with transaction.atomic(using=self.db):
             user = super().create_superuser(*args, **fields)
             log.record_action(
-                by=None, action="users.create_superuser", reason="createsuperuser", object_type="user",
+                by=None, action="users.create_superuser", reason=audit_reason, object_type="user",
                 object_id=user.pk,
             )  # fmt: skip
         return user

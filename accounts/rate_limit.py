@@ -71,6 +71,8 @@ SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
 PASSWORD_CHECKS = Limit(
     TRIED_TOO_OFTEN, "password-check", 10, 600, _("There were too many attempts. Wait ten minutes.")
 )
+# Of the code by which the first account is created, whoever types it.
+CODES_TRIED = Limit(TRIED_TOO_OFTEN, "first-account", 20, 600, _("There were too many attempts. Wait ten minutes."))
 # Requests for a mail, of one client and to one address, whether or not it has an account.
 MAIL_REQUESTS = Limit(TRIED_TOO_OFTEN, "mail-from", 20, 600, _("There were too many requests. Wait ten minutes."))
 MAILS_TO_ADDRESS = Limit(TRIED_TOO_OFTEN, "mail-to", 3, 3600)

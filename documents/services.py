@@ -1,9 +1,12 @@
 """Uploads and documents of a tenant: declare, store, delete, and sign download URLs."""
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
@@ -32,6 +35,7 @@ log = logging.getLogger("accessa.documents")
 
 # Uploads that began just before their URL expired may still be running.
 UPLOAD_GRACE_SECONDS = 60.0
+READ_BYTES = 1024 * 1024
 # The pipeline of an upload; the chunker's name is written with the job (002 §3).
 PIPELINE = "insurance"
 RENEW_UPLOAD = """
@@ -212,6 +216,21 @@ def store_upload(document: Document, pieces: Iterable[bytes]) -> None:
             services.wake_job(document.pk)
     finally:
         incoming.unlink(missing_ok=True)
+
+
+def upload_file(user_id: UUID, path: Path) -> DeclaredUpload:
+    """Declare a file of this machine and store its bytes. Raises what both do, and ``OSError``."""
+    with path.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        declared = declare(
+            user_id=user_id, filename=path.name, bytes_len=path.stat().st_size, mime=buckets.MIME, sha256=sha256
+        )
+        document = Document.objects.get(pk=declared.document_id)
+        bucket, name = buckets.locate(document.raw_path)
+        if not bucket.exists(name):
+            content.seek(0)
+            store_upload(document, iter(partial(content.read, READ_BYTES), b""))
+    return declared
 
 
 def delete(

@@ -6,12 +6,12 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from portal import language
-from portal.views import account, documents, email_links, integrations, library, search, tokens, webhooks
+from portal.views import account, documents, email_links, first_account, integrations, library, search, tokens, webhooks
 from portal.views.sign_in import SignIn
 
 app_name = "portal"
 urlpatterns = [
-    path("", documents.documents, name="home"),
+    path("", first_account.home, name="home"),
     path("list", documents.document_list, name="list"),
     path("favicon.ico", RedirectView.as_view(url=static("portal/icon.svg"))),  # browsers ask for it on every page
     path("language", language.switch, name="language"),

@@ -1,6 +1,7 @@
 """manage.py serve: refusals, and commands that start no server."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,8 @@ from pytest_django import Settings
 
 from accessa.server import pidfile
 from accessa.server.address import ADDRESS, PIDFILE, Address, publish_address, published_url
-from accessa.server.programs import mcp_url, programs
+from accessa.server.programs import first_account_code, mcp_url, programs
+from testing.personas import Person
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +64,27 @@ def test_an_address_is_bound_and_found(text: str, bind: str, url: str) -> None:
     address = Address.parse(text)
 
     assert (address.bind, address.url) == (bind, url)
+
+
+@pytest.mark.django_db
+def test_a_code_is_made_while_there_is_no_account_and_nobody_else_can_reach_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PUBLIC_URL", raising=False)
+    here, everywhere = Address("127.0.0.1", 8123), Address("0.0.0.0", 8123)
+
+    code, other = first_account_code(here), first_account_code(here)
+    served = {program.name: program.environment.get("FIRST_ACCOUNT_CODE") for program in programs(here, None, code)}
+
+    assert re.fullmatch(r"[A-Z2-9]{4}-[A-Z2-9]{4}", code)
+    assert code != other
+    assert served == {"the API": code, "the workers": None}
+    assert first_account_code(everywhere) == ""
+    monkeypatch.setenv("PUBLIC_URL", "https://accessa.example.org")
+    assert first_account_code(here) == ""
+    monkeypatch.delenv("PUBLIC_URL")
+    Person("ana")
+    assert first_account_code(here) == ""
 
 
 def test_signed_urls_lead_back_to_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,9 +70,14 @@ def test_a_member_reads_uploads_and_asks_in_spanish(home: Visit) -> None:
     assert (home.wrong, home.foreign) == ([], set())
 
 
-def test_the_sign_in_takes_the_browsers_language(visit: Callable[..., Visit]) -> None:
+def test_pages_without_an_account_take_the_browsers_language(visit: Callable[..., Visit], settings: Any) -> None:
     seen = visit(locale="es-MX")
     seen.page.goto("/")
 
     expect(seen.page.get_by_role("heading", name="Iniciar sesión")).to_be_visible()
     looks_right(seen, "0-sign-in")
+
+    settings.FIRST_ACCOUNT_CODE = "K7QF-9MZP"
+    seen.page.goto("/")
+    expect(seen.page.get_by_role("heading", name="Crear la primera cuenta")).to_be_visible()
+    looks_right(seen, "0-first-account")

@@ -16,7 +16,7 @@ from accessa.embedded_postgres.server import EmbeddedServer
 from accessa.server import pidfile
 from accessa.server.address import PIDFILE, Address, publish_address
 from accessa.server.database import migrated_database
-from accessa.server.programs import mcp_url, programs
+from accessa.server.programs import first_account_code, mcp_url, programs
 from accessa.server.supervisor import Supervisor
 
 
@@ -66,8 +66,9 @@ class Command(BaseCommand):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until the supervisor takes over
         try:
             with migrated_database(), publish_address(settings.VAR, address):
-                supervisor = Supervisor(programs(address, mcp), report=self._say)
-                supervisor.run(when_up=lambda: self._announce(address, mcp))
+                code = first_account_code(address)
+                supervisor = Supervisor(programs(address, mcp, code), report=self._say)
+                supervisor.run(when_up=lambda: self._announce(address, mcp, code))
         except KeyboardInterrupt:
             self._say("Interrupted before it was up.")
         except (CommandError, DatabaseError):
@@ -75,12 +76,14 @@ class Command(BaseCommand):
             raise
         self._say("Accessa has stopped.")
 
-    def _announce(self, address: Address, mcp: Address | None) -> bool:
+    def _announce(self, address: Address, mcp: Address | None, code: str) -> bool:
         if not address.answers() or (mcp and not mcp.answers()):
             return False
         self._say(f"Accessa is up: {address.url} (API docs at /docs)")
         if mcp:
             self._say(f"Assistants connect to {os.environ.get('MCP_URL') or mcp_url(mcp)} (docs/assistants.md)")
+        if code:
+            self._say(f"There is no account yet: create the first one at {address.url} with the code {code}")
         return True
 
     def _say(self, line: str) -> None:

@@ -1,8 +1,6 @@
 """Command that uploads PDF files for a user, as through the API."""
 
-import hashlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 from uuid import UUID
@@ -14,13 +12,9 @@ from accounts.errors import ApiError
 from accounts.tenants import find_tenant_id
 from documents import services
 from documents.cli_progress import JobStatus, follow_jobs
-from documents.models import Document
 from documents.storage import buckets
-from documents.storage.buckets import MIME
 from jobs import telemetry
 from jobs.models import UploadJob
-
-READ_BYTES = 1024 * 1024
 
 
 class Command(BaseCommand):
@@ -40,7 +34,7 @@ class Command(BaseCommand):
         for file in options["files"]:
             try:
                 with telemetry.isolated_log_context():  # each file has its own correlation id
-                    names[_upload(user_id, file)] = file.name
+                    names[services.upload_file(user_id, file).job_id] = file.name
             except (ApiError, buckets.UploadRejected, OSError) as error:
                 failed += 1
                 match error:
@@ -56,20 +50,6 @@ class Command(BaseCommand):
             failed += sum(job.state != "done" for job in jobs.values()) + len(names) - len(jobs)
         if failed:
             raise CommandError(f"{failed} of {len(options['files'])} files did not end well.")
-
-
-def _upload(user_id: UUID, file: Path) -> UUID:
-    with file.open("rb") as content:
-        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-    declared = services.declare(
-        user_id=user_id, filename=file.name, bytes_len=file.stat().st_size, mime=MIME, sha256=sha256
-    )
-    document = Document.objects.get(pk=declared.document_id)
-    bucket, name = buckets.locate(document.raw_path)
-    if not bucket.exists(name):
-        with file.open("rb") as content:
-            services.store_upload(document, iter(partial(content.read, READ_BYTES), b""))
-    return declared.job_id
 
 
 def _job_statuses(job_ids: list[UUID]) -> Iterator[JobStatus]:
