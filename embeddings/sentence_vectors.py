@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -38,6 +39,8 @@ READABLE = "a word"
 MAX_CHARS = 1_000  # of a sentence or a question that are read
 PASSAGES = 16  # of a tenant, about two seconds, before the next tenant's turn
 PAUSE_SECONDS = 0.5
+PAUSES = 4  # at most, for jobs: a queue that is never empty leaves a passage every two seconds, a tenth of a core
+RETRY_SECONDS = 60  # after a question could not be embedded: a model that is missing is not looked for at each search
 NICE = 10  # a tenth of a worker's share of a core, while the workers leave none idle
 THREAD_NAME = LOCK_KEY = "sentence-vectors"
 DOCUMENTS = 100  # checked by one statement
@@ -101,6 +104,7 @@ _embedding = threading.Lock()
 atexit.register(_embedding.acquire, timeout=EXIT_SECONDS)
 
 _checked_models: set[str] = set()  # whether this process has looked for passages without a row
+_failures: dict[str, float] = {}  # by SENTENCE_MODEL: when a question could not be embedded
 
 
 class PendingText(NamedTuple):
@@ -116,8 +120,12 @@ def model_label() -> str:
 
 
 def sentence_embedder() -> Embedder | None:
+    """Return the sentence model; None for SENTENCE_MODEL=none, and for a name that leads to no embedder.
+
+    Such a name is an error of the system checks, and must end neither a cluster nor a search that runs all the same.
+    """
     name = settings.SENTENCE_MODEL
-    return None if name == registry.NO_SENTENCE_MODEL else registry.get_embedder(name)
+    return None if name == registry.NO_SENTENCE_MODEL or registry.find_error(name) else registry.get_embedder(name)
 
 
 def enqueue_params() -> dict[str, Any]:
@@ -145,7 +153,7 @@ def start_embedding() -> None:
 def embed_pending() -> int:
     """Embed until no passage waits, on one core, in one process of all; return how many texts were embedded.
 
-    Jobs come first: nothing is embedded while one is due. Call outside of a transaction.
+    Jobs come first: while any is due, a passage is embedded every two seconds. Call outside of a transaction.
     """
     shared = sentence_embedder()
     if shared is None:
@@ -198,10 +206,17 @@ def embed_sentences(embedder: Embedder, text: str) -> bytes:
     return bytes(np.rint(rows * scales).astype(np.int8))
 
 
-def embed_question(text: str) -> NDArray[np.float32]:
-    """Return a question's unit vector by the sentence model, of which there must be one."""
-    embedder = registry.get_embedder(settings.SENTENCE_MODEL)
-    return embedder.embed([text[:MAX_CHARS]])[0, :WIDTH]
+def embed_question(text: str) -> NDArray[np.float32] | None:
+    """Return a question's unit vector by the sentence model; None without one, or where it fails or failed just now."""
+    embedder, name = sentence_embedder(), settings.SENTENCE_MODEL
+    if embedder is None or time.monotonic() - _failures.get(name, -inf) < RETRY_SECONDS:
+        return None
+    try:
+        return embedder.embed([text[:MAX_CHARS]])[0, :WIDTH]
+    except Exception as error:  # of the model's runtime, its files, its memory: a search ranks without it
+        _failures[name] = time.monotonic()
+        log.error("A question could not be embedded; static vectors rank alone: %s", safe_traceback(error))
+        return None
 
 
 def similarities(stored: bytes, asked: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -256,11 +271,16 @@ def _write(pending: PendingText, vectors: bytes) -> None:
 
 
 def _wait_for_jobs() -> bool:
-    """Wait while jobs are due; return False when this cluster stops."""
+    """Wait while jobs are due, at most for some pauses; return False when this cluster stops.
+
+    Without that end, one tenant's long import would hold up the vectors of all, and a permanent queue for good.
+    """
+    pauses = 0
     while not shared_state.is_stopping():
-        if not _fetch_one(JOBS_ARE_DUE):
+        if pauses == PAUSES or not _fetch_one(JOBS_ARE_DUE):
             return True
         time.sleep(PAUSE_SECONDS)
+        pauses += 1
     return False
 
 

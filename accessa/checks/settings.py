@@ -17,7 +17,7 @@ from accessa.checks.rules import Rule, check_rules, configuration_error, is_allo
 from accessa.checks.statutes import STATUTE_RULES
 from documents.parsers import registry
 from embeddings.chunking import chunkers
-from embeddings.embedders.registry import EMBEDDERS, SENTENCE_MODELS, missing_packages
+from embeddings.embedders.registry import EMBEDDERS, SENTENCE_MODELS, find_error, missing_packages
 from vendors.webhook_secrets import PREFIX, standard_key
 
 POSITIVE = (
@@ -162,6 +162,9 @@ SETTINGS_RULES = (
     Rule("accessa.E265", lambda s: [(s.SENTENCE_MODEL, ", ".join(SENTENCE_MODELS))]
          if s.SENTENCE_MODEL not in SENTENCE_MODELS and "." not in s.SENTENCE_MODEL else (),
          "There is no sentence model {0!r}.", "Use one of {1}."),
+    Rule("accessa.E265", lambda s: [(s.SENTENCE_MODEL, error)]
+         if "." in s.SENTENCE_MODEL and (error := find_error(s.SENTENCE_MODEL)) else (),
+         "SENTENCE_MODEL={0} is no embedder: {1}", "Correct the dotted path, or use minilm or none."),
     Rule("accessa.W215", lambda s: bool(s.OPENAI_API_KEY) and s.EMBEDDER == "local" and s.ANSWERER != "openai",
          "OPENAI_API_KEY is set, and EMBEDDER=local ignores it.", "Unset EMBEDDER to use it, or unset the key."),
     Rule("accessa.E263", lambda s: s.ANSWERER not in ("extractive", "openai"),

@@ -620,6 +620,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"BOOTS_BRAIN_URL": "https://brain.example"}, "accessa.W261", "BRAIN_API_SECRET"),
     ({"SENTENCE_MODEL": "bert"}, "accessa.E265", "minilm, none"),
+    ({"SENTENCE_MODEL": "no.such.Model"}, "accessa.E265", "Correct the dotted path"),
     ({"RERANKER": "cohere"}, "accessa.E262", "the whole address"),
     ({"LLAMAPARSE_WEBHOOK_SECRETS": ["whsec_" + "ä" * 30]}, "accessa.E217", "openssl"),
     ({"LLAMAPARSE_WEBHOOK_SECRETS": ["short"]}, "webhooks.E001", "openssl"),

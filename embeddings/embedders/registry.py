@@ -86,6 +86,17 @@ def get_embedder(name: str) -> Embedder:
     return embedder
 
 
+@cache
+def find_error(name: str) -> str:
+    """Return why ``name`` leads to no embedder, or an empty text."""
+    try:
+        embedder = get_embedder(name)
+        _ = embedder.model, embedder.version
+    except (ImproperlyConfigured, AttributeError, TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
 def missing_packages(*names: str) -> list[str]:
     """Return the optional packages that the embedders called `names`, or the configured ones, need and do not find."""
     packages = [each for name in names or _configured_names() for each in OPTIONAL_PACKAGES.get(name, ())]

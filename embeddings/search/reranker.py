@@ -161,10 +161,10 @@ def match_sentences(chunks: Sequence[RetrievedChunk], query: str, weights: Mappi
 
 
 def _model_similarities(chunks: Sequence[RetrievedChunk], query: str) -> list[float | None]:
-    """Return each chunk's best cosine by the sentence model, by which the query is embedded if any chunk is."""
-    if not any(chunk.sentence_vectors for chunk in chunks):
+    """Return each chunk's best cosine by the sentence model, None of all where it cannot embed the query."""
+    asked = sentence_vectors.embed_question(query) if any(chunk.sentence_vectors for chunk in chunks) else None
+    if asked is None:
         return [None] * len(chunks)
-    asked = sentence_vectors.embed_question(query)
     return [
         float(sentence_vectors.similarities(chunk.sentence_vectors, asked).max()) if chunk.sentence_vectors else None
         for chunk in chunks

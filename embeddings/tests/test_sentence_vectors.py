@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -49,11 +50,14 @@ class RecordingEmbedder(WordEmbedder):
 @pytest.fixture(autouse=True)
 def calls(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Sequence[str]]]:
     registry.get_embedder.cache_clear()
+    registry.find_error.cache_clear()
     monkeypatch.setattr(sentence_vectors, "_checked_models", set())
+    monkeypatch.setattr(sentence_vectors, "_failures", {})
     monkeypatch.setattr(RecordingEmbedder, "calls", [], raising=False)
     settings.SENTENCE_MODEL = f"{__name__}.RecordingEmbedder"
     yield RecordingEmbedder.calls
     registry.get_embedder.cache_clear()
+    registry.find_error.cache_clear()
 
 
 def stored() -> dict[str, bytes | None]:
@@ -227,6 +231,42 @@ def raise_memory_error(*_: object) -> None:
     raise MemoryError
 
 
+def test_a_question_that_the_model_cannot_embed_is_ranked_without_it(
+    ana: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_searchable_document(ana.id, TEXTS)
+    sentence_vectors.embed_pending()
+    tries: list[object] = []
+
+    def fail(*_: object) -> None:
+        tries.append(None)
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordingEmbedder, "embed", fail)
+        for _ in range(2):
+            assert search(user_id=ana.id, query="crowns")[0].text == TEXTS[0]
+    assert len(tries) == 1
+
+    monkeypatch.setattr(sentence_vectors, "RETRY_SECONDS", 0)
+    assert sentence_vectors.embed_question("crowns") is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["no.such.Model", "embeddings.embedders.registry.EmbeddingModel", "builtins.object", "builtins.int."]
+)
+def test_a_name_of_no_model_ends_neither_cluster_nor_search(ana: Person, settings: Any, name: str) -> None:
+    document_id = create_searchable_document(ana.id, TEXTS)
+    sentence_vectors.embed_pending()
+    settings.SENTENCE_MODEL = name
+
+    sentence_vectors.start_embedding()
+    replace_texts(document_id, TEXTS[:2])
+
+    assert sentence_vectors.embed_pending() == sentence_vectors.count_pending() == 0
+    assert search(user_id=ana.id, query="crowns")
+
+
 def test_a_turn_reads_the_passages_of_the_turn(ana: Person) -> None:
     create_searchable_document(ana.id, [f"Text {number}." for number in range(20 * sentence_vectors.PASSAGES)])
     sentence_vectors.enqueue_missing()
@@ -309,6 +349,20 @@ def test_jobs_come_first(ana: Person, calls: list[Sequence[str]], monkeypatch: p
 
     assert sentence_vectors.embed_pending() == 1
     assert embedded_before == [0]
+
+
+def test_jobs_that_are_always_due_hold_up_no_passage_for_good(
+    ana: Person, ben: Person, calls: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_searchable_document(ana.id, TEXTS[:2])
+    ben.upload(plan_pdf("drugs"))
+    embedded_before: list[int] = []
+    clock = SimpleNamespace(sleep=lambda _: embedded_before.append(len(calls)), monotonic=time.monotonic)
+    monkeypatch.setattr(sentence_vectors, "time", clock)
+
+    assert sentence_vectors.embed_pending() == 2
+
+    assert embedded_before == [0] * sentence_vectors.PAUSES + [1] * sentence_vectors.PAUSES
 
 
 def test_a_passage_deleted_by_sql_takes_its_sentence_vectors_along(ana: Person) -> None:
