@@ -170,8 +170,14 @@ class FailoverReport:
 
     @property
     def ok(self) -> bool:
-        kept = self.verdict is not None and self.verdict.ok and not self.lost_purchases
-        return kept and set(self.answers) <= {"200", "503 with Retry-After"}
+        """Tell whether nothing was lost, doubled or paid twice. What a local model computes again costs nothing."""
+        if self.verdict is None or self.lost_purchases:
+            return False
+        outcome = self.verdict
+        lost = outcome.lost or outcome.unfinished or outcome.findings
+        doubled = outcome.duplicated or outcome.paid_twice or outcome.parses_paid_twice
+        is_bounded = not outcome.callbacks or outcome.bought_again_after_crash <= outcome.bought_again_bound
+        return not lost and not doubled and is_bounded and set(self.answers) <= {"200", "503 with Retry-After"}
 
 
 def trial(
