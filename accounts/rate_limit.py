@@ -63,6 +63,7 @@ PAGE_VIEWS = Limit(
     LOOK_LIMIT_REACHED, "look", "PAGE_VIEWS_PER_MINUTE", 60, _("Pages can be looked at {} times a minute.")
 )
 DOWNLOADS = Limit(LOOK_LIMIT_REACHED, "download", 10, 60, _("Files can be downloaded together {} times a minute."))
+EXPORTS = Limit(LOOK_LIMIT_REACHED, "export", 5, 86_400, _("All of your data can be downloaded {} times a day."))
 SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, _("There can be {} searches a minute."))
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
 SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)

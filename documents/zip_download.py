@@ -20,7 +20,7 @@ MISSING_TEXT = "These files could not be read; download them one by one:\n"
 DATE = (1980, 1, 1, 0, 0, 0)  # the format's first: when a file was uploaded says nothing about the file
 
 
-class _Pipe:
+class Pipe:
     """A file object that can be written only; what was written is taken out and sent."""
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ def require_size(documents: Sequence[Document]) -> None:
 
 def stream_zip(documents: Sequence[Document]) -> Iterator[bytes]:
     """Yield the ZIP. A file that was deleted meanwhile, or that the store does not give, is named in a list."""
-    pipe, missing = _Pipe(), []
+    pipe, missing = Pipe(), []
     with zipfile.ZipFile(pipe, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload] # needs no seek()
         for document, name in zip(documents, unique_names([each.filename for each in documents]), strict=True):
             try:
-                yield from _add(archive, pipe, document, name)
+                yield from add_original(archive, pipe, document, name)
             except OSError as error:
                 log.warning("A file is left out of a download: %s", safe_error_name(error))
                 missing.append(name)
@@ -60,7 +60,8 @@ def stream_zip(documents: Sequence[Document]) -> Iterator[bytes]:
     yield pipe.take()
 
 
-def _add(archive: zipfile.ZipFile, pipe: _Pipe, document: Document, name: str) -> Iterator[bytes]:
+def add_original(archive: zipfile.ZipFile, pipe: Pipe, document: Document, name: str) -> Iterator[bytes]:
+    """Write a document's original to a streamed ZIP, yielding its pieces. Raises ``OSError`` before it writes."""
     bucket, key = buckets.locate(document.raw_path)
     entry = zipfile.ZipInfo(name, DATE)
     # Opened first: a file that cannot be read leaves no entry.

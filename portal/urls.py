@@ -41,6 +41,7 @@ urlpatterns = [
     path("settings/account/password", account.change_password, name="change-password"),
     path("settings/account/sign-out-others", account.sign_out_others, name="sign-out-others"),
     path("settings/account/notify", account.notify, name="notify"),
+    path("settings/account/export", account.export, name="export"),
     path("settings/tokens", tokens.tokens, name="tokens"),
     path("settings/tokens/<uuid:token_id>/revoke", tokens.revoke, name="token-revoke"),
     path("settings/webhooks", webhooks.webhooks, name="webhooks"),

@@ -1,4 +1,4 @@
-"""Page of the signed-in user's account: password, browsers, notifications."""
+"""Page of the signed-in user's account: password, browsers, notifications, export of the data."""
 
 from typing import Any, cast
 
@@ -7,7 +7,8 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import SetPasswordForm
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -16,6 +17,7 @@ from accounts import passwords, sessions
 from accounts.errors import ApiError
 from accounts.models import Notify, User
 from outbox.mails import account_mails
+from portal.account_export import start_export
 from portal.tenant_page import tenant_id, tenant_page
 
 
@@ -100,3 +102,10 @@ def notify(request: HttpRequest) -> HttpResponse:
     User.objects.filter(pk=tenant_id(request)).update(notify=form.cleaned_data["notify"])
     messages.success(request, gettext("From now on: %s.") % Notify(form.cleaned_data["notify"]).label)
     return redirect("portal:account")
+
+
+@tenant_page("POST")
+def export(request: HttpRequest) -> HttpResponseBase:
+    """Stream a ZIP of all that the user has stored."""
+    headers = {"Content-Disposition": 'attachment; filename="accessa-data.zip"'}
+    return StreamingHttpResponse(start_export(signed_in_user(request)), content_type="application/zip", headers=headers)
