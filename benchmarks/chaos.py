@@ -8,7 +8,7 @@ from django.db import connections
 
 from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks.report import Result, print_progress
-from testing.chaos import connectors, kill_loop, statute_samples, statutes, verdict, world
+from testing.chaos import connectors, kill_loop, queues, statute_samples, statutes, verdict, world
 
 SUMMARY = __doc__ or ""
 MOST_SECONDS = 3600.0
@@ -105,9 +105,10 @@ def _sync(options: Namespace) -> Result:
 def _documents(options: Namespace) -> Result:
     server = EmbeddedServer()
     connections.close_all()  # a database that is in use cannot be copied
+    points = world.POINTS + queues.POINTS + world.VENDOR_POINTS * options.vendors
     rounds = max(1, options.kills // 100)
-    extra = max(12, options.kills - rounds * len(world.POINTS))
-    print_progress(f"Killing {rounds} times at each of {len(world.POINTS)} points and {extra} times at random …")
+    extra = max(12, options.kills - rounds * len(points))
+    print_progress(f"Killing {rounds} times at each of {len(points)} points and {extra} times at random …")
     broken, calm = kill_loop.trial(
         server.params(),
         server.data.parent / "chaos",
@@ -116,6 +117,7 @@ def _documents(options: Namespace) -> Result:
         seed=options.seed,
         seconds=MOST_SECONDS,
         vendors=options.vendors,
+        has_queues=True,
     )
     outcome = verdict.verdict(broken, calm)
     return Result(

@@ -31,9 +31,9 @@ def measure(workers: int, *, seconds: float) -> dict[str, Any]:
             "statements_per_second": costs["statements"] / costs["seconds"],
             "cpu_percent": 100 * costs["python"] / costs["seconds"],
             "postgres_cpu_percent": 100 * costs["postgres"] / costs["seconds"],
-            "connections": _count_connections(),
+            "connections": count_connections(),
             "processes": len(tree),
-            "resident_mb": sum(map(_private_and_shared_mb, tree)),
+            "resident_mb": sum(map(private_and_shared_mb, tree)),
         }
     row["meets_goal"] = row["statements_per_second"] <= STATEMENTS_GOAL and row["connections"] <= max(
         2, CONNECTIONS_GOAL * workers
@@ -42,12 +42,12 @@ def measure(workers: int, *, seconds: float) -> dict[str, Any]:
     return row
 
 
-def _count_connections() -> int:
+def count_connections() -> int:
     with database.connect(user="postgres") as superuser:
         row = superuser.execute(COUNT_CONNECTIONS).fetchone()
     return int(row[0]) if row else 0
 
 
-def _private_and_shared_mb(process: psutil.Process) -> float:
+def private_and_shared_mb(process: psutil.Process) -> float:
     """Return the proportional set size: what processes share is divided among them."""
     return float(process.memory_full_info().pss) / 2**20

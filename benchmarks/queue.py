@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
-from benchmarks import fairness, idle_cluster, noop_jobs, pickup_latency, subprocesses, throughput
+from benchmarks import fairness, idle_cluster, many_clusters, noop_jobs, pickup_latency, subprocesses, throughput
 from benchmarks.report import Result, percentile, print_progress
 from benchmarks.throughput import Contestant
 
@@ -31,7 +31,8 @@ CONTESTANTS = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each contestant, by turns")
-    parser.add_argument("--only", choices=["throughput", "pickup", "crowd", "idle"], help="one part, for profiling")
+    parser.add_argument("--only", choices=["throughput", "pickup", "crowd", "idle", "many"], help="one part")
+    parser.add_argument("--clusters", type=int, default=50, help="of four workers; with --only many")
 
 
 def measure(options: Namespace) -> Result:
@@ -39,6 +40,7 @@ def measure(options: Namespace) -> Result:
     idle = _idle(5 if options.quick else 200) if options.only in (None, "pickup") else []
     crowds = _fairness(options.quick) if options.only in (None, "crowd") else {}
     waiting = _waiting(options.quick) if options.only in (None, "idle") else {}
+    many = many_clusters.measure(options.clusters) if options.only == "many" else {}
     rate = {name: median(seconds) for name, seconds in rates.items()}
     ratios = {"noop": (_ratio(rates, "noop"), RATIO_GOAL)}
     if not options.quick:
@@ -77,6 +79,7 @@ def measure(options: Namespace) -> Result:
             "goal_claim_p99_ms": fairness.CLAIM_GOAL,
             "queued": crowds,
             "idle": waiting,
+            "many": many,
         },
     )
 

@@ -25,6 +25,7 @@ from jobs.safe_errors import safe_error_name
 log = logging.getLogger("accessa.jobs")
 TICK_SECONDS = 1.0  # between two looks for work; a timeout within that time ends the pause
 SHORTEST_TICK_SECONDS = 0.1
+IDLE_FACTOR = 2  # periodic tasks are half as frequent while the workers have nothing to do
 OVERLOAD_FACTOR = 10  # how much longer a cluster may hang while its processes wait for a core
 
 
@@ -44,11 +45,9 @@ class MaintenanceLoop:
                 pause = min(max(work.seconds_to_timeout, SHORTEST_TICK_SECONDS), pause)
                 if work.seconds_to_timeout <= 0 and services.requeue_due_and_expired():
                     services.notify_workers()
-            if time.monotonic() - self._last_periodic >= settings.JOBS_PERIODIC_SECONDS:
-                self._last_periodic = time.monotonic()
-                for path in settings.JOBS_PERIODIC_TASKS:
-                    task: Callable[[], object] = import_string(path)
-                    task()
+            if work.claimable:
+                shared_state.record_work_seen()
+            self._run_periodic_tasks()
             self._kill_hanging_cluster(is_due=bool(work.claimable))
             self._record_heartbeat()
         except (DatabaseError, InterfaceError) as error:
@@ -56,6 +55,16 @@ class MaintenanceLoop:
             self._due_since = None
             connection.close()
         return pause
+
+    def _run_periodic_tasks(self) -> None:
+        is_idle = shared_state.seconds_since_claim_attempt() > settings.JOBS_PERIODIC_SECONDS
+        pause = settings.JOBS_PERIODIC_SECONDS * (IDLE_FACTOR if is_idle else 1)
+        if time.monotonic() - self._last_periodic < pause:
+            return
+        self._last_periodic = time.monotonic()
+        for path in settings.JOBS_PERIODIC_TASKS:
+            task: Callable[[], object] = import_string(path)
+            task()
 
     def _record_heartbeat(self) -> None:
         if time.monotonic() - self._last_heartbeat < live_clusters.HEARTBEAT_SECONDS:

@@ -14,9 +14,13 @@ from django_q.conf import Conf
 from django_q.signing import SignedPackage
 
 from jobs import side_queues
+from jobs.cluster import shared_state
 
 CHANNEL = "accessa_jobs"
-LISTEN_SECONDS = 1.0  # then the pusher polls: the cost of a lost notification
+LISTEN_SECONDS = 1.0  # then ``dequeue`` returns
+# The maintenance loop looks for work once a second and tells the pusher in shared memory of what nobody notified.
+SHARED_MEMORY_SECONDS = 0.25
+POLL_SECONDS = 10.0  # then the pusher looks itself, should the maintenance loop be held up
 RECONNECT_SECONDS = 1.0  # while the database is unavailable
 
 
@@ -25,6 +29,7 @@ class NotifyBroker(Broker):  # type: ignore[misc]
 
     _connection: Any = None
     _pid = 0
+    _next_look = _last_look = 0.0
 
     def enqueue(self, task: str) -> str:
         with connection.cursor() as cursor:
@@ -38,7 +43,8 @@ class NotifyBroker(Broker):  # type: ignore[misc]
         The side queues count as well.
         """
         try:
-            wake_ups = self._count_claimable() or (self.wait_for_notification() and self._count_claimable())
+            wake_ups = self._is_look_due() and self._count_claimable()
+            wake_ups = wake_ups or (self._wait_for_news() and self._count_claimable())
         except (psycopg.Error, Error):
             self.close()
             time.sleep(RECONNECT_SECONDS)
@@ -48,14 +54,29 @@ class NotifyBroker(Broker):  # type: ignore[misc]
         messages = [SignedPackage.dumps(task | {"id": uuid4().hex}) for _ in range(wake_ups)]
         return [("wake-up", str(message)) for message in messages] or None
 
-    def wait_for_notification(self) -> bool:
-        """Wait for a second; drop the rest of a burst, which says no more than its first notification."""
-        notifications = list(self._listen().notifies(timeout=LISTEN_SECONDS, stop_after=1))
+    def _wait_for_news(self) -> bool:
+        """Wait for a notification, or for what the maintenance loop has seen, for a second; tell whether to look."""
+        until = time.monotonic() + LISTEN_SECONDS
+        while not (is_due := self.wait_for_notification(SHARED_MEMORY_SECONDS) or self._is_look_due()):
+            if time.monotonic() >= until:
+                break
+        return is_due
+
+    def wait_for_notification(self, seconds: float = LISTEN_SECONDS) -> bool:
+        """Wait for a notification; drop the rest of a burst, which says no more than its first one."""
+        notifications = list(self._listen().notifies(timeout=seconds, stop_after=1))
         return bool(notifications + list(self._listen().notifies(timeout=0)))
 
+    def _is_look_due(self) -> bool:
+        return time.monotonic() >= self._next_look or shared_state.has_seen_work_since(self._last_look)
+
     def _count_claimable(self) -> int:
+        began = time.monotonic()
         with psycopg.Cursor(self._listen()) as cursor:
-            return side_queues.find_work(cursor, most=Conf.WORKERS).claimable
+            count = side_queues.find_work(cursor, most=Conf.WORKERS).claimable
+        # While there is work, a notification may have been dropped as one of a burst.
+        self._last_look, self._next_look = began, 0.0 if count else began + POLL_SECONDS
+        return count
 
     def _listen(self) -> Any:
         if self._connection is None or self._connection.closed or self._pid != os.getpid():
@@ -63,7 +84,7 @@ class NotifyBroker(Broker):  # type: ignore[misc]
             own.ensure_connection()
             if is_alone:  # Django has opened it too, to look up the numbers of types
                 connection.close()
-            self._connection, self._pid = own.connection, os.getpid()
+            self._connection, self._pid, self._next_look = own.connection, os.getpid(), 0.0
             self._connection.prepare_threshold = 0
             self._connection.execute(f"LISTEN {CHANNEL}")
         return self._connection

@@ -1,4 +1,4 @@
-"""Shared memory of a cluster's processes: stop flag, last claim attempt, main pid. No lock for a SIGKILL to leave."""
+"""Shared memory of a cluster: stop flag, last claim attempt, work seen, main pid. No lock for a SIGKILL to leave."""
 
 import os
 import socket
@@ -8,6 +8,7 @@ from multiprocessing.sharedctypes import RawValue
 
 _stopping = RawValue(c_bool, False)
 _claimed = RawValue(c_double, 0.0)
+_work_seen = RawValue(c_double, 0.0)
 _main = RawValue(c_double, 0.0)
 
 
@@ -39,3 +40,13 @@ def record_claim_attempt() -> None:
 
 def seconds_since_claim_attempt() -> float:
     return time.monotonic() - float(_claimed.value)
+
+
+def record_work_seen() -> None:
+    """Record that the maintenance loop has just seen claimable work, for the broker."""
+    _work_seen.value = time.monotonic()
+
+
+def has_seen_work_since(moment: float) -> bool:
+    """Tell whether the maintenance loop has seen claimable work after ``moment``, by ``time.monotonic()``."""
+    return float(_work_seen.value) > moment

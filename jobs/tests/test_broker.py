@@ -13,6 +13,7 @@ from django_q.signing import SignedPackage
 
 from jobs import claims, services
 from jobs.cluster import notify_broker as broker
+from jobs.cluster import shared_state
 from jobs.cluster.notify_broker import NotifyBroker
 from jobs.models import UploadJob
 from testing.cluster import create_jobs, running_cluster, wait_until
@@ -81,6 +82,29 @@ def test_a_notification_ends_the_wait_at_once(notify_broker: NotifyBroker, ana: 
     assert notify_broker.dequeue()
     assert time.monotonic() - began < broker.LISTEN_SECONDS / 2
     assert job.state == "queued"
+
+
+def test_a_job_that_nobody_notified_is_found_once_the_maintenance_loop_has_seen_it(
+    notify_broker: NotifyBroker, ana: UUID
+) -> None:
+    assert notify_broker.dequeue() is None
+    JobFactory.create(user_id=ana)
+    assert notify_broker.dequeue() is None  # an idle pusher asks the database every ten seconds only
+
+    shared_state.record_work_seen()
+
+    assert notify_broker.dequeue()
+
+
+def test_an_idle_broker_looks_for_work_itself_after_a_while(
+    notify_broker: NotifyBroker, ana: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "POLL_SECONDS", 0.0)
+    assert notify_broker.dequeue() is None
+
+    JobFactory.create(user_id=ana)
+
+    assert notify_broker.dequeue()
 
 
 def test_the_broker_reconnects_when_its_connection_breaks(

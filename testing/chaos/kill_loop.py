@@ -21,6 +21,8 @@ from testing.chaos.world import (
     AT_A_TIME,
     DECK,
     LAST_TRY,
+    USERS,
+    WORKERS,
     SampleDocument,
     Snapshot,
     World,
@@ -41,6 +43,7 @@ class Uploader(threading.Thread):
 
     def run(self) -> None:
         try:
+            self.world.subscribe()
             for paper in self.pile:
                 while not self.enough.is_set() and self.world.value(ACTIVE) >= self.at_a_time:
                     time.sleep(0.05)
@@ -74,6 +77,8 @@ class Killer:
             self.round += 1
             for point in self.world.points:
                 (self.world.armed / f"{point}~{self.round}").touch()
+        if self.world.queues:
+            self.world.queues.feed()
         if self.extra and time.monotonic() > self.next_at and not self.world.value(LAST_TRY):
             self.extra -= self._kill_process()
             self.next_at = time.monotonic() + self.dice.uniform(0.5, 2.5)
@@ -107,7 +112,7 @@ def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float
     deadline = began + seconds
     here.restart_processes()
     intake.start()
-    while intake.is_alive() or here.value(ACTIVE):
+    while intake.is_alive() or here.value(ACTIVE) or not (here.queues is None or here.queues.is_idle()):
         here.restart_processes()
         killer.tick()
         if killer.satisfied:
@@ -119,6 +124,9 @@ def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float
     snapshot = here.snapshot()
     snapshot.seconds, snapshot.kills, snapshot.points, snapshot.overdue = ended, killer.kills, killer.points(), overdue
     snapshot.taken = intake.taken
+    deaths = killer.points()["outbox:claimed"] + killer.points()["outbox:sent"] + killer.kills["worker"]
+    # A worker sends a message of each user at once.
+    snapshot.deliveries.received_again_bound = USERS * (deaths + WORKERS * killer.kills["cluster"])
     return snapshot
 
 
@@ -153,9 +161,10 @@ def trial(
     seed: int = 1,
     seconds: float = 300,
     vendors: bool = False,
+    has_queues: bool = False,
 ) -> tuple[Snapshot, Snapshot]:
-    """Return what the disturbed run left, and what the undisturbed one did."""
-    with world(params, folder, "broken", vendors=vendors) as here:
+    """Return what the disturbed run left, and what the undisturbed one did; ``has_queues``: with batches, webhooks."""
+    with world(params, folder, "broken", vendors=vendors, has_queues=has_queues) as here:
         broken = disturbed(here, rounds=rounds, extra=extra, seed=seed, seconds=seconds)
     with world(params, folder, "calm", vendors=vendors) as here:
         calm = undisturbed(here, taken=broken.taken, seed=seed, seconds=seconds)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from testing.chaos.queues import Deliveries
 from testing.chaos.world import BATCH, IN_FLIGHT, PROMPT, WORKERS, Snapshot
 
 
@@ -19,6 +20,7 @@ class Verdict:
     bought_again_bound: int
     points: Mapping[str, int]
     missed_points: list[str]
+    deliveries: Deliveries
     unfinished: int
     dead: list[str]
     overdue: float
@@ -29,7 +31,7 @@ class Verdict:
         twice = self.duplicated or self.paid_twice or self.parses_paid_twice
         spotless = not (self.lost or twice or self.unfinished or self.findings)
         bounded = self.bought_again_after_crash <= self.bought_again_bound
-        return spotless and bounded and not self.missed_points
+        return spotless and bounded and self.deliveries.ok and not self.missed_points
 
     @property
     def prompt(self) -> bool:
@@ -60,6 +62,7 @@ def verdict(broken: Snapshot, calm: Snapshot) -> Verdict:
         callbacks=broken.callbacks,
         bought_again_after_crash=broken.bought - sum(broken.committed.values()),
         bought_again_bound=gaps * BATCH * (IN_FLIGHT + 2 if broken.parses else 1),
+        deliveries=broken.deliveries,
         points=dict(sorted(broken.points.items())),
         missed_points=[point for point in broken.expected if not broken.points[point]],
         unfinished=unfinished,

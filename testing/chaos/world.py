@@ -24,6 +24,7 @@ from psycopg.conninfo import make_conninfo
 
 from accessa.server.supervisor import Child, Program
 from jobs.choices import Stage
+from testing.chaos import queues
 from testing.cluster import MANAGE, SECRET, copy_database, database_url
 from testing.pdfs import text_pdf
 from testing.ports import free_port
@@ -88,6 +89,7 @@ DECK = ("worker", "web", "worker", "worker", "cluster", "worker", "web", "worker
 LAST_TRY = """
     SELECT count(*) FROM upload_jobs
     WHERE (state = 'queued' AND attempts >= 3) OR (state = 'working' AND attempts >= 4)"""
+STATES = "SELECT state, count(*) FROM upload_jobs WHERE pipeline = 'insurance' GROUP BY 1"
 DEAD = "SELECT last_error ->> 'code' || ' at ' || stage FROM upload_jobs WHERE state = 'deadletter'"
 Row = tuple[Any, ...]
 
@@ -131,6 +133,7 @@ class Snapshot:
     committed: Counter[UUID]
     repeated: int
     findings: str
+    deliveries: queues.Deliveries = field(default_factory=queues.Deliveries)
     expected: tuple[str, ...] = POINTS
     parses: Counter[str] = field(default_factory=Counter)
     callbacks: Mapping[str, int] = field(default_factory=dict)
@@ -145,7 +148,9 @@ class Snapshot:
 class World:
     """The product on a database and a folder of its own, and the supervisor that keeps it up."""
 
-    def __init__(self, params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> None:
+    def __init__(
+        self, params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False, has_queues: bool = False
+    ) -> None:
         self.params, self.name, self.folder = params, f"{name}_{os.getpid()}", folder / name
         self.armed = self.folder / "armed"
         self.armed.mkdir(parents=True)
@@ -153,7 +158,7 @@ class World:
         self.ledger.touch()
         self.parses = self.folder / "parses"
         self.parses.touch()
-        self.points = POINTS + VENDOR_POINTS if vendors else POINTS
+        self.points = POINTS + VENDOR_POINTS * vendors + queues.POINTS * has_queues
         self.fakes = self._start_fakes() if vendors else None
         with self.connect("postgres") as connection:
             copy_database(connection, self.name, template=params["dbname"])
@@ -161,6 +166,7 @@ class World:
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = self.connect(self.name)
         self.database.execute(LEDGER)
+        self.queues = queues.Queues(self.database, self.armed) if has_queues else None
         bind = ["--bind", f"127.0.0.1:{self.port}"]
         api = [
             sys.executable,
@@ -200,6 +206,7 @@ class World:
         return (
             SETTINGS
             | self._vendors
+            | (queues.SETTINGS if self.queues else {})
             | {
                 "DATABASE_URL": database_url({**self.params, "dbname": self.name}),
                 "STORAGE_ROOT": str(self.folder / "storage"),
@@ -229,24 +236,37 @@ class World:
 
     def upload(self, paper: SampleDocument) -> None:
         """Declare and put one document, as a client that goes on until it is through."""
-        claims = {"sub": str(paper.user), "aud": "authenticated", "exp": time.time() + 3600}
-        headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, 'HS256')}"}
         declared = {
             "filename": "plan.pdf",
             "bytes_len": len(paper.content),
             "mime": "application/pdf",
             "sha256": paper.sha256,
         }
+        put = None
+        while not (put and put.ok):
+            answer = self._post("upload", paper.user, declared)
+            with suppress(requests.RequestException):
+                put = requests.put(
+                    answer["signed_url"], paper.content, headers={"Content-Type": "application/pdf"}, timeout=10
+                )
+
+    def subscribe(self) -> None:
+        """Let each user have a webhook for documents that are done, if the world has queues."""
+        for number in range(USERS if self.queues else 0):
+            endpoint = {"url": f"{self.queues.receiver.url}/hook", "events": ["document.completed"]}  # type: ignore[union-attr]
+            self._post("webhook-endpoints", UUID(int=0xCA05 + number), endpoint)
+
+    def _post(self, path: str, user: UUID, body: Mapping[str, Any]) -> Any:
+        """Post until it is answered. Raises ``RuntimeError`` when it is refused."""
+        claims = {"sub": str(user), "aud": "authenticated", "exp": time.time() + 3600}
+        headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, 'HS256')}"}
         while True:
             with suppress(requests.RequestException):
-                answer = requests.post(f"{self.url}/upload", json=declared, headers=headers, timeout=10)
-                put = answer.ok and requests.put(
-                    answer.json()["signed_url"], paper.content, headers={"Content-Type": "application/pdf"}, timeout=10
-                )
-                if put and put.ok:
-                    return
-                if answer.status_code < 500 and not answer.ok:
-                    raise RuntimeError(f"The upload was refused: {answer.text}")
+                answer = requests.post(f"{self.url}/{path}", json=body, headers=headers, timeout=10)
+                if answer.ok:
+                    return answer.json()
+                if answer.status_code < 500:
+                    raise RuntimeError(f"It was refused: {answer.text}")
             time.sleep(0.1)
 
     def snapshot(self) -> Snapshot:
@@ -258,7 +278,7 @@ class World:
             text=True,
             timeout=60,
         )
-        states = self.database.execute("SELECT state, count(*) FROM upload_jobs GROUP BY 1").fetchall()
+        states = self.database.execute(STATES).fetchall()
         bought = self.ledger.read_text().count("\n")
         committed = self.database.execute("SELECT chunk_id FROM committed_vectors").fetchall()
         return Snapshot(
@@ -268,6 +288,7 @@ class World:
             committed=Counter(row[0] for row in committed),
             repeated=int(self.value(REPEATED)),
             dead=[row[0] for row in self.database.execute(DEAD).fetchall()],
+            deliveries=self.queues.deliveries() if self.queues else queues.Deliveries(),
             expected=self.points,
             parses=Counter(self.parses.read_text().split()),
             callbacks=self._callbacks(),
@@ -289,15 +310,19 @@ class World:
                 child.kill()
             if child.process:
                 child.process.wait()
+        if self.queues:
+            self.queues.close()
         self.database.close()
         with self.connect("postgres") as connection:
             connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
 @contextmanager
-def world(params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False) -> Iterator[World]:
+def world(
+    params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False, has_queues: bool = False
+) -> Iterator[World]:
     """Run the product on a copy of the migrated, empty database of ``params``, until the end of the block."""
-    started = World(params, folder, name, vendors=vendors)
+    started = World(params, folder, name, vendors=vendors, has_queues=has_queues)
     try:
         yield started
     finally:
