@@ -25,6 +25,7 @@ from documents.parsers.table_grids import (
 MAX_LINES = 400
 ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
 BLOCK_GAP = 2.4
+BESIDE = 0.3  # of a line's height that a heading has in common with it
 CENTERED = 4.0  # points by which a head may be off the middle of its columns
 LINES_BELOW, CELLS_BELOW = 6, 3  # below a head, and of them with a cell at one place
 FULL_ROWS_SHARE = 0.7
@@ -43,6 +44,8 @@ def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = ()) -> 
     lines = group_lines(words)
     if len(lines) > MAX_LINES:
         return []
+    rows = [line for line in lines if len(line.segments) > 1]
+    headings = [box for box in headings if not any(_is_beside(line, box) for line in rows)]
     parts: list[list[Line]] = [[]]
     for line in lines:
         if _is_heading(line, headings):
@@ -62,6 +65,11 @@ def _part_heads(lines: Sequence[Line], index: int) -> Line:
         return line
     starts = [place for place in places if sum([abs(place - other) < SNAP for other in places]) >= CELLS_BELOW]
     return line._replace(segments=to_segments(line.words, column_gap(line.words), starts)) if starts else line
+
+
+def _is_beside(line: Line, heading: Box) -> bool:
+    """Tell whether the line goes through a heading, which then is the wrapped head of a column."""
+    return min(line.y1, heading.y1) - max(line.y0, heading.y0) > BESIDE * (line.y1 - line.y0)
 
 
 def _is_heading(line: Line, headings: Sequence[Box]) -> bool:
@@ -143,19 +151,15 @@ def _covered(columns: list[Range], segment: Segment) -> list[int]:
 
 
 def _build_aligned(block: list[Line]) -> Table | None:
-    columns = _columns(block)
-    below = _columns(block[1:])
-    if 2 < len(below) < len(columns) and _fill_head(block[:2], below):
-        columns = below  # a head in the middle of its columns stands over none of them
+    columns, head = _find_head(block)
     if not 2 <= len(columns) <= MAX_COLUMNS:
         return None
-    apart = _split_at_gaps(block)
-    has_gaps = _are_rows(apart, columns)
-    groups = apart if has_gaps else _split_at_first_cells(block, columns)
-    if len(block) > 2 and len(groups[0]) == 1 and len(groups[1]) == 1 and _fill_head(block[:2], columns):
-        groups = [block[:2], *groups[2:]]  # the two lines of a head, however far apart
+    has_gaps = _are_rows(_split_at_gaps(block), columns)
+    body = block[len(head) :]
+    groups = _split_at_gaps(body) if has_gaps else _split_at_first_cells(body, columns)
     rows = [_fill_row(lines, columns) for lines in groups]
-    rows[0] = _fill_head(groups[0], columns) or rows[0]
+    if head:
+        rows.insert(0, _fill_head(head, columns) or [])
     # Loosely set text stands apart line by line; rows of so much text would wrap.
     is_prose = _is_prose(block, columns)
     has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
@@ -219,22 +223,37 @@ def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
     return [" ".join(cell) for cell in cells]
 
 
+def _find_head(block: list[Line]) -> tuple[list[Range], list[Line]]:
+    """Return the columns, and the lines of the head if it has heads over several of them.
+
+    Such a head may stand over the gap between two columns, or over none of them.
+    """
+    below = block[2:] if len(block) > 2 and len(block[1].segments) == 1 else block[1:]  # its first cell in the middle
+    columns = _columns(below)
+    if len(below) < 2 or len(columns) < 3:
+        return _columns(block), []
+    groups = _split_at_gaps(below)
+    for lower in (groups[0], below[:1]):
+        head = block[: len(block) - len(below) + len(lower)]
+        if len(head) < len(block) and _fill_head(head, columns):
+            return columns, head
+    return _columns(block), []
+
+
 def _fill_head(lines: list[Line], columns: list[Range]) -> list[str] | None:
     """Return the head, below each head that spans columns that text and its own; None if no head does.
 
-    The head of the first column stands on either line.
+    The head of the first column stands on any line.
     """
-    if len(lines) != 2:
-        return None
-    upper, lower = lines[0].segments, lines[1].segments
+    upper, cells = lines[0].segments, _merge_cells(lines[1:], columns)
     if _covered(columns, upper[0]) == [0]:
         first, upper = upper[0].text, upper[1:]
-    elif len(lower) == len(columns) and not any(map(str.isdigit, "".join(own.text for own in lower))):
-        first, lower = lower[0].text, lower[1:]
+    elif 0 in cells and not any(map(str.isdigit, "".join(own.text for own in cells.values()))):
+        first = cells.pop(0).text
     else:
         return None
-    is_whole = [_covered(columns, segment) for segment in lower] == [[n] for n in range(1, len(columns))]
-    if not is_whole or not 0 < len(upper) < len(lower):
+    lower = [cells[n] for n in sorted(cells)]
+    if sorted(cells) != list(range(1, len(columns))) or not 0 < len(upper) < len(lower):
         return None
     lefts = [next((n for n, own in enumerate(lower) if abs(own.x0 - head.x0) < SNAP), -1) for head in upper]
     if lefts[0] != 0 or -1 in lefts:
@@ -243,6 +262,19 @@ def _fill_head(lines: list[Line], columns: list[Range]) -> list[str] | None:
         return None
     heads = [sum(left <= n for left in lefts) - 1 for n in range(len(lower))]
     return [first, *(f"{upper[n].text} {own.text}" for n, own in zip(heads, lower, strict=True))]
+
+
+def _merge_cells(lines: list[Line], columns: list[Range]) -> dict[int, Segment]:
+    """Return the text of each column, nothing if a piece of it goes over several."""
+    cells: dict[int, Segment] = {}
+    for segment in (segment for line in lines for segment in line.segments):
+        covered = _covered(columns, segment)
+        if len(covered) > 1:
+            return {}
+        above = cells.get(covered[0], Segment(segment.x0, segment.x1, ""))
+        text = f"{above.text} {segment.text}".strip()
+        cells[covered[0]] = Segment(min(above.x0, segment.x0), max(above.x1, segment.x1), text)
+    return cells
 
 
 def _centered_heads(upper: list[Segment], lower: list[Segment]) -> list[int]:

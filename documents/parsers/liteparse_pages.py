@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise, takewhile
 from statistics import median
 from typing import Any
 
@@ -83,9 +83,10 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
     """
     pages: dict[int, PageLayout] = {}
     last, titles = None, tuple[str, ...]()
+    levels: dict[int, int] = {}
     for page in shared_parser().parse_bytes(data).pages:
         try:
-            blocks = _page_blocks(page)
+            blocks = _page_blocks(page, levels)
         except Exception:  # one page must not cost all others their tables; it is reported as doubtful
             last = None
             continue
@@ -97,7 +98,8 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
     return pages
 
 
-def _page_blocks(page: Any) -> list[Block]:
+def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
+    """``levels``: those of the headings so far, by the height of their words."""
     words = [
         Word(word.text, Box(x := word.x, y := word.y, x + word.width, y + word.height))
         for item in page.text_items
@@ -116,8 +118,9 @@ def _page_blocks(page: Any) -> list[Block]:
         inside = _words_within(words, box) if touched else []
         outside = [word for word in inside if not any(table.box.contains(word.box.center) for table in touched)]
         if len(inside) != len(outside):  # a table, or words of one together with the text around it
-            blocks += _split_text(outside, touched)
+            blocks += _split_text(outside, touched, least, levels)
         elif block.kind == "heading":
+            levels.setdefault(_height([word for word in words if box.contains(word.box.center)]), block.level or 1)
             first, *others = _split_heading(block, runs)
             if blocks and _is_wrapped(blocks[-1], first):
                 first = _join_titles(blocks.pop(), first)
@@ -145,15 +148,26 @@ def _words_within(words: list[Word], box: Box) -> list[Word]:
     return [word for word in words if box.contains(word.box.center, margin=0.5)]
 
 
-def _split_text(words: list[Word], tables: list[Table]) -> list[Block]:
-    """Return the words between the tables as paragraphs."""
+def _split_text(words: list[Word], tables: list[Table], least: float, levels: dict[int, int]) -> list[Block]:
+    """Return the words between the tables as paragraphs, and a first line of words of the ``least`` height as title."""
     parts: dict[int, list[Word]] = defaultdict(list)
     for word in words:
         parts[sum(table.box.center[1] < word.box.center[1] for table in tables)].append(word)
-    return [
-        Block(table_grids.bounds([word.box for word in part]), table_grids.join_words(part))
-        for _, part in sorted(parts.items())
-    ]
+    blocks: list[Block] = []
+    for _, part in sorted(parts.items()):
+        lines = [line.words for line in table_grids.group_lines(part)]
+        title = list(takewhile(lambda line: min(word.box.height for word in line) >= least, lines))
+        rest = [word for line in lines[len(title) :] for word in line]
+        for texts in filter(None, (list(chain.from_iterable(title)), rest)):
+            box, text = table_grids.bounds([word.box for word in texts]), table_grids.join_words(texts)
+            is_title = texts is not rest and len(text) <= LONGEST_TITLE and any(map(str.isalpha, text))
+            level = levels.get(_height(texts), 1) if is_title else 0
+            blocks.append(Block(box, f"{'#' * level} {text}" if level else text, level=level))
+    return blocks
+
+
+def _height(words: list[Word]) -> int:
+    return round(max((word.box.height for word in words), default=0.0))
 
 
 def _find_place(blocks: list[Block], box: Box) -> int:

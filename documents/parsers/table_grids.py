@@ -19,6 +19,7 @@ MAX_COLUMNS = 30
 MAX_CELL_WORDS = 150  # a larger one is a text in a frame
 MAX_LISTED_WORDS = 30  # in a grid of one column; more are framed texts
 COLUMN_GAP = 0.85  # of a line's height; a space is a quarter to a third
+SMALL_SHARE, SUPERSCRIPT_GAP = 0.9, 0.5  # of the height of the word beside it
 NARROW_GAP = 0.5  # of that gap, before a word with cells below it
 
 Range = tuple[float, float]
@@ -246,7 +247,31 @@ def group_lines(words: Sequence[Word]) -> list[Line]:
         else:
             groups.append([word])
         last_middle, last_height = middle, height
-    return [_to_line(group) for group in groups]
+    return [_to_line(group) for group in _join_superscripts(groups)]
+
+
+def _join_superscripts(groups: list[list[Word]]) -> list[list[Word]]:
+    """Return the groups, those of small words that touch words of the neighbouring group made one with it."""
+    joined: list[list[Word]] = []
+    for group in groups:
+        if joined and _double_middle(joined[-1][-1]) > 2 * group[0].box.y0:
+            small, large = sorted((joined[-1], group), key=lambda words: words[0].box.height)
+            if all(_is_superscript(word, large) for word in small):
+                joined[-1] = joined[-1] + group
+                continue
+        joined.append(group)
+    return joined
+
+
+def _is_superscript(small: Word, words: Sequence[Word]) -> bool:
+    """Tell whether the word is smaller than one of the others that it nearly touches."""
+    x0, y0, x1, y1 = small.box
+    return any(
+        y1 - y0 < SMALL_SHARE * box.height
+        and box.y0 < (y0 + y1) / 2 < box.y1
+        and max(box.x0 - x1, x0 - box.x1) < SUPERSCRIPT_GAP * box.height
+        for _, box in words
+    )
 
 
 def _double_middle(word: Word) -> float:

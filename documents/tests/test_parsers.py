@@ -54,6 +54,21 @@ def test_large_type_becomes_a_heading(save_pdf: SavePdf) -> None:
     assert page.startswith("# Your plan\n")
 
 
+def test_a_title_that_the_layout_takes_into_a_table_is_a_heading_of_its_size(save_pdf: SavePdf) -> None:
+    rows = [["Cover", "Essential", "Premier"], ["Medical", "$4", "$9"], ["Baggage", "No", "$5"], ["Legal", "No", "$7"]]
+    xs, tops = [54, 250, 400], [700 - 20 * n for n in range(len(rows))]
+    cells = b" ".join(
+        b"1 0 0 1 %d %d Tm (%s) Tj" % (x, y, cell.encode())
+        for y, row in zip(tops, rows, strict=True)
+        for x, cell in zip(xs, row, strict=True)
+    )
+    body = b"BT /F1 18 Tf 1 0 0 1 48 730 Tm (Travel insurance: what each level has) Tj /F1 10 Tf %s ET" % cells
+
+    (page,) = pdf_parser.parse_pdf(save_pdf(build_pdf(page_objects([content_stream(body)]))), pages=1).markdown
+
+    assert page.startswith("# Travel insurance: what each level has\n\n| Cover | Essential | Premier |\n")
+
+
 def test_a_pdf_that_only_restricts_its_use_is_read(save_pdf: SavePdf) -> None:
     path = save_pdf(encrypted_pdf("open to all"))
 

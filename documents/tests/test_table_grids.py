@@ -194,6 +194,37 @@ def test_two_lines_of_a_head_are_joined_however_far_apart(stub: str, leading: in
     assert rows == [["Age", "Member Others", "Member Smoker", "Spouse Others", "Spouse Smoker"], *RATES]
 
 
+@pytest.mark.parametrize("stub", [100.0, 110.0], ids=["above", "in the middle"])
+def test_a_head_may_wrap_below_heads_over_several_columns(stub: float) -> None:
+    top = [*words(50, stub, "Age"), *words(185, 100, "Member"), *words(325, 100, "Spouse")]
+    head = lines([["", *["No"] * 4], ["", *["tobacco"] * 4]], xs=XS, leading=12, top=120)
+    rows = lines(RATES, xs=XS, leading=20, top=152)
+
+    rows = rows_of(find_tables([*top, *head, *rows], []))
+
+    assert rows == [["Age", *["Member No tobacco"] * 2, *["Spouse No tobacco"] * 2], *RATES]
+
+
+def test_the_wrapped_head_of_a_column_is_no_heading() -> None:
+    text = lines([["Cover", "Third party,"], ["", "fire and theft"]], xs=[50, 150], leading=12)
+    rows = [["Glass", "$3"], ["Medical", "$4"], ["Legal", "No cover"]]
+
+    found = find_tables([*text, *lines(rows, xs=[50, 150], leading=18, top=130)], [], [Box(150, 100, 220, 122)])
+
+    assert rows_of(found) == [["Cover", "Third party, fire and theft"], *rows]
+
+
+def test_a_raised_number_belongs_to_the_line_that_it_touches() -> None:
+    rows = [["Cover", "Limit"], ["Medical", "$4"], ["Legal", "No cover"]]
+    raised = Word("1", Box(176, 99, 178, 105))
+    note = [Word("1", Box(50, 134, 52, 140)), *words(54, 135, "For each person and journey")]
+
+    (table,) = find_tables([*lines(rows, xs=[50, 150], leading=12), raised, *note], [])
+
+    assert table.rows == [["Cover", "Limit 1"], *rows[1:]]
+    assert table.box.y1 < 135
+
+
 @pytest.mark.parametrize(
     ("top", "second"),
     [
@@ -237,7 +268,7 @@ def parse_tables(monkeypatch: pytest.MonkeyPatch, pages: list[list[Block]]) -> l
     numbers = [SimpleNamespace(page_num=number) for number in range(1, len(pages) + 1)]
     parser = SimpleNamespace(parse_bytes=lambda data: SimpleNamespace(pages=numbers))
     monkeypatch.setattr(liteparse_pages, "shared_parser", lambda: parser)
-    monkeypatch.setattr(liteparse_pages, "_page_blocks", lambda page: pages[page.page_num - 1])
+    monkeypatch.setattr(liteparse_pages, "_page_blocks", lambda page, levels: pages[page.page_num - 1])
     return [page.markdown for page in liteparse_pages.parse_pages(b"").values()]
 
 
