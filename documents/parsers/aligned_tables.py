@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby, pairwise
 from math import inf
 from statistics import median
 
@@ -24,6 +24,7 @@ from documents.parsers.table_grids import (
 
 MAX_LINES = 400
 ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
+ROW_GAP_STEP = 0.1  # of a line's height by which rows are further apart than lines, in tables set closer than that
 BLOCK_GAP = 2.4
 BESIDE = 0.3  # of a line's height that a heading has in common with it
 CENTERED = 4.0  # points by which a head may be off the middle of its columns
@@ -33,6 +34,7 @@ TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is 
 WRAPPED_LINES = 1.5
 NARROWEST_GAP = 3.0
 PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
+PROSE_LINES, WIDE_SHARE = 3, 0.75  # in a column of text, and how much of its width they take
 ALIGNED_SHARE = 0.6
 _MARKER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)\]]\.?|o")
 _BULLET = re.compile(r"[•◦▪■·●\uf000-\uf8ff\s]+")
@@ -44,6 +46,9 @@ def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = ()) -> 
     lines = group_lines(words)
     if len(lines) > MAX_LINES:
         return []
+    columns = _split_text_columns(lines)
+    if columns:
+        return [table for part in columns for table in find_aligned_tables(part, headings)]
     rows = [line for line in lines if len(line.segments) > 1]
     headings = [box for box in headings if not any(_is_beside(line, box) for line in rows)]
     parts: list[list[Line]] = [[]]
@@ -52,7 +57,84 @@ def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = ()) -> 
             parts.append([])
         else:
             parts[-1].append(line)
-    return [table for part in parts for table in _find_in([_part_heads(part, n) for n in range(len(part))])]
+    return [
+        half
+        for part in parts
+        for table in _find_in([_part_heads(part, n) for n in range(len(part))])
+        for half in _split_twins(table)
+    ]
+
+
+def _split_twins(table: Table) -> list[Table]:
+    """Return two tables for one whose heads repeat: a list that goes on beside itself."""
+    half, is_odd = divmod(len(table.columns), 2)
+    heads = table.rows[0]
+    if is_odd or half < 2 or heads[:half] != heads[half:] or not all(heads) or len(set(heads)) < half:
+        return [table]
+    return [
+        Table(
+            table.box._replace(x0=table.columns[start][0], x1=table.columns[start + half - 1][1]),
+            [row[start : start + half] for row in table.rows if any(row[start : start + half])],
+            table.columns[start : start + half],
+        )
+        for start in (0, half)
+    ]
+
+
+def _split_text_columns(lines: Sequence[Line]) -> list[list[Word]]:
+    """Return the words of a page with columns of text, one of them with a table: above, on either side, below.
+
+    Nothing if there are no such columns.
+    """
+    pairs = [pair for line in lines for pair in pairwise(line.segments) if min(map(_length, pair)) >= PROSE_CHARS]
+    if len(pairs) < PROSE_LINES:
+        return []
+    edge = Counter(round(right.x0) for _, right in pairs).most_common(1)[0][0] - 1.0
+    for is_crossed, group in groupby(lines, key=lambda line: _crosses(line, edge)):
+        run = list(group)
+        if is_crossed or not _has_rows(run, edge):
+            continue
+        sides = [
+            [word for line in run for word in line.words if (word.box.x0 > edge) == side] for side in (False, True)
+        ]
+        if all(sides) and _are_text_columns([group_lines(side) for side in sides]):
+            first, last = lines.index(run[0]), lines.index(run[-1])
+            above, below = (
+                [word for line in part for word in line.words] for part in (lines[:first], lines[last + 1 :])
+            )
+            return [part for part in (above, *sides, below) if part]
+    return []
+
+
+def _has_rows(lines: Sequence[Line], edge: float) -> bool:
+    """Tell whether several lines have cells on one side of the edge."""
+    right = [sum([segment.x0 > edge for segment in line.segments]) for line in lines]
+    left = [len(line.segments) - count for line, count in zip(lines, right, strict=True)]
+    return any(sum([count > 1 for count in counts]) >= PROSE_LINES for counts in (left, right))
+
+
+def _length(segment: Segment) -> int:
+    return len(segment.text)
+
+
+def _crosses(line: Line, x: float) -> bool:
+    return any(segment.x0 < x < segment.x1 for segment in line.segments)
+
+
+def _are_text_columns(sides: Sequence[Sequence[Line]]) -> bool:
+    """Tell whether each side has lines of text as wide as it is: cells are less wide."""
+    for lines in sides:
+        width = max(line.segments[-1].x1 for line in lines) - min(line.segments[0].x0 for line in lines)
+        full = [
+            line
+            for line in lines
+            if len(line.segments) == 1
+            and len(line.segments[0].text) >= PROSE_CHARS
+            and line.segments[0].x1 - line.segments[0].x0 >= WIDE_SHARE * width
+        ]
+        if len(full) < PROSE_LINES:
+            return False
+    return True
 
 
 def _part_heads(lines: Sequence[Line], index: int) -> Line:
@@ -154,9 +236,10 @@ def _build_aligned(block: list[Line]) -> Table | None:
     columns, head = _find_head(block)
     if not 2 <= len(columns) <= MAX_COLUMNS:
         return None
-    has_gaps = _are_rows(_split_at_gaps(block), columns)
+    gap = next((gap for gap in _row_gaps(block) if _are_rows(_split_at_gaps(block, gap), columns)), None)
+    has_gaps = gap is not None
     body = block[len(head) :]
-    groups = _split_at_gaps(body) if has_gaps else _split_at_first_cells(body, columns)
+    groups = _split_at_first_cells(body, columns) if gap is None else _split_at_gaps(body, gap)
     rows = [_fill_row(lines, columns) for lines in groups]
     if head:
         rows.insert(0, _fill_head(head, columns) or [])
@@ -171,12 +254,23 @@ def _build_aligned(block: list[Line]) -> Table | None:
     return Table(box, join_wrapped(rows), tuple(columns))
 
 
-def _split_at_gaps(block: list[Line]) -> list[list[Line]]:
+def _row_gaps(block: list[Line]) -> list[float]:
+    """Return what may part two rows: the usual gap, and half of the widest step between smaller ones."""
+    usual = ROW_GAP * _height(block)
+    gaps = sorted({round(line.y0 - bottom, 1) for line, bottom in zip(block[1:], _bottoms(block), strict=False)})
+    step, gap = max(((two - one, (one + two) / 2) for one, two in pairwise(gaps) if two <= usual), default=(0.0, 0.0))
+    return [usual, gap] if step > ROW_GAP_STEP * _height(block) else [usual]
+
+
+def _bottoms(block: list[Line]) -> Iterator[float]:
+    """Return for each line where it and those above it end."""
+    return accumulate((line.y1 for line in block), max)
+
+
+def _split_at_gaps(block: list[Line], gap: float) -> list[list[Line]]:
     """Return the lines in groups parted by white space over the whole width."""
-    gap = ROW_GAP * _height(block)
     groups = [[block[0]]]
-    bottoms = accumulate((line.y1 for line in block), max)
-    for line, bottom in zip(block[1:], bottoms, strict=False):
+    for line, bottom in zip(block[1:], _bottoms(block), strict=False):
         if line.y0 - bottom > gap:
             groups.append([line])
         else:
@@ -232,8 +326,8 @@ def _find_head(block: list[Line]) -> tuple[list[Range], list[Line]]:
     columns = _columns(below)
     if len(below) < 2 or len(columns) < 3:
         return _columns(block), []
-    groups = _split_at_gaps(below)
-    for lower in (groups[0], below[:1]):
+    groups = [_split_at_gaps(below, gap)[0] for gap in _row_gaps(below)]
+    for lower in (*groups, below[:1]):
         head = block[: len(block) - len(below) + len(lower)]
         if len(head) < len(block) and _fill_head(head, columns):
             return columns, head

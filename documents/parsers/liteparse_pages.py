@@ -45,6 +45,10 @@ class PageLayout:
         """Return the pieces of its lines."""
         return _to_runs(self.page)
 
+    def rules(self) -> list[Box]:
+        """Return the lines that are drawn."""
+        return [_to_rule(line) for line in self.page.vector_graphics.lines]
+
     def headings(self) -> list[Region]:
         """Return the headings."""
         return [_to_region(block.box, block.markdown.lstrip("# "), block.level) for block in self.blocks if block.level]
@@ -105,32 +109,32 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
         for item in page.text_items
         for word in item.words
     ]
-    headings = [_to_box(block.bbox) for block in page.blocks if block.kind == "heading"]
-    tables = find_tables(words, map(_to_rule, page.vector_graphics.lines), headings)
-    blocks: list[Block] = []
     heights = [y1 - y0 for _, (_, y0, _, y1) in words]
     least = TITLE_SIZE * median(heights) if words else 0.0
     large = [word for word, height in zip(words, heights, strict=True) if height >= least]
+    boxes = [(block, _to_box(block.bbox)) for block in page.blocks]
+    titles = [box for block, box in boxes if block.kind == "heading" or _is_title(block, box, words, large)]
+    tables = find_tables(words, map(_to_rule, page.vector_graphics.lines), titles)
+    blocks: list[Block] = []
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
-    for block in page.blocks:
-        box = _to_box(block.bbox)
+    for block, box in boxes:
         touched = [table for table in tables if table_grids.overlap(table.box, box)]
         inside = _words_within(words, box) if touched else []
         outside = [word for word in inside if not any(table.box.contains(word.box.center) for table in touched)]
         if len(inside) != len(outside):  # a table, or words of one together with the text around it
             blocks += _split_text(outside, touched, least, levels)
         elif block.kind == "heading":
-            levels.setdefault(_height([word for word in words if box.contains(word.box.center)]), block.level or 1)
+            levels.setdefault(_height(_words_within(large, box)), block.level or 1)
             first, *others = _split_heading(block, runs)
             if blocks and _is_wrapped(blocks[-1], first):
                 first = _join_titles(blocks.pop(), first)
             blocks += [first, *others]
         else:
-            is_title = not touched and _is_title(block, box, words, large)
-            markdown = _render(block, is_title=is_title)
-            blocks.append(Block(box, markdown, is_table=block.kind == "table", level=int(is_title)))
+            is_title = not touched and box in titles
+            level = levels.get(_height(_words_within(large, box)), 1) if is_title else 0
+            blocks.append(Block(box, _render(block, level), is_table=block.kind == "table", level=level))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
-        blocks.insert(_find_place(blocks, table.box), Block(table.box, _render_table(table.rows), table))
+        blocks.insert(_find_place(blocks, table.box), Block(table.box, render_table(table.rows), table))
     return blocks
 
 
@@ -198,7 +202,7 @@ def _repeat_header(blocks: list[Block], last: Table | None, titles: tuple[str, .
             if any(_PAGE_NUMBER.fullmatch(cell) for cell in header[0][1:]):
                 break  # an entry of a table of contents
             rows = [*header, *table.rows]
-            continued = Block(block.box, _render_table(rows), replace(table, rows=rows))
+            continued = Block(block.box, render_table(rows), replace(table, rows=rows))
             return [*blocks[:index], continued, *blocks[index + 1 :]]
     return blocks
 
@@ -231,9 +235,10 @@ def _is_title(block: Any, box: Box, words: list[Word], large: list[Word]) -> boo
     return bool(block.bbox.height < 1.5 * min(word.box.height for word in inside))
 
 
-def _render(block: Any, *, is_title: bool) -> str:
-    if is_title:
-        return f"# {block.text}"
+def _render(block: Any, level: int = 0) -> str:
+    """``level``: of a paragraph that is a title."""
+    if level:
+        return f"{'#' * level} {block.text}"
     if block.kind == "heading":
         return f"{'#' * (block.level or 1)} {block.text}"
     if block.kind == "list_item":
@@ -243,7 +248,7 @@ def _render(block: Any, *, is_title: bool) -> str:
         rows = [block.header, *block.rows] if block.header else block.rows
         width = max(map(len, rows))
         texts = [[*(cell.text for cell in row), *[""] * (width - len(row))] for row in rows]
-        return _render_table(table_grids.join_wrapped(texts))
+        return render_table(table_grids.join_wrapped(texts))
     if block.kind in ("code", "grid_fallback"):
         return "\n".join(["```", *block.lines, "```"]) if not any("```" in line for line in block.lines) else ""
     if block.kind == "rule":
@@ -252,7 +257,8 @@ def _render(block: Any, *, is_title: bool) -> str:
     return f"**{text}**" if block.bold and text else text
 
 
-def _render_table(rows: list[list[str]]) -> str:
+def render_table(rows: list[list[str]]) -> str:
+    """Return a pipe table, its first row the head."""
     lines = ["| " + " | ".join(cell.translate(_PIPE_ESCAPES).strip() for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
@@ -275,9 +281,9 @@ def _split_heading(block: Any, runs: list[Run]) -> list[Block]:
     level, box = block.level or 1, _to_box(block.bbox)
     titles = split_title(_runs_of(block.text, box, runs))
     if not titles:
-        return [Block(box, _render(block, is_title=False), level=level)]
+        return [Block(box, _render(block), level=level)]
     if len(titles) == 1:
-        return [Block(_around(titles[0]), _render(block, is_title=False), level=level)]
+        return [Block(_around(titles[0]), _render(block), level=level)]
     texts = (" ".join(run.text.strip() for run in title) for title in titles)
     return [
         Block(_around(title), f"{'#' * level} {text}", level=level) for title, text in zip(titles, texts, strict=True)

@@ -75,13 +75,14 @@ class OpenedPdf:
 
 @dataclass(frozen=True)
 class PlainPage:
-    """A page open in PDFium, and its plain text; ``is_final`` where no other engine reads it better."""
+    """A page open in PDFium, and its plain text; ``is_final`` where no other engine reads its words better."""
 
     page: Any
     text_page: Any
     text: str
     values: list[FieldValue]
     is_final: bool
+    is_right_to_left: bool
 
     def sort_runs(self, runs: list[Run]) -> list[Run]:
         """Return the runs in the order in which PDFium reads them, last those that it does not find at their place."""
@@ -183,6 +184,8 @@ def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -
             clean_text(layout.markdown), page.text, layout, lambda: page.sort_runs(layout.runs())
         )
         rich = append_lost_lines(clean_text(ordered), page.text)
+    elif page and layout and page.is_right_to_left:
+        rich = _render_right_to_left(page, layout) or page.text
     elif not (page and page.is_final):
         rich = clean_text(layout.markdown) if layout else _extract_rich(document.oxide, number)
     if page:
@@ -191,6 +194,16 @@ def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -
         rich = plain
     values = page.values if page else []
     return (rich if rich is None else form_fields.append_missing(rich, plain or "", values)), is_doubtful
+
+
+def _render_right_to_left(page: PlainPage, layout: PageLayout) -> str | None:
+    try:
+        text = right_to_left.render_page(page.text_page, page.page.get_height(), layout)
+    except MemoryError:
+        raise
+    except Exception:  # as in parse_pages
+        return None
+    return text and clean_text(text)
 
 
 def append_lost_lines(rich: str, plain: str) -> str:
@@ -240,7 +253,7 @@ def _open_plain(fium: Any, number: int) -> PlainPage | None:
     except pypdfium2.PdfiumError:
         return None
     is_final = vertical is not None or is_reversed or not (text or has_annotations)
-    return PlainPage(page, text_page, clean_text(vertical or text), values, is_final)
+    return PlainPage(page, text_page, clean_text(vertical or text), values, is_final, is_reversed and not vertical)
 
 
 def _open_oxide(data: bytes) -> tuple[Any, int]:

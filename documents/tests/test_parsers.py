@@ -92,15 +92,35 @@ def test_the_second_engine_reads_pages_that_the_first_cannot(save_pdf: SavePdf, 
     assert pdf_parser.parse_pdf(save_pdf(WHOLE.replace(whole, wound)), pages=1).markdown == ["hello world"]
 
 
-def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
+def hebrew_pdf(content: bytes) -> bytes:
+    """Return a page on which A is the first letter of the alphabet; small letters and digits are themselves."""
     codes = b"".join(b"<%02x> <%04x>\n" % (0x41 + n, 0x05D0 + n) for n in range(20))
-    cmap = b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 20 beginbfchar %s endbfchar endcmap" % codes
-    objects = page_objects([content_stream(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET")])
+    ranges = b"2 beginbfrange <30> <39> <0030> <61> <7a> <0061> endbfrange"
+    cmap = b"begincmap 1 begincodespacerange <00> <ff> endcodespacerange 20 beginbfchar %s endbfchar %s endcmap"
+    objects = page_objects([content_stream(content)])
     objects[2] = objects[2].replace(b">>", b"/ToUnicode 6 0 R >>")
+    return build_pdf([*objects, content_stream(cmap % (codes, ranges))])
 
-    (page,) = pdf_parser.parse_pdf(save_pdf(build_pdf([*objects, content_stream(cmap)])), pages=1).markdown
 
-    assert page == "אבגדה\nאבגדה וזחטי"  # alphabetical when read from the right, and no markdown
+def test_right_to_left_pages_are_read_by_pdfium(save_pdf: SavePdf) -> None:
+    path = save_pdf(hebrew_pdf(b"BT /F1 30 Tf 72 700 Td (EDCBA) Tj /F1 9 Tf 0 -50 Td (JIHGF EDCBA) Tj ET"))
+
+    (page,) = pdf_parser.parse_pdf(path, pages=1).markdown
+
+    assert page.lstrip("# ").split() == ["אבגדה", "אבגדה", "וזחטי"]  # alphabetical when read from the right
+
+
+def test_the_first_column_of_a_right_to_left_table_is_its_rightmost(save_pdf: SavePdf) -> None:
+    rows = [("CBA", "FED"), ("GFE", "200"), ("IHG", "blue cross"), ("KJI", "35")]
+    cells = b" ".join(
+        b"1 0 0 1 %d %d Tm (%s) Tj" % (x, 700 - 20 * n, cell.encode())
+        for n, row in enumerate(rows)
+        for x, cell in zip((400, 200), row, strict=True)
+    )
+
+    (page,) = pdf_parser.parse_pdf(save_pdf(hebrew_pdf(b"BT /F1 10 Tf %s ET" % cells)), pages=1).markdown
+
+    assert page.split("\n") == ["| אבג | דהו |", "|---|---|", "| הוז | 200 |", "| זחט | blue cross |", "| טיך | 35 |"]
 
 
 def test_text_from_any_font_map_can_be_stored() -> None:

@@ -198,11 +198,57 @@ def test_two_lines_of_a_head_are_joined_however_far_apart(stub: str, leading: in
 def test_a_head_may_wrap_below_heads_over_several_columns(stub: float) -> None:
     top = [*words(50, stub, "Age"), *words(185, 100, "Member"), *words(325, 100, "Spouse")]
     head = lines([["", *["No"] * 4], ["", *["tobacco"] * 4]], xs=XS, leading=12, top=120)
-    rows = lines(RATES, xs=XS, leading=20, top=152)
+    rates = lines(RATES, xs=XS, leading=20, top=152)
 
-    rows = rows_of(find_tables([*top, *head, *rows], []))
+    rows = rows_of(find_tables([*top, *head, *rates], []))
 
     assert rows == [["Age", *["Member No tobacco"] * 2, *["Spouse No tobacco"] * 2], *RATES]
+
+
+def test_rows_may_stand_little_further_apart_than_the_lines_of_a_cell() -> None:
+    rows = [["Benefit", "What is covered"], *([name, "A treatment that a doctor orders"] for name in ("Lab", "Scan"))]
+    text = [
+        word
+        for n, (name, cover) in enumerate(rows)
+        for word in (
+            *words(50, 100 + 23 * n, name),
+            *words(150, 100 + 23 * n, cover),
+            *words(50, 110.2 + 23 * n, "services" if n else "type"),
+            *words(150, 110.2 + 23 * n, "and reviews in a month" if n else "by the plan"),
+        )
+    ]
+
+    assert rows_of(find_tables(text, [])) == [
+        ["Benefit type", "What is covered by the plan"],
+        ["Lab services", "A treatment that a doctor orders and reviews in a month"],
+        ["Scan services", "A treatment that a doctor orders and reviews in a month"],
+    ]
+
+
+def test_a_table_in_a_column_of_text_ends_at_the_column() -> None:
+    rows = [["Tier", "Retail", "Mail"], ["Generic", "$8", "$16"], ["Brand", "$47", ""], ["Insulin", "$35", "$105"]]
+    prose = [
+        "Ask your doctor whether a drug in",
+        "a lower tier can be right for you",
+        "and look it up in our list of them",
+    ]
+    left = [
+        *lines([[line] for line in prose], xs=[50], leading=12),
+        *lines(rows, xs=[50, 120, 190], leading=12, top=136),
+    ]
+    right = lines([[line] for line in prose * 3], xs=[300], leading=12)
+
+    assert rows_of(find_tables([*left, *right], [])) == rows
+
+
+@pytest.mark.parametrize("heads", [["Age", "Rate"] * 2, ["Age", "Rate", "Term", "Price"]], ids=["same", "others"])
+def test_a_list_that_goes_on_beside_itself_is_two_tables(heads: list[str]) -> None:
+    rows = [heads, ["20", "$5", "40", "$9"], ["30", "$7", "50", "$12"], ["35", "$8", "", ""]]
+
+    found = [table.rows for table in find_tables(lines(rows, xs=[50, 150, 250, 350], leading=12), [])]
+
+    left, right = [row[:2] for row in rows], [row[2:] for row in rows[:3]]
+    assert found == ([left, right] if heads[:2] == heads[2:] else [rows])
 
 
 def test_the_wrapped_head_of_a_column_is_no_heading() -> None:
