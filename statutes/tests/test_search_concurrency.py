@@ -24,7 +24,7 @@ from testing.fakes.s3 import S3Server
 from testing.personas import Person, claim_at_stage
 
 # Before the model is looked up; before anything is ranked; between the ranking and what is shown of it; after that.
-POINTS = ("FROM active_models", "tsvector_to_array", "c.text, c.meta", 'FROM "law_versions"')
+POINTS = ("FROM active_models", "tsvector_to_array", "c.chunk_ord, c.text", 'FROM "law_versions"')
 
 
 @contextmanager
