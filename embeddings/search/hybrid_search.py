@@ -210,11 +210,14 @@ def probe_index(document_id: UUID, *, user_id: UUID, seconds: float) -> float | 
 
     Raises ``TimeoutError`` after ``seconds``.
     """
-    model = active_model(user_id)
-    rows: dict[str, Any] = {"document_id": document_id, "embed_model": model.model, "embed_version": model.version}
+    timeout = [str(max(1, int(seconds * 1000)))]
     try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(SET_TIMEOUT, timeout)
+            model = active_model(user_id)  # tenants cannot read it
+        rows: dict[str, Any] = {"document_id": document_id, "embed_model": model.model, "embed_version": model.version}
         with as_tenant(user_id), connection.cursor() as cursor:
-            cursor.execute(SET_TIMEOUT, [str(max(1, int(seconds * 1000)))])
+            cursor.execute(SET_TIMEOUT, timeout)
             chunks = DocumentChunk.objects.filter(**rows).order_by("chunk_ord")
             vector = chunks.values_list("embedding", flat=True).first()
             if vector is None and model.shadowed:
