@@ -10,10 +10,9 @@ from django.utils.crypto import constant_time_compare
 
 from accounts import rate_limit
 from accounts.models import User
+from accounts.sign_in import is_proxied
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
-# A request that came through a proxy has one of these, whatever it says; who sends them from here gains nothing.
-PROXY_HEADERS = ("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Forwarded", "Via")
 
 
 def is_wanted(request: HttpRequest) -> bool:
@@ -29,7 +28,7 @@ def is_local(request: HttpRequest) -> bool:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
     host, _ = split_domain_port(request.get_host())
-    return address.is_loopback and host in LOCAL_HOSTS and not any(name in request.headers for name in PROXY_HEADERS)
+    return address.is_loopback and host in LOCAL_HOSTS and not is_proxied(request)
 
 
 def is_code(given: str) -> bool:

@@ -16,6 +16,9 @@ from accounts.audit import log
 from accounts.errors import ApiError
 from accounts.models import User
 
+# Headers that a proxy adds: the address is then the proxy's, not the client's. A client that sends them gains nothing.
+PROXY_HEADERS = ("X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Forwarded", "Via")
+
 
 class EmailBackend(ModelBackend):
     """Fails in the same way and time whatever was wrong; too many attempts look like a wrong password."""
@@ -76,6 +79,11 @@ def client_network(client: str) -> str:
     if isinstance(address, IPv4Address):
         return str(address)
     return str(address.ipv4_mapped or ip_network((int(address), 64), strict=False))
+
+
+def is_proxied(request: HttpRequest) -> bool:
+    """Tell whether a proxy has forwarded the request: it has one of their headers, whatever that says."""
+    return any(name in request.headers for name in PROXY_HEADERS)
 
 
 def client_address(request: HttpRequest) -> str:

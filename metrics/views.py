@@ -11,10 +11,9 @@ from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from accounts.sign_in import is_proxied
 from metrics.prometheus_collector import Collector
 
-# Headers that a proxy adds: the address is then the proxy's, not the client's.
-PROXY_HEADERS = ("X-Forwarded-For", "Forwarded", "X-Real-IP", "X-Forwarded-Host", "Via")
 TIMEOUT_SECONDS = 5
 
 
@@ -39,4 +38,4 @@ def _may_read(request: HttpRequest) -> bool:
         is_local = ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:
         return False
-    return is_local and not any(name in request.headers for name in PROXY_HEADERS)
+    return is_local and not is_proxied(request)
