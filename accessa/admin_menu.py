@@ -50,6 +50,7 @@ SECTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("Users", "person", "accounts.user"),
         ("Groups", "group", "auth.group"),
         ("API tokens", "key", "accounts.apitoken"),
+        ("Deleted accounts", "person_remove", "accounts.accountdeletion"),
         ("Audit log", "policy", "audit.auditentry"),
     ),
 }

@@ -229,6 +229,7 @@ JOBS_PERIODIC_TASKS = [
     "accounts.periodic.delete_expired_sessions",
     "accounts.periodic.delete_expired_invitations",
     "search.saved_questions.delete_expired_questions",
+    "portal.account_deletion.start_deletions",
     "outbox.periodic.delete_finished_messages",
     "webhooks.services.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",

@@ -27,7 +27,7 @@ from accounts import admin_base, api_tokens
 from accounts.admin_base import BoundedAdmin, ReadOnlyAdmin, ReasonForm, reason_field, reason_page
 from accounts.audit import log
 from accounts.errors import ApiError
-from accounts.models import ApiToken, User
+from accounts.models import AccountDeletion, ApiToken, User
 
 TOKENS_PAGE = "admin:accounts_apitoken_changelist"
 
@@ -205,3 +205,11 @@ class GroupAdmin(AuditedAdmin, DjangoGroupAdmin):
     id_fields = ("name",)
     ordering = ("name",)
     filter_horizontal = ()
+
+
+@admin.register(AccountDeletion)
+class AccountDeletionAdmin(ReadOnlyAdmin):
+    list_display = ("deletion_id", "user_id", "requested_at", "completed_at")
+    fields = ("deletion_id", "user_id", "deleted", "requested_at", "completed_at")
+    id_fields = ("deletion_id", "user_id")
+    ordering = ("-requested_at",)

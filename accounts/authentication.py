@@ -22,7 +22,10 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 
 NO_TENANT_ID = UUID(int=0)  # of the service, which owns no rows
 TENANT_HEADER = "X-Accessa-User"
-FIND_INACTIVE = "SELECT id FROM users WHERE id = %(user_id)s AND NOT is_active"
+# A deleted account stays closed to tokens of its Supabase user.
+FIND_INACTIVE = """
+    SELECT FROM users WHERE id = %(user_id)s AND NOT is_active
+    UNION ALL SELECT FROM account_deletions WHERE user_id = %(user_id)s"""
 # A tenant who signs in at Supabase has no row in `users` and is known by documents.
 IS_TENANT = """
     SELECT coalesce((SELECT is_active FROM users WHERE id = %(user_id)s),

@@ -89,6 +89,27 @@ class Invitation(models.Model):
         return str(self.pk)
 
 
+class AccountDeletion(models.Model):
+    """A deletion of an account, afterwards its certificate: without personal data once that is mailed."""
+
+    deletion_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user_id = models.UUIDField(unique=True)
+    # Until the certificate is mailed.
+    email = models.EmailField(null=True)
+    language = models.TextField(blank=True)
+    deleted = models.JSONField(db_default={}, default=dict)  # rows of each table
+    requested_at = models.DateTimeField(db_default=Now())
+    completed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "account_deletions"
+        verbose_name = "deleted account"
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
 class UserSession(AbstractBaseSession):
     """A session of a browser, as ``accounts.sessions`` writes it."""
 

@@ -176,6 +176,7 @@ class ObjectDeletion(models.Model):
     """An object in the store or a copy at a vendor that must be deleted, because its document was deleted."""
 
     deletion_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    user_id = models.UUIDField(db_index=True)
     document_id = models.UUIDField()
     path = models.TextField()
     # Past the last stage of any worker that may still hold the deleted job and write the object once more.

@@ -9,15 +9,15 @@ from documents.models import Document, ObjectDeletion
 from documents.storage import buckets
 
 SCHEDULE = """
-    INSERT INTO object_deletions (deletion_id, document_id, path, drop_after)
-    VALUES (gen_random_uuid(), %s, %s, clock_timestamp() + make_interval(secs => %s))
+    INSERT INTO object_deletions (deletion_id, user_id, document_id, path, drop_after)
+    VALUES (gen_random_uuid(), %s, %s, %s, clock_timestamp() + make_interval(secs => %s))
     ON CONFLICT (path) DO UPDATE SET drop_after = excluded.drop_after"""
 
 
-def schedule_deletion(document_id: UUID, path: str, *, seconds: float) -> None:
+def schedule_deletion(user_id: UUID, document_id: UUID, path: str, *, seconds: float) -> None:
     """Record, in the caller's transaction, that ``path`` must be deleted; after ``seconds`` no one can write it."""
     with connection.cursor() as cursor:
-        cursor.execute(SCHEDULE, [document_id, path, seconds])
+        cursor.execute(SCHEDULE, [user_id, document_id, path, seconds])
 
 
 def delete_pending_objects(document_id: UUID) -> None:

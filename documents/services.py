@@ -257,8 +257,11 @@ def delete(
     return True
 
 
-def delete_rows(document: Document) -> None:
-    """Delete a document's rows, in the caller's transaction; call ``delete_objects`` after its commit."""
+def delete_rows(document: Document) -> dict[str, int]:
+    """Delete a document's rows, in the caller's transaction; call ``delete_objects`` after its commit.
+
+    Return how many there were in each table.
+    """
     lock_document(document.pk)
     # A worker whose job is gone learns of it at its next write, so at the end of its stage at the latest.
     longest = max(step.time_limit for step in pipeline.get_pipeline(PIPELINE).steps) + 2 * settings.JOBS_LEASE_SECONDS
@@ -271,9 +274,12 @@ def delete_rows(document: Document) -> None:
         parse_store.transfer_shared_parse(document)
         copies = map(vendor_parses.vendor_path, ParseRequest.objects.filter(document=document))
         for path in [document.raw_path, parse_store.own_path(document), thumbnail_path(document), *copies]:
-            object_deletion.schedule_deletion(document.pk, path, seconds=seconds)
+            object_deletion.schedule_deletion(document.user_id, document.pk, path, seconds=seconds)
+        deleted = {}
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
+            deleted[table] = cursor.rowcount
+    return deleted
 
 
 def delete_objects(document_id: UUID) -> None:

@@ -84,7 +84,7 @@ def _plan(claim: Claim, parser: Parser, plan: Mapping[str, object]) -> tuple[Par
         )
         if request.state == State.FAILED:
             # Delete what the failed round left at the vendor.
-            object_deletion.schedule_deletion(request.document_id, vendor_path(request), seconds=0)
+            object_deletion.schedule_deletion(request.user_id, request.document_id, vendor_path(request), seconds=0)
             request.round, request.state, request.planned_at = request.round + 1, State.PLANNED, Now()
             request.vendor_job_id = request.purchase_id = request.file_id = request.called_back_at = None
             request.save()

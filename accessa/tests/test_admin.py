@@ -59,7 +59,9 @@ def rows(ana: Person) -> Document:
         parse_id=uuid4(), document=document, user_id=ana.id, job_id=uploaded.job_id, parser_name="llamaparse",
         parser_version="1", vendor_job_id="pjb-1",
     )  # fmt: skip
-    ObjectDeletion.objects.create(document_id=document.pk, path=f"raw/{CANARY}.pdf", drop_after=now)
+    ObjectDeletion.objects.create(
+        user_id=document.user_id, document_id=document.pk, path=f"raw/{CANARY}.pdf", drop_after=now
+    )
     Delivery.objects.create(key="k" * 64, body_sha256="b" * 64, code="JOB_WOKEN", expires_at=now)
     Purchase.objects.create(
         user_id=ana.id, stage="chunked", vendor="openai", model="m", unit="tokens", quantity=7, cents=1

@@ -21,6 +21,7 @@ SERVICE_ROLE_ACTOR = "service role"  # of Supabase, which names no user
 SERVICE_CALL = "tenants.service_call"
 SERVICE_CALL_INTERVAL = timedelta(hours=1)  # a service polls without end
 UNKNOWN_ACTOR = "unknown"  # before the sign-in
+TENANT_ACTOR = "tenant"  # by its id alone: an entry outlives the account
 
 
 def record_action(
@@ -35,9 +36,11 @@ def record_action(
     **details: Any,
 ) -> AuditEntry:
     """Write one entry; ``details`` are ids, codes and counts. Raises ``ApiError("REASON_REQUIRED")``."""
+    if by and by.pk == tenant_id:
+        unnamed = TENANT_ACTOR
     return AuditEntry.objects.create(
         actor_id=by.pk if by else None,
-        actor=by.get_username() if by else unnamed,
+        actor=by.get_username() if by and by.pk != tenant_id else unnamed,
         action=action,
         reason=clean_reason(reason),
         object_type=object_type,

@@ -14,6 +14,7 @@ VIEW_PERMISSIONS = (
     "metrics.view_metricrollup",
     "integrations.view_connectedsource", "integrations.view_ingestionjob", "integrations.view_archivedmessage",
     "statutes.view_law", "statutes.view_lawversion", "statutes.view_consumer",
+    "accounts.view_accountdeletion",
     "vendors.view_purchase", "vendors.view_budget", "vendors.view_breaker", "vendors.view_ratelimit",
 )  # fmt: skip
 SUPPORT_PERMISSIONS = (*VIEW_PERMISSIONS, "jobs.retry_uploadjob", "documents.read_text", "outbox.resend_message")

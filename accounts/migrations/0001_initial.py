@@ -105,6 +105,23 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='AccountDeletion',
+            fields=[
+                ('deletion_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('user_id', models.UUIDField(unique=True)),
+                ('email', models.EmailField(max_length=254, null=True)),
+                ('language', models.TextField(blank=True)),
+                ('deleted', models.JSONField(db_default={}, default=dict)),
+                ('requested_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('completed_at', models.DateTimeField(null=True)),
+            ],
+            options={
+                'db_table': 'account_deletions',
+                'verbose_name': 'deleted account',
+                'default_permissions': ('view',),
+            },
+        ),
+        migrations.CreateModel(
             name='ApiToken',
             fields=[
                 ('token_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),

@@ -58,6 +58,7 @@ class Migration(migrations.Migration):
             name='ObjectDeletion',
             fields=[
                 ('deletion_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
+                ('user_id', models.UUIDField(db_index=True)),
                 ('document_id', models.UUIDField()),
                 ('path', models.TextField()),
                 ('drop_after', models.DateTimeField(db_index=True)),

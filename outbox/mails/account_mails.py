@@ -16,13 +16,14 @@ from django.utils.translation import get_language
 
 from accounts import invitations, rate_limit
 from accounts.errors import ApiError
-from accounts.models import Invitation, User
+from accounts.models import AccountDeletion, Invitation, User
 from accounts.sign_in import client_address, client_network
 from outbox.mails.templates import Mail, link, render
 from outbox.models import Message
 
 RESET, CHANGED = "account.password_reset", "account.password_changed"
 INVITED, ALREADY = "account.invitation", "account.already_exists"
+DELETED = "account.deleted"
 # One statement whether or not there is such an account: the time of the response must not reveal it. The commit does
 # not wait for the disk, which only a row that was written would need.
 REQUEST = """
@@ -106,6 +107,13 @@ def invitation(message: Message) -> Mail | None:
     days = max(1, (found.expires_at - timezone.now() + timedelta(hours=1)).days)
     url = link("portal:invitation", invitations.sign(found))
     return render(found.email, "invitation", _language(message), url=url, days=days)
+
+
+def deleted(message: Message) -> Mail | None:
+    deletion = AccountDeletion.objects.filter(pk=message.target_id).first()
+    if deletion is None or deletion.email is None:
+        return None
+    return render(deletion.email, "account_deleted", deletion.language, url=link("portal:deletion", deletion.pk))
 
 
 def _language(message: Message, user: User | None = None) -> str:

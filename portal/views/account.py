@@ -1,24 +1,39 @@
-"""Page of the signed-in user's account: password, browsers, notifications, export of the data."""
+"""Page of the signed-in user's account: password, browsers, notifications, export and deletion of the data."""
 
 from typing import Any, cast
+from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import SetPasswordForm
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
 
 from accounts import passwords, sessions
 from accounts.errors import ApiError
-from accounts.models import Notify, User
+from accounts.models import AccountDeletion, Notify, User
 from outbox.mails import account_mails
+from portal import account_deletion
 from portal.account_export import start_export
 from portal.tenant_page import tenant_id, tenant_page
+
+# Tables of a certificate that its page names; its file has all.
+DELETED_KINDS = (
+    ("documents", _("Documents")),
+    ("document_chunks", _("Passages")),
+    ("connected_sources", _("Connected systems")),
+    ("source_documents", _("Records of connected systems")),
+    ("saved_questions", _("Saved questions")),
+    ("tags", _("Tags")),
+    ("api_tokens", _("API tokens")),
+    ("webhook_endpoints", _("Webhooks")),
+)
 
 
 class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]
@@ -38,6 +53,30 @@ class NotifyForm(forms.ModelForm):  # type: ignore[type-arg]
         model = User
         fields = ("notify",)
         labels = {"notify": _("When a document is done or has failed")}
+
+
+class DeleteForm(forms.Form):
+    """The account's address, typed, and its password if it has one."""
+
+    email = forms.CharField(label=_("Type your e-mail address"), widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    password = forms.CharField(
+        label=_("Your password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}), strip=False
+    )
+
+    def __init__(self, user: User, *args: Any) -> None:
+        super().__init__(*args)
+        self.user = user
+        if not user.has_usable_password():
+            del self.fields["password"]
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"]
+        if email.strip().lower() != self.user.email:
+            raise forms.ValidationError(gettext("This is not the address of your account."))
+        return email
+
+    def clean_password(self) -> str:
+        return check_own_password(self.user, self.cleaned_data["password"])
 
 
 def check_own_password(user: User, password: str) -> str:
@@ -109,3 +148,29 @@ def export(request: HttpRequest) -> HttpResponseBase:
     """Stream a ZIP of all that the user has stored."""
     headers = {"Content-Disposition": 'attachment; filename="accessa-data.zip"'}
     return StreamingHttpResponse(start_export(signed_in_user(request)), content_type="application/zip", headers=headers)
+
+
+@tenant_page("GET", "HEAD", "POST")
+def delete(request: HttpRequest) -> HttpResponse:
+    user = signed_in_user(request)
+    form = DeleteForm(user, *([request.POST] if request.method == "POST" else []))
+    if not form.is_valid():
+        return render(request, "portal/settings/delete_account.html", {"form": form})
+    deletion = account_deletion.request_deletion(user, by=user, reason="By its tenant.")
+    logout(request)
+    return redirect("portal:deletion", deletion.pk)
+
+
+@never_cache
+def deletion(request: HttpRequest, deletion_id: UUID) -> HttpResponse:
+    """Show the progress of a deletion, then its certificate, to whoever has its address."""
+    found = get_object_or_404(AccountDeletion, pk=deletion_id)
+    counts = [(name, found.deleted[table]) for table, name in DELETED_KINDS if found.deleted.get(table)]
+    return render(request, "portal/deletion.html", {"deletion": found, "counts": counts})
+
+
+@never_cache
+def certificate(request: HttpRequest, deletion_id: UUID) -> HttpResponse:
+    found = get_object_or_404(AccountDeletion, pk=deletion_id, completed_at__isnull=False)
+    headers = {"Content-Disposition": f'attachment; filename="deletion-{found.pk}.json"'}
+    return JsonResponse(account_deletion.certificate(found), headers=headers, json_dumps_params={"indent": 1})
