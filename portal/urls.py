@@ -6,7 +6,18 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from portal import language
-from portal.views import account, documents, email_links, first_account, integrations, library, search, tokens, webhooks
+from portal.views import (
+    account,
+    documents,
+    email_links,
+    first_account,
+    integrations,
+    library,
+    search,
+    statutes,
+    tokens,
+    webhooks,
+)
 from portal.views.sign_in import SignIn
 
 app_name = "portal"
@@ -30,6 +41,7 @@ urlpatterns = [
     path("library/bulk", library.bulk, name="bulk"),
     path("library/tags", library.tag_list, name="tags"),
     path("library/tags/<uuid:tag_id>", library.tag, name="tag"),
+    path("statutes/<uuid:chunk_id>", statutes.statute, name="statute"),
     path("d/<uuid:document_id>/edit", library.edit, name="edit"),
     path("d/<uuid:document_id>", documents.document, name="document"),
     path("d/<uuid:document_id>/status", documents.status, name="status"),

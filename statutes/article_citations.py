@@ -32,6 +32,7 @@ RANKS = """
 PARTIAL = Law.Status.PARTIAL_FAILED.value
 # Heading marks of a rendered law, within a line too.
 _MARKUP = re.compile(r"(?:(?<=\s)|^)#{1,6}(?: |\n+)| ?\{#[^{}]*\}")
+_ANCHOR = re.compile(r" ?\{#[^{}\n]*\}(?=\n|$)")
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)T\d\d:\d\d:\d\d(?:\.\d+)?Z")  # a version made of an S3 event's time
 
 
@@ -74,10 +75,23 @@ class StatutePassage:
     parts: ScoreParts
     sentences: Sequence[Sentence]
     idf: Mapping[str, float]
+    page_starts: Sequence[int] = ()
+
+    def cite(self, start: int, end: int) -> str:
+        """Return the citation of what stands at [start, end) of the normalized text: the article in which it begins."""
+        if not self.start <= start < end <= self.end:
+            return self.citation
+        pages = [page_at(self.page_starts, start), page_at(self.page_starts, end - 1)] if self.page_starts else []
+        article = article_at(self.articles, start - self.start)
+        place = article.label if article else _place(self.articles, self.headings)
+        return _citation(self.title, self.version, place, pages or self.pages)
 
 
-def cite_passages(passages: Sequence[retriever.Passage], query: str) -> list[StatutePassage]:
-    """Return the passages with their citations, in order; those of versions withdrawn meanwhile are left out."""
+def cite_passages(passages: Sequence[retriever.Passage], query: str = "") -> list[StatutePassage]:
+    """Return the passages with their citations, in order; those of versions withdrawn meanwhile are left out.
+
+    Without a query, a passage of several articles is cited by all of them.
+    """
     rows = _version_rows({passage.document_id for passage in passages})
     passages = [passage for passage in passages if passage.document_id in rows]
     spans = [article_spans(passage) for passage in passages]
@@ -106,22 +120,12 @@ def _cite(
     passage: retriever.Passage, row: Mapping[str, Any], articles: list[ArticleSpan], article: ArticleSpan | None
 ) -> StatutePassage:
     title = passage.filename or row["law_id"]
-    timestamp = _TIMESTAMP.fullmatch(row["version"])
-    version = timestamp[1] if timestamp else row["version"]
-    if article:
-        place = article.label
-    elif articles:
-        place = f"{articles[0].label} – {articles[-1].label}"  # noqa: RUF001 - as ranges are written
-    else:
-        place = passage.headings[-1] if passage.headings else ""
+    place = article.label if article else _place(articles, passage.headings)
     pages = passage.pages if row["format"] == "pdf" else []
-    cited = pages
-    if pages and article and (starts := row.get("page_starts")):
+    cited, starts = pages, (row.get("page_starts") or ()) if pages else ()
+    if article and starts:
         last = passage.start + max(article.start, article.end - 1)
         cited = [page_at(starts, passage.start + article.start), page_at(starts, last)]
-    page = ""
-    if cited:
-        page = f"p. {cited[0]}" if cited[0] == cited[-1] else f"pp. {cited[0]}–{cited[-1]}"  # noqa: RUF001
     return StatutePassage(
         chunk_id=passage.chunk_id,
         chunk_ids=passage.chunk_ids,
@@ -132,7 +136,7 @@ def _cite(
         language=str(passage.meta.get("language", "")),
         article=article.label if article else None,
         articles=articles,
-        citation=", ".join(filter(None, (f"{title} ({version})", place, page))),
+        citation=_citation(title, row["version"], place, cited),
         headings=article.headings if article else passage.headings,
         pages=pages,
         start=passage.start,
@@ -145,11 +149,39 @@ def _cite(
         parts=passage.parts,
         sentences=passage.sentences,
         idf=passage.idf,
+        page_starts=starts,
     )
+
+
+def _place(articles: Sequence[ArticleSpan], headings: Sequence[str]) -> str:
+    if len(articles) == 1:
+        return articles[0].label
+    if articles:
+        return f"{articles[0].label} – {articles[-1].label}"  # noqa: RUF001 - as ranges are written
+    return headings[-1] if headings else ""
+
+
+def _citation(title: str, version: str, place: str, pages: Sequence[int]) -> str:
+    timestamp = _TIMESTAMP.fullmatch(version)
+    page = ""
+    if pages:
+        page = f"p. {pages[0]}" if pages[0] == pages[-1] else f"pp. {pages[0]}–{pages[-1]}"  # noqa: RUF001
+    return ", ".join(filter(None, (f"{title} ({timestamp[1] if timestamp else version})", place, page)))
+
+
+def article_at(articles: Sequence[ArticleSpan], offset: int) -> ArticleSpan | None:
+    """Return the one article that an offset of the passage's text is in; None: of several, or in none."""
+    found = [article for article in articles if article.start <= offset < article.end]
+    return found[0] if len(found) == 1 else None
 
 
 def strip_heading_marks(text: str) -> str:
     return _MARKUP.sub("", text)
+
+
+def strip_anchors(text: str) -> str:
+    """Remove the anchors of headings, and keep their marks."""
+    return _ANCHOR.sub("", text)
 
 
 def article_spans(passage: retriever.Passage) -> list[ArticleSpan]:
@@ -209,8 +241,8 @@ def _fold(text: str) -> str:
 
 
 def _rank(spans: Sequence[ArticleSpan], query: str) -> list[float]:
-    if not spans:
-        return []
+    if not spans or not query:
+        return [0.0] * len(spans)
     configurations = configs_of_tenant(SYSTEM_TENANT_ID)
     lexemes = query_lexemes(query_parser.parse_query(query).text, configurations)
     if not lexemes:

@@ -22,7 +22,13 @@ from portal.tests.conftest import PASSWORD, signed_in, with_password
 from testing.personas import Person
 
 NOBODYS = "6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"
-PAGES = ["/", "/list", "/find", "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42"]
+PAGES = [
+    "/",
+    "/list",
+    "/find",
+    "/statutes/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42",
+    "/d/6c8a1e6e-1f0b-4aa8-9f0a-1a7c2e6f2b42",
+]
 
 
 def sign_in(email: str, password: str, client: Client | None = None, **more: Any) -> Any:

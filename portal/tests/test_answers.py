@@ -47,10 +47,6 @@ def test_without_an_answer_only_passages_are_shown(query: str, client: Client) -
     assert "answer-title" not in page
 
 
-def test_a_statute_alone_is_not_searched_for_an_answer(client: Client) -> None:
-    assert "answer-title" not in search(client, QUESTION, document="laws")
-
-
 @pytest.mark.parametrize(("right", "stored"), [("yes", True), ("no", False)])
 def test_an_opinion_is_stored_once_it_is_given(right: str, stored: bool, client: Client, ana: Person) -> None:
     given = client.post("/find", {"query": QUESTION}).context["given"].sentences[0].citations[0]

@@ -16,7 +16,6 @@ from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from accounts.rate_limit import SEARCHES, check_rate
 from documents.tags import list_tags
-from embeddings.error_codes import MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
@@ -29,8 +28,7 @@ from search.answers.services import MAX_TURNS, Retrieval, may_generate, quote_an
 from search.error_codes import NO_WORDS
 from search.saved_questions import delete_question, get_question, save_question
 from search.services import UPLOADS, search
-from statutes.article_citations import StatutePassage, strip_heading_marks
-from statutes.search import search_statutes
+from statutes.search import search_available_statutes
 
 MAX_RESULTS = 10
 SYSTEMS = dict(Provider.choices)
@@ -118,16 +116,20 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
         if retrieval and form.history:
             query["query"] = retrieval.question.text
         results = retrieval.results if retrieval else search(**query, **scope)
-        statutes = [] if form.scope.is_narrow else _search_statutes(query, embedding)
+        statutes = [] if form.scope.is_narrow else search_available_statutes(**query, query_embedding=embedding)
+        by_law = None  # statutes answer what no document answers
+        if statutes and retrieval and not (given and given.answered):
+            by_law = quote_answer(retrieval.of_statutes(statutes))
     except ApiError as error:
         return {"problem": error_message(error)}
     return {
         "given": given,
+        "by_law": by_law,
         "model_request": _model_request(form, restrictions) if may_ask else None,
         "passages": results.passages,
         "nearest": results.nearest,
         "records": [_record(record) for record in results.records],
-        "laws": [(passage, strip_heading_marks(passage.text)) for passage in statutes],
+        "laws": statutes,
     }
 
 
@@ -166,16 +168,6 @@ def answer_feedback(request: HttpRequest) -> HttpResponse:
         return render(request, "portal/answer_feedback.html", {})
     messages.success(request, gettext("Thank you: your opinion is stored."))
     return redirect("portal:search")
-
-
-def _search_statutes(query: dict[str, Any], embedding: QueryEmbedding) -> list[StatutePassage]:
-    """Search statutes, by words only while their model is unavailable: it may not be the tenant's."""
-    try:
-        return search_statutes(**query, query_embedding=embedding)
-    except ApiError as error:
-        if error.code not in (MODEL_UNAVAILABLE, SEARCH_UNAVAILABLE):
-            raise
-        return search_statutes(**query | {"mode": TEXT})
 
 
 def _record(record: RecordResult) -> dict[str, str]:

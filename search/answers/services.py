@@ -25,6 +25,7 @@ from search.answers.groundedness import GroundedSentence
 from search.answers.sources import Source, collect_sources
 from search.error_codes import NO_WORDS, TOO_MANY_TURNS
 from search.services import UPLOADS, SearchResults, search
+from statutes.article_citations import StatutePassage
 
 EXTRACTIVE = "extractive"
 NOT_FOUND = _("Not found in your documents.")
@@ -110,6 +111,11 @@ class Retrieval:
     @property
     def is_relevant(self) -> bool:
         return bool(self.results.passages or self.results.laws)
+
+    def of_statutes(self, laws: Sequence[StatutePassage]) -> "Retrieval":
+        """Return the question with these passages of statutes as its only sources."""
+        results = SearchResults([], [], list(laws), [])
+        return replace(self, results=results, sources=collect_sources(self.user_id, results))
 
 
 def answer(
@@ -281,7 +287,7 @@ def _citation(source: Source, start: int, end: int) -> AnswerCitation:
         chunk_id=source.chunk_id,
         document_id=source.document_id,
         law_id=source.law_id,
-        title=source.title,
+        title=source.title_of(span),
         dated_at=source.dated_at,
         headings=source.headings,
         page=source.page(span[0]),

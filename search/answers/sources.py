@@ -35,6 +35,7 @@ class Source:
     sentences: Sequence[Sentence]
     idf: Mapping[str, float]
     is_relevant: bool = True
+    law: StatutePassage | None = None
 
     @property
     def ranked_text(self) -> RankedText:
@@ -54,6 +55,10 @@ class Source:
         """Return offsets in the parsed markdown of what stands at these of ``text``."""
         shift = self.start - self.repeated
         return start + shift, end + shift
+
+    def title_of(self, span: tuple[int, int]) -> str:
+        """Return the file name, or the statute with the article in which the span begins."""
+        return self.law.cite(*span) if self.law else self.title
 
     def page(self, offset: int) -> int | None:
         if self.page_starts:
@@ -106,10 +111,11 @@ def _from_law(law: StatutePassage) -> Source:
         text=law.text,
         headings=law.headings,
         pages=law.pages,
-        page_starts=(),
+        page_starts=law.page_starts,
         start=law.start,
         end=law.end,
         language=law.language,
         sentences=law.sentences,
         idf=law.idf,
+        law=law,
     )
