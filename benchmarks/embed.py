@@ -66,9 +66,9 @@ def measure(options: Namespace) -> Result:
         allowed = at_once * settings.EMBED_BATCH / options.delay
         rate = free.calls_per_second * settings.EMBED_BATCH
         print_progress(f"{rate:.0f} of {allowed:.0f} chunks a second; workers grew {free.growth:.1f} MB")
-        # Half of it at once, then as fast as the budget comes in: half a minute, or three seconds.
-        limit = int(free.tokens / (BURST_SHARE + (0.05 if options.quick else 0.5)))
-        bound = _run(chunks, options.workers, url, tokens_per_minute=limit)
+        # Half of it at once, then as fast as the budget comes in, for half a minute.
+        limit = int(free.tokens / (BURST_SHARE + 0.5))
+        bound = free if options.quick else _run(chunks, options.workers, url, tokens_per_minute=limit)
     ideal = (bound.tokens - limit * BURST_SHARE) * 60 / limit
     print_progress(f"{bound.seconds:.1f} s where a budget of {limit} tokens a minute allows {ideal:.1f}")
     share, of_budget, growth = rate / allowed, ideal / bound.seconds, max(free.growth, bound.growth)

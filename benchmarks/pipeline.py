@@ -32,15 +32,16 @@ def measure(options: Namespace) -> Result:
     files = by_size[:3] if options.quick else files * (1 + 20 // len(files))
     ours, two, instant = [], [], []
     stages: dict[str, float] = {}
+    pages = 0
     for number in range(1 if options.quick else options.rounds):
         ours.append(_run_accessa(files, "local"))
-        stages = job_timings.stage_seconds()
+        stages, pages = job_timings.stage_seconds(), job_timings.count_pages()
         two.append(_run_bare_script(files, 2))
-        instant.append(_run_accessa(files, INSTANT))
+        instant.append(ours[-1] if options.quick else _run_accessa(files, INSTANT))
         print_progress(
             f"round {number + 1}: ours {ours[-1]:.2f} s, the script {two[-1]:.2f} s, instant {instant[-1]:.2f} s"
         )
-    pages, one = job_timings.count_pages(), two[-1] if options.quick else _run_bare_script(files, 1)
+    one = two[-1] if options.quick else _run_bare_script(files, 1)
     ratio = median(mine / its for mine, its in zip(ours, two, strict=True))
     speed = pages / median(instant)
     return Result(

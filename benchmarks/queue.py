@@ -15,8 +15,9 @@ SUMMARY = __doc__
 USERS = 200
 RATIO_GOAL, HELD_GOAL, ONE_USER_GOAL, STAGES_GOAL = 4.0, 2.5, 2.0, 5.0
 PICKUP_GOAL, BUSY_PICKUP_GOAL = 8.0, 50.0
-ALIKE = ("hold", "one_user")  # run the code of "noop" with other arguments: nothing that --quick would show
 HAS_DBOS = bool(find_spec("dbos"))
+# Run the code of "noop" with other arguments: nothing that --quick would show.
+ALIKE = ("hold", "one_user") if HAS_DBOS else ("hold", "one_user", "stages")
 CONTESTANTS = (
     Contestant("noop", throughput.run_accessa("noop", users=USERS), 9000),
     Contestant("procrastinate", throughput.run_procrastinate, 3500),
@@ -37,7 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def measure(options: Namespace) -> Result:
     rates = _rates(options) if options.only in (None, "throughput") else {}
-    idle = _idle(5 if options.quick else 200) if options.only in (None, "pickup") else []
+    # With --quick the crowd's newcomers show that a pickup is measured.
+    idle = _idle(200) if options.only in (None, "pickup") and not options.quick else []
     crowds = _fairness(options.quick) if options.only in (None, "crowd") else {}
     waiting = _waiting(options.quick) if options.only in (None, "idle") else {}
     many = many_clusters.measure(options.clusters) if options.only == "many" else {}
