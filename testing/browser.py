@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Viewport
 from accounts.models import User
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SCREENSHOTS = Path(settings.BASE_DIR) / "var" / "screenshots"
+SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # the folder that keeps what is seen, for people; none without it
 PHONE = ViewportSize(width=360, height=740)
 DESK = ViewportSize(width=1280, height=900)
 # A name that leads here and is not trusted as localhost is.
@@ -60,9 +60,9 @@ class Visit:
         self.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": self.origin}])
 
     def screenshot(self, name: str) -> None:
-        """Keep what is seen, for people."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+        """Keep what is seen, for people who ask for it."""
+        if SCREENSHOTS:
+            self.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)
 
     def phone_screenshot(self, name: str) -> None:
         """Keep what a phone shows; nothing may stick out to its side."""

@@ -116,10 +116,9 @@ def test_charts_are_drawn_under_the_admins_policy(desk: Visit) -> None:
     collect_again()
 
     desk.page.goto("/admin/?period=1h")
-    desk.page.wait_for_load_state("networkidle")
-    drawn = desk.page.evaluate(
-        "() => [...document.querySelectorAll('canvas.chart')].map(each => Chart.getChart(each).data.datasets.length)"
-    )
+    charts = "[...document.querySelectorAll('canvas.chart')]"
+    desk.page.wait_for_function(f"{charts}.every(each => Chart.getChart(each))")
+    drawn = desk.page.evaluate(f"{charts}.map(each => Chart.getChart(each).data.datasets.length)")
 
     assert len(drawn) > 2
     assert all(drawn)

@@ -26,6 +26,7 @@ COUNT_CLICKS = """document.addEventListener("click", (event) => {
     if (event.isTrusted) sessionStorage.clicks = 1 + Number(sessionStorage.clicks || 0);
 }, true);"""
 WIDTH = "document.documentElement.scrollWidth"
+CHARTS_DRAWN = "[...document.querySelectorAll('canvas.chart')].every(each => Chart.getChart(each))"
 CUT_OFF = """[...document.querySelectorAll("main .simplebar-content-wrapper, main .console-scroll")]
     .some(each => each.scrollWidth > each.clientWidth + 1)"""
 
@@ -148,7 +149,7 @@ def test_the_consoles_pages_fit_and_are_accessible(
     wrong: dict[str, Any] = {}
     for name, path in pages.items():
         desk.page.goto(path)
-        desk.page.wait_for_load_state("networkidle")
+        desk.page.wait_for_function(CHARTS_DRAWN)
         expect(desk.page.locator("main")).to_have_count(1)
         desk.screenshot(f"console-{name}-{scheme}")
         found = desk.accessibility_violations()
