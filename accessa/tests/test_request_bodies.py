@@ -68,10 +68,15 @@ def test_a_server_that_cannot_end_a_body_of_unknown_length_asks_for_its_length()
     assert status_and_code(answer) == (411, "LENGTH_REQUIRED")
 
 
-@pytest.fixture
-def server(transactional_db: None) -> Iterator[ApiServer]:
+@pytest.fixture(scope="module")
+def module_server(django_db_setup: None) -> Iterator[ApiServer]:
     with running_api_server(LLAMAPARSE_WEBHOOK_SECRETS=SECRET) as running:
         yield running
+
+
+@pytest.fixture
+def server(module_server: ApiServer, transactional_db: None) -> ApiServer:
+    return module_server
 
 
 def pieces(body: bytes) -> Iterator[bytes]:

@@ -23,8 +23,8 @@ TENANTS = 4
 PROBES = int(os.environ.get("TENANT_PROBES", "400"))
 
 
-@pytest.fixture
-def api(db: None, store: None) -> Iterator[ApiServer]:
+@pytest.fixture(scope="module")
+def api(django_db_setup: None) -> Iterator[ApiServer]:
     with (
         running_pgbouncer(database_params(), pool_size=2) as pooled,
         running_api_server(
@@ -42,7 +42,7 @@ def call(api: ApiServer, person: Person, method: str, path: str, **kwargs: objec
     return requests.request(method, api.url + path, headers=headers, timeout=30, **kwargs)  # type: ignore[arg-type]
 
 
-def test_a_document_goes_its_way_through_a_transaction_pool(api: ApiServer) -> None:
+def test_a_document_goes_its_way_through_a_transaction_pool(api: ApiServer, store: None) -> None:
     ana, content = Person("ana"), plan_pdf("hospital care")
 
     declared = call(api, ana, "POST", "/upload", json=upload_request(content)).json()
@@ -60,7 +60,7 @@ def test_a_document_goes_its_way_through_a_transaction_pool(api: ApiServer) -> N
     assert gone.status_code in {202, 204}, gone.text
 
 
-def test_tenants_who_share_a_server_connection_never_see_each_other(api: ApiServer) -> None:
+def test_tenants_who_share_a_server_connection_never_see_each_other(api: ApiServer, store: None) -> None:
     people = [Person(f"tenant{number}") for number in range(TENANTS)]
     own = {person.id: person.ingest(plan_pdf("hospital care", "dental care")).document_id for person in people}
 

@@ -15,6 +15,7 @@ from django.db.utils import DataError, ProgrammingError
 
 from accounts.rls import as_tenant, fetch_as_tenant
 from embeddings.search.hybrid_search import search_snapshot
+from testing.factories import DocumentFactory
 from testing.personas import Person, claim_at_stage, plan_pdf
 
 pytestmark = pytest.mark.django_db
@@ -43,6 +44,13 @@ def full(ana: Person) -> Person:
     ana.upload(plan_pdf("hospital care", "drugs"))
     claim_at_stage("embeddings_buffered")
     assert all(count(table) > 0 for table in TABLES)
+    return ana
+
+
+@pytest.fixture
+def owner(ana: Person) -> Person:
+    """Ana, with one document."""
+    DocumentFactory.create(user_id=ana.id)
     return ana
 
 
@@ -136,19 +144,19 @@ def test_no_verb_but_select_is_allowed_even_to_the_owner(sql: str, full: Person)
 # The block itself
 
 
-def test_the_block_changes_role_and_claims_and_restores_both(full: Person) -> None:
+def test_the_block_changes_role_and_claims_and_restores_both(owner: Person) -> None:
     before = identity()
 
-    with as_tenant(full.id):
+    with as_tenant(owner.id):
         role, claims = identity()
         assert role == "accessa_client"
-        assert json.loads(claims)["sub"] == str(full.id)
+        assert json.loads(claims)["sub"] == str(owner.id)
 
     assert identity() == before == ("accessa_app", "")
 
 
-def test_a_block_in_a_block_restores_the_outer_one(full: Person) -> None:
-    with as_tenant(full.id):
+def test_a_block_in_a_block_restores_the_outer_one(owner: Person) -> None:
+    with as_tenant(owner.id):
         with as_tenant(uuid4()):
             assert count("documents") == 0
         assert count("documents") == 1
@@ -158,28 +166,28 @@ def test_a_block_in_a_block_restores_the_outer_one(full: Person) -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT 1/0", "SELECT 'x'::uuid", "DELETE FROM documents"])
-def test_an_error_in_the_block_restores_the_role(sql: str, full: Person) -> None:
-    with pytest.raises((DataError, ProgrammingError)), as_tenant(full.id):
+def test_an_error_in_the_block_restores_the_role(sql: str, owner: Person) -> None:
+    with pytest.raises((DataError, ProgrammingError)), as_tenant(owner.id):
         one(sql)
 
     assert identity() == ("accessa_app", "")
     assert count("documents") == 1
 
 
-def test_an_error_in_an_inner_block_restores_the_outer_one(full: Person) -> None:
-    with as_tenant(full.id):
+def test_an_error_in_an_inner_block_restores_the_outer_one(owner: Person) -> None:
+    with as_tenant(owner.id):
         with pytest.raises(DataError), as_tenant(uuid4()):
             one("SELECT 1/0")
         assert identity()[0] == "accessa_client"
         assert count("documents") == 1
 
 
-def test_python_errors_and_early_returns_restore_as_well(full: Person) -> None:
+def test_python_errors_and_early_returns_restore_as_well(owner: Person) -> None:
     def peek() -> int:
-        with as_tenant(full.id):
+        with as_tenant(owner.id):
             return count("documents")
 
-    with pytest.raises(KeyError), as_tenant(full.id):
+    with pytest.raises(KeyError), as_tenant(owner.id):
         raise KeyError
 
     assert peek() == 1
@@ -198,10 +206,10 @@ IDENTITY = "SELECT current_user::text AS role, (SELECT count(*) FROM documents):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_nested", [False, True])
-def test_a_fetched_statement_reads_as_the_tenant_and_leaves_nothing_behind(full: Person, is_nested: bool) -> None:
+def test_a_fetched_statement_reads_as_the_tenant_and_leaves_nothing_behind(owner: Person, is_nested: bool) -> None:
     before = identity()
     with transaction.atomic() if is_nested else nullcontext():
-        for tenant, documents in ((full.id, 1), (uuid4(), 0), (full.id, 1)):
+        for tenant, documents in ((owner.id, 1), (uuid4(), 0), (owner.id, 1)):
             expected = {"role": "accessa_client", "documents": documents, "n": 7}
             assert fetch_as_tenant(tenant, IDENTITY, {"n": 7}) == [expected]
             assert identity()[0] == before[0]
@@ -210,25 +218,25 @@ def test_a_fetched_statement_reads_as_the_tenant_and_leaves_nothing_behind(full:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("sql", ["SELECT 1 / %(n)s::int", "SELECT * FROM users WHERE %(n)s::int = 0", "nonsense %(n)s"])
-def test_a_fetch_that_fails_leaves_nothing_behind(sql: str, full: Person) -> None:
+def test_a_fetch_that_fails_leaves_nothing_behind(sql: str, owner: Person) -> None:
     before = identity()
 
     with pytest.raises((DataError, ProgrammingError)):
-        fetch_as_tenant(full.id, sql, {"n": 0})
+        fetch_as_tenant(owner.id, sql, {"n": 0})
 
     assert identity() == before
     assert connection.get_autocommit()
-    assert fetch_as_tenant(full.id, IDENTITY, {"n": 7})[0]["documents"] == 1
+    assert fetch_as_tenant(owner.id, IDENTITY, {"n": 7})[0]["documents"] == 1
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_fetch_cannot_write(full: Person) -> None:
+def test_a_fetch_cannot_write(owner: Person) -> None:
     with pytest.raises(ProgrammingError, match="permission denied"):
-        fetch_as_tenant(full.id, "DELETE FROM documents RETURNING document_id", {})
+        fetch_as_tenant(owner.id, "DELETE FROM documents RETURNING document_id", {})
 
 
-def test_claims_of_one_caller_never_outlive_the_next(full: Person) -> None:
-    with as_tenant(full.id):
+def test_claims_of_one_caller_never_outlive_the_next(owner: Person) -> None:
+    with as_tenant(owner.id):
         pass
     with as_tenant(uuid4()):
         assert count("documents") == 0
@@ -258,8 +266,8 @@ def test_tenants_cannot_read_statement_statistics(db: None) -> None:
         one("SELECT query FROM pg_stat_statements")
 
 
-def test_claims_cannot_restore_the_application_role(full: Person) -> None:
-    forged = json.dumps({"sub": str(full.id), "role": "accessa_app", "is_superuser": True})
+def test_claims_cannot_restore_the_application_role(owner: Person) -> None:
+    forged = json.dumps({"sub": str(owner.id), "role": "accessa_app", "is_superuser": True})
     with transaction.atomic():
         query_with_claims(forged)
         assert identity()[0] == "accessa_client"
@@ -267,14 +275,14 @@ def test_claims_cannot_restore_the_application_role(full: Person) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_another_thread_is_not_inside_the_block(full: Person) -> None:
+def test_another_thread_is_not_inside_the_block(owner: Person) -> None:
     seen: list[tuple[str, str]] = []
 
     def look() -> None:
         seen.append(identity())
         connection.close()
 
-    with as_tenant(full.id):
+    with as_tenant(owner.id):
         thread = threading.Thread(target=look)
         thread.start()
         thread.join(10)
@@ -284,8 +292,8 @@ def test_another_thread_is_not_inside_the_block(full: Person) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_block_opens_a_transaction_where_there_is_none(full: Person) -> None:
-    with as_tenant(full.id):
+def test_the_block_opens_a_transaction_where_there_is_none(owner: Person) -> None:
+    with as_tenant(owner.id):
         assert count("documents") == 1
 
     assert identity() == ("accessa_app", "")

@@ -1,15 +1,11 @@
 """The import of 200 documents of 20 users, killed on its way, repeated, and rolled back."""
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as configured
 from django.core.management import CommandError, call_command
 
 from accessa.integrity.violations import find_violations
@@ -20,6 +16,7 @@ from embeddings.models import DocumentChunk
 from legacy.models import ImportRun, LegacyDocument
 from legacy.tests.conftest import confirm
 from testing.cluster import database_params, database_url, wait_until
+from testing.fork_server import ForkServer
 from testing.old_system import DEFECTS, OldSystem
 from testing.personas import run_all_jobs
 
@@ -27,31 +24,21 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 DOCUMENTS, USERS, CHUNKS = 191, 20, 4  # and one document for each defect
 
 
-def start_import(mapping: Path, settings: Any) -> "subprocess.Popen[bytes]":
-    names = ("LEGACY_DATABASE_URL", "LEGACY_BUCKET", "LEGACY_DECRYPT", "EMBEDDER")
-    environment = os.environ | {name: str(getattr(settings, name)) for name in names}
-    environment["DATABASE_URL"] = database_url(database_params())
-    arguments = ["legacy", "import", "--mode", "adopt", "--mapping", str(mapping)]
-    return subprocess.Popen(
-        [sys.executable, "manage.py", *arguments],
-        cwd=configured.BASE_DIR,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
 def import_through_kills(mapping: Path, settings: Any, *, kills: int) -> None:
     """Kill the import ``kills`` times, each when it has got some documents further, and then let it end."""
     randomness = random.Random(992)
-    for _ in range(kills):
-        target = LegacyDocument.objects.count() + randomness.randint(1, DOCUMENTS // (kills + 1))
-        process = start_import(mapping, settings)
-        wait_until(lambda: LegacyDocument.objects.count() >= target, seconds=60)  # noqa: B023
-        process.kill()
-        process.wait()
-    process = start_import(mapping, settings)
-    assert process.wait(600) == 1  # what is refused
+    names = ("LEGACY_DATABASE_URL", "LEGACY_BUCKET", "LEGACY_DECRYPT", "EMBEDDER")
+    environment = {name: str(getattr(settings, name)) for name in names}
+    environment["DATABASE_URL"] = database_url(database_params())
+    with ForkServer(environment, mapping.with_suffix(".log")) as fork_server:
+        for _ in range(kills):
+            target = LegacyDocument.objects.count() + randomness.randint(1, DOCUMENTS // (kills + 1))
+            process = fork_server.fork("legacy", "import", "--mode", "adopt", "--mapping", str(mapping))
+            wait_until(lambda: LegacyDocument.objects.count() >= target, seconds=60)  # noqa: B023
+            process.kill()
+            process.wait()
+    with pytest.raises(CommandError, match="are refused"):
+        call_command("legacy", "import", "--mode", "adopt", mapping=mapping)
 
 
 def test_kills_leave_neither_gaps_nor_duplicates(make_old_system: Any, mapping_path: Path, settings: Any) -> None:

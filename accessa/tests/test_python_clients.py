@@ -1,11 +1,16 @@
-"""A client generated from the schema: typed, and used for a whole upload over real HTTP."""
+"""A client generated from the schema, and the customers' command, against a live server."""
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from accessa_client import cli
 from django.conf import settings
 
 from testing import api_server, cluster
@@ -81,6 +86,14 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def url(django_db_setup: None) -> Iterator[str]:
+    """Return where the API listens; workers run beside it."""
+    workers = cluster.running_cluster(JOBS_PIPELINES="accessa.pipelines.PIPELINES", JOBS_PERIODIC_SECONDS=3600)
+    with api_server.running_api_server() as web, workers:
+        yield web.url
+
+
 def test_the_generated_client_and_its_user_are_typed(generated: Path) -> None:
     out = run(BIN / "mypy", "--strict", "--cache-dir", generated / "cache", "story.py", where=generated)
 
@@ -88,11 +101,37 @@ def test_the_generated_client_and_its_user_are_typed(generated: Path) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_generated_client_drives_the_story(generated: Path, ana: Person) -> None:
-    pdf = plan_pdf("therapy")
-    (generated / "plan.pdf").write_bytes(pdf)
+def test_the_generated_client_drives_the_story(generated: Path, url: str, ana: Person) -> None:
+    (generated / "plan.pdf").write_bytes(plan_pdf("therapy"))
 
-    with api_server.running_api_server() as web, cluster.running_cluster():
-        out = run(sys.executable, "story.py", web.url, ana.token, "plan.pdf", where=generated)
+    out = run(sys.executable, "story.py", url, ana.token, "plan.pdf", where=generated)
 
     assert out == "told\n"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_command_carries_a_file_from_upload_to_answer(
+    url: str, ana: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.pdf").write_bytes(plan_pdf("therapy"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACCESSA_URL", url)
+    monkeypatch.setenv("ACCESSA_TOKEN", ana.token)
+
+    def accessa(*arguments: str) -> list[dict[str, Any]]:
+        assert cli.main([*arguments, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    uploaded, ended = accessa("upload", "plan.pdf", "--watch")
+    (answered,) = accessa("answer", "What does the plan pay for therapy?")
+    (found,) = accessa("search", "therapy", "-k", "1")
+    accessa("documents", "delete", uploaded["document_id"])
+    listed = subprocess.run(
+        [sys.executable, "-m", "accessa_client", "documents", "list", "--json"],
+        env=os.environ | {"PYTHONPATH": str(settings.BASE_DIR / "clients/python")}, capture_output=True, timeout=120,
+    )  # fmt: skip
+
+    assert (ended["document_id"], ended["state"]) == (uploaded["document_id"], "done")
+    assert "percent of therapy" in answered["text"]
+    assert len(found["passages"]) == 1
+    assert (listed.returncode, listed.stdout) == (0, b"")
