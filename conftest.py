@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -58,11 +59,14 @@ def _post_forms_as_browsers_do() -> None:
 
 def _empty(test: TransactionTestCase) -> None:
     """Take out the rows that a test has committed: Django's TRUNCATE makes new files for every table and index."""
-    tables = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - MIGRATED
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            "; ".join([FORGET, *QUEUED, *(f'DELETE FROM "{table}"' for table in sorted(tables - {AUDITED}))])
-        )
+        cursor.execute(_deletions())
+
+
+@cache
+def _deletions() -> str:
+    tables = set(connection.introspection.django_table_names(only_existing=True, include_views=False)) - MIGRATED
+    return "; ".join([FORGET, *QUEUED, *(f'DELETE FROM "{table}"' for table in sorted(tables - {AUDITED}))])
 
 
 @pytest.fixture(scope="session")
