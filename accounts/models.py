@@ -130,6 +130,7 @@ class ApiToken(models.Model):
         READ = "read", _("read documents, jobs and costs")
         WRITE = "write", _("upload, retry and delete")
         SEARCH = "search", _("search and ask questions")
+        WEBHOOKS = "webhooks", _("create, change and delete webhooks")
         TOKENS = "tokens", _("create and revoke tokens")
         SERVICE = "service", _("advance jobs, and read for every tenant")  # only staff issue it
 
@@ -152,7 +153,8 @@ class ApiToken(models.Model):
         indexes = [models.Index(F("created_at").desc(), "token_id", name="ix_tokens_created")]
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "write", "search", "tokens", "service"]) & ~Q(scopes=[]),
+                condition=Q(scopes__contained_by=["read", "write", "search", "webhooks", "tokens", "service"])
+                & ~Q(scopes=[]),
                 name="token_scopes_known",
             )
         ]

@@ -65,12 +65,19 @@ OPERATIONS += [("post", "/upload", "write"), ("delete", f"/documents/{uuid4()}",
 OPERATIONS += [("post", f"/jobs/{uuid4()}/retry", "write"), ("delete", f"/tokens/{uuid4()}", "tokens")]
 
 
-@pytest.mark.parametrize("scope", ["read", "write", "search", "tokens"])
+HOOK = f"/webhook-endpoints/{uuid4()}"
+OPERATIONS += [("post", "/webhook-endpoints", "webhooks"), ("patch", HOOK, "webhooks"), ("delete", HOOK, "webhooks")]
+OPERATIONS += [("post", f"{HOOK}/rotate", "webhooks"), ("post", f"{HOOK}/deliveries/{uuid4()}/resend", "write")]
+
+
+@pytest.mark.parametrize("scope", ["read", "write", "search", "webhooks", "tokens"])
 def test_an_operation_takes_its_scope_and_no_other(scope: str, ana: Person) -> None:
     client = limited(ana, scope)
 
     for method, path, needed in OPERATIONS:
-        answer = getattr(client, method)(path, {} if method == "post" else None, content_type="application/json")
+        answer = getattr(client, method)(
+            path, {} if method in ("post", "patch") else None, content_type="application/json"
+        )
         code = answer.json().get("code")
         assert (code == "INSUFFICIENT_SCOPE") == (scope != needed), (path, code)
         assert answer.status_code == 403 or scope == needed

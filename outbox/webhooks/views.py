@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 from accounts.authentication import caller_id
 from accounts.common_error_codes import not_found
 from accounts.errors import raises
+from accounts.models import ApiToken
 from accounts.pagination import NewestFirstPagination
 from accounts.rls import as_tenant
 from outbox import error_codes
@@ -31,6 +32,7 @@ def _secret_response(renewed: NewSecret, status: int) -> Response:
 
 
 class WebhookEndpointsView(APIView):
+    change_scope = ApiToken.Scope.WEBHOOKS  # an address that hears what happens outlives the token that made it
     pagination_class = NewestFirstPagination
 
     @extend_schema(operation_id="webhook_endpoints", responses=serializers.WebhookEndpointResponse(many=True))
@@ -52,6 +54,8 @@ class WebhookEndpointsView(APIView):
 
 
 class WebhookEndpointView(APIView):
+    change_scope = ApiToken.Scope.WEBHOOKS
+
     @extend_schema(operation_id="webhook_endpoint", responses=serializers.WebhookEndpointResponse)
     def get(self, request: Request, endpoint_id: UUID) -> Response:
         """Show one endpoint of the caller's."""
@@ -77,6 +81,8 @@ class WebhookEndpointView(APIView):
 
 
 class RotateSecretView(APIView):
+    change_scope = ApiToken.Scope.WEBHOOKS
+
     @extend_schema(operation_id="rotate_webhook_secret", request=None, responses=serializers.WebhookSecretResponse)
     def post(self, request: Request, endpoint_id: UUID) -> Response:
         """Make a new secret; the one before signs as well for 24 hours."""
