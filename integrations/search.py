@@ -7,8 +7,11 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 
+from accounts.common_error_codes import not_found
+from accounts.rls import as_tenant
 from embeddings import active_model, embedding_calls
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
@@ -178,10 +181,41 @@ def _clients(scope: SearchScope, ids: Sequence[UUID]) -> dict[UUID, dict[str, An
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record or client with its whole text."""
+
+    id: UUID
+    source: str
+    document_type: str
+    title: str
+    url: str | None
+    text: str
+    updated_at: datetime
+
+
+def get_record(user_id: UUID, record_id: UUID) -> Record:
+    """Return a record that a search of the tenant can find. Raises ``ApiError("NOT_FOUND")``."""
+    with as_tenant(user_id):
+        own = _searched_sources(user_id)
+        records = SourceDocument.objects.filter(user_id=user_id, source__in=own, deleted_at=None, pk=record_id)
+        if row := records.select_related("source").defer("raw_payload", "embedding").first():
+            title, updated_at = row.title or row.external_id, row.source_updated_at or row.updated_at
+            return Record(row.id, row.source.provider, row.document_type, title, row.url, row.text, updated_at)
+        clients = ClientIntelligence.objects.filter(Q(source=None) | Q(source__in=own), user_id=user_id, pk=record_id)
+        if client := clients.defer("embedding").first():
+            updated_at = client.source_updated_at or client.updated_at
+            return Record(client.id, CLIENTS, CLIENT, client.client_name, None, client.text, updated_at)
+    raise not_found()
+
+
+def _searched_sources(user_id: UUID) -> QuerySet[ConnectedSource]:
+    return ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
+
+
 def resolve_scope(user_id: UUID, live: EmbeddingModel, query: Query, sources: Sequence[str]) -> SearchScope:
     """Return the scope of a search of the tenant's connected sources. Call inside ``search_snapshot``."""
-    own = ConnectedSource.objects.filter(user_id=user_id).exclude(status=ConnectedSource.Status.DISCONNECTED)
-    providers = dict(own.values_list("pk", "provider"))
+    providers = dict(_searched_sources(user_id).values_list("pk", "provider"))
     ids = tuple(source_id for source_id, provider in providers.items() if provider in sources)
     documents = clients = None
     if ids:

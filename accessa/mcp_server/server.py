@@ -30,7 +30,7 @@ from mcp_types import (
 from starlette.requests import Request
 
 from accessa.error_responses import api_error
-from accessa.mcp_server import documents, tools
+from accessa.mcp_server import items, tools
 from accounts.authentication import Caller, require_scope
 from accounts.models import ApiToken
 from accounts.rate_limit import PAGE_VIEWS, check_rate
@@ -99,7 +99,7 @@ async def _list_resources(context: Any, params: PaginatedRequestParams | None) -
     page = await _read_resources(caller, read)
     resources = [
         Resource(
-            uri=documents.document_uri(row.document),
+            uri=items.document_uri(row.document),
             name=row.document.filename,
             description=row.status.sentence,
             mime_type=MARKDOWN,
@@ -124,7 +124,7 @@ async def _read_resource(context: Any, params: ReadResourceRequestParams) -> Rea
 
     def read() -> str:
         check_rate(PAGE_VIEWS, caller.pk)
-        return documents.read_resource(caller.pk, uri)
+        return items.read_resource(caller.pk, uri)
 
     text = await _read_resources(caller, read)
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=MARKDOWN, text=text)])

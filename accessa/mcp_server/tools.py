@@ -13,12 +13,14 @@ from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from rest_framework.renderers import JSONRenderer
 
 from accessa.error_responses import api_error
-from accessa.mcp_server import documents
+from accessa.mcp_server import items
 from accounts.authentication import Caller, require_scope
 from accounts.common_error_codes import INVALID_REQUEST, not_found
 from accounts.errors import ApiError
 from accounts.models import ApiToken
 from accounts.rate_limit import PAGE_VIEWS, POLLS, SEARCHES, check_rate
+from embeddings.search.query_parser import QueryEmbedding
+from integrations.search import RECORDS
 from jobs import telemetry
 from portal.document_list import list_documents as list_rows
 from portal.document_status import get_document
@@ -26,7 +28,9 @@ from portal.list_query import ListQuery
 from search.answers import services as answers
 from search.answers.openai import ClientGone
 from search.answers.serializers import AnswerResponse
+from search.services import STATUTES, UPLOADS
 from search.services import search as search_sources
+from statutes.search import search_available_statutes
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.mcp")
 
@@ -64,21 +68,35 @@ class TenantTool:
 
 def search(call: ToolCall) -> dict[str, Any]:
     check_rate(SEARCHES, call.user_id)
-    passages = search_sources(user_id=call.user_id, query=call.arguments["query"], k=RESULTS).passages
+    query: dict[str, Any] = {
+        "user_id": call.user_id,
+        "query": call.arguments["query"],
+        "k": RESULTS,
+        "query_embedding": QueryEmbedding(call.user_id),
+    }
+    found = search_sources(**query, sources=(UPLOADS, *RECORDS))
     results = [
-        {
-            "id": f"passage:{passage.chunk_id}",
-            "title": documents.passage_title(passage.filename, passage.pages, passage.headings),
-            "url": documents.document_url(passage.document_id, passage.chunk_id),
-        }
-        for passage in passages
+        (
+            f"passage:{passage.chunk_id}",
+            items.passage_title(passage.filename, passage.pages, passage.headings),
+            items.document_url(passage.document_id, passage.chunk_id),
+        )
+        for passage in found.passages
     ]
-    return {"results": results}
+    results += [
+        (f"record:{record.record_id}", record.title or record.external_id or "", items.record_url(record.url))
+        for record in found.records
+    ]
+    results += [
+        (f"statute:{law.chunk_id}", law.citation, items.statute_url(law.chunk_id, law.answer_span))
+        for law in search_available_statutes(**query)
+    ]
+    return {"results": [{"id": item_id, "title": title, "url": url} for item_id, title, url in results]}
 
 
 def fetch(call: ToolCall) -> dict[str, Any]:
     check_rate(PAGE_VIEWS, call.user_id)
-    return documents.fetch(call.user_id, call.arguments["id"])
+    return items.fetch(call.user_id, call.arguments["id"])
 
 
 def answer(call: ToolCall) -> dict[str, Any]:
@@ -87,31 +105,35 @@ def answer(call: ToolCall) -> dict[str, Any]:
         user_id=call.user_id,
         question=call.arguments["question"],
         history=call.arguments.get("history", ()),
+        sources=call.arguments.get("sources", (UPLOADS,)),
         is_connected=call.is_connected,
     )
     shown: dict[str, Any] = json.loads(JSONRenderer().render(AnswerResponse(answered).data))
     citations = [cited for field in CITING_FIELDS for sentence in shown[field] for cited in sentence["citations"]]
     for citation in (*citations, *shown["nearest"]):
-        citation["id"] = f"passage:{citation['chunk_id']}"
+        chunk_id = citation["chunk_id"]
         if citation["document_id"]:
-            citation["url"] = documents.document_url(citation["document_id"], citation["chunk_id"])
+            cited = {"id": f"passage:{chunk_id}", "url": items.document_url(citation["document_id"], chunk_id)}
+        else:
+            cited = {"id": f"statute:{chunk_id}", "url": items.statute_url(chunk_id, citation["span"])}
+        citation |= cited
     return shown
 
 
 def list_documents(call: ToolCall) -> dict[str, Any]:
     page = list_rows(call.user_id, ListQuery(cursor=call.arguments.get("cursor", "")))
-    return {"documents": [documents.summarize(row.status) for row in page.rows], "next_cursor": page.older}
+    return {"documents": [items.summarize(row.status) for row in page.rows], "next_cursor": page.older}
 
 
 def document_status(call: ToolCall) -> dict[str, Any]:
-    item = documents.ID.fullmatch(call.arguments["id"])
+    item = items.ID.fullmatch(call.arguments["id"])
     if item is None or item["kind"] != "document":
         raise not_found()
     row = get_document(call.user_id, UUID(item["uuid"]))
     if row.job is not None:
         check_rate(POLLS, row.job.pk)
     steps = [{"name": step.name, "state": step.state} for step in row.steps]
-    return documents.summarize(row) | {"steps": steps}
+    return items.summarize(row) | {"steps": steps}
 
 
 def _text(description: str, **constraints: Any) -> dict[str, Any]:
@@ -158,28 +180,37 @@ TOOLS = {
     tool.declaration.name: tool
     for tool in (
         _tool(
-            search, Scope.SEARCH, "Search documents",
-            "Search the user's insurance documents. Returns passages, the best first, each with its id for fetch; no"
-            " results if no passage answers the query.",
+            search, Scope.SEARCH, "Search documents, records and statutes",
+            "Search the user's insurance documents, records of connected systems, and statutes. Returns passages of"
+            " documents, then records, then passages of statutes, of each the best first, with an id for fetch; no"
+            " documents if none answers the query.",
             {"query": _text("A question, or words.")},
             output=_object(results={"type": "array", "items": _object(id=STRING, title=STRING, url=STRING)}),
         ),
         _tool(
-            fetch, Scope.SEARCH, "Read a passage or document",
-            "Return the text of a passage or of a document as Markdown, with the address to cite. A long document comes"
-            f" in parts of {documents.FETCH_CHARS:,} characters: metadata.next_id is the id of the next.",
+            fetch, Scope.SEARCH, "Read a passage, document or record",
+            "Return the text of a passage, document, record or statute, with the address to cite. A long one comes in"
+            f" parts of {items.FETCH_CHARS:,} characters: metadata.next_id is the id of the next.",
             {"id": ITEM_ID},
             output=_object(id=STRING, title=STRING, text=STRING, url=STRING, metadata={"type": "object"}),
         ),
         _tool(
             answer, Scope.SEARCH, "Answer a question",
-            "Answer a question in sentences and table rows of the user's documents, each with its citation; documents"
-            " that contradict each other are shown side by side. `answered` is false if no document says it.",
+            "Answer a question in sentences and table rows of the user's documents or of statutes, each with its"
+            " citation; documents that contradict each other are shown side by side. `answered` is false if none"
+            " says it.",
             {
                 "question": _text("A question, or a follow-up."),
                 "history": {"type": "array", "items": _text("An earlier question."), "maxItems": answers.MAX_TURNS},
+                "sources": {
+                    "type": "array",
+                    "items": {"enum": [UPLOADS, STATUTES]},
+                    "minItems": 1,
+                    "uniqueItems": True,
+                    "description": "What answers: the user's documents (the default), or statutes, by their articles.",
+                },
             },
-            optional=("history",),
+            optional=("history", "sources"),
         ),
         _tool(
             list_documents, Scope.READ, "List documents",

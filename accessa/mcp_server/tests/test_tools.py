@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from structlog.testing import capture_logs
 
-from accessa.mcp_server import documents, tools
+from accessa.mcp_server import items, tools
 from accounts.api_tokens import TENANT_SCOPES
 from accounts.authentication import Caller
 from documents.models import Document
 from embeddings.models import DocumentChunk
+from integrations.models import SourceDocument
+from statutes.models import Law
+from testing.factories.records import create_client, create_record, create_source
 from testing.factories.searchable_documents import create_searchable_document
+from testing.factories.searchable_statutes import create_searchable_statute
 from testing.personas import Person, Upload, plan_pdf
 
 pytestmark = pytest.mark.django_db
@@ -31,6 +35,15 @@ TEXTS = (
 def owned(ana: Person, ben: Person) -> UUID:
     """Return a document of Ana's that is searchable, made without a worker."""
     return create_searchable_document(ana.id, TEXTS)
+
+
+@pytest.fixture
+def records(ana: Person) -> list[str]:
+    """Return the ids of a record and of a client of Ana's, beside one of a system that she has disconnected."""
+    create_record(create_source(ana.id, "gmail", status="disconnected"), "mail:1", "hospital care by mail")
+    record = create_record(create_source(ana.id), "company:1", "Northwind buys hospital care", title="Northwind")
+    client = create_client(ana.id, "Tailspin", "Tailspin sells hospital care")
+    return [f"record:{record.id}", f"record:{client.id}"]
 
 
 @pytest.fixture
@@ -83,9 +96,47 @@ def test_a_query_that_nothing_answers_has_no_results(owned: UUID, ana: Person) -
     assert output(ana, "search", query="orbit of Neptune") == {"results": []}
 
 
+def test_records_are_found_after_passages_and_read_whole(owned: UUID, records: list[str], ana: Person) -> None:
+    SourceDocument.objects.filter(title="Northwind").update(url="https://a.example/1")
+
+    found = output(ana, "search", query="hospital care")["results"]
+    read = [output(ana, "fetch", id=each["id"]) for each in found]
+
+    assert [each["id"].partition(":")[0] for each in found] == ["passage", "passage", "record", "record"]
+    assert {each["id"] for each in found[2:]} == set(records)
+    assert [(each["id"], each["title"], each["url"]) for each in read] == [
+        (each["id"], each["title"], each["url"]) for each in found
+    ]
+    by_title = {each["title"]: each for each in read[2:]}
+    assert by_title["Northwind"]["url"] == "https://a.example/1"
+    assert by_title["Northwind"]["metadata"]["source"] == "hubspot"
+    assert by_title["Tailspin"]["url"].endswith("/find")
+    assert by_title["Tailspin"]["text"] == "Tailspin sells hospital care"
+
+
+def test_statutes_are_found_last_read_and_answer_by_article(owned: UUID, ana: Person) -> None:
+    create_searchable_statute(
+        "LIVA", "Artículo 1. Las personas pagan.\nArtículo 2. La tasa del impuesto será del dieciséis."
+    )
+
+    found = output(ana, "search", query="hospital care, o la tasa")["results"]
+    read = output(ana, "fetch", id=found[-1]["id"])
+    answered = output(ana, "answer", question="¿Cuál es la tasa del impuesto?", sources=["statutes"])
+
+    assert [each["id"].partition(":")[0] for each in found][-2:] == ["passage", "statute"]
+    assert (read["id"], read["metadata"]["law_id"]) == (found[-1]["id"], "LIVA")
+    assert "dieciséis" in read["text"]
+    assert "{#" not in read["text"]
+    (cited, *_) = answered["sentences"][0]["citations"]
+    assert (cited["id"], cited["title"]) == (read["id"], "Ley de Ejemplo (2024-01), Artículo 2, p. 1")
+    assert f"/statutes/{cited['chunk_id']}?span={cited['span'][0]}-" in cited["url"]
+    Law.objects.update(document_id=None)
+    assert refusal(call(ana, "fetch", id=read["id"])) == ("NOT_FOUND", None)
+
+
 def test_a_long_document_is_fetched_in_parts(ingested: Upload, ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = documents.read_resource(ana.id, f"accessa://documents/{ingested.document_id}")
-    monkeypatch.setattr(documents, "FETCH_CHARS", len(whole) // 2 + 1)
+    whole = items.read_resource(ana.id, f"accessa://documents/{ingested.document_id}")
+    monkeypatch.setattr(items, "FETCH_CHARS", len(whole) // 2 + 1)
 
     parts, item = [], f"document:{ingested.document_id}"
     while item:
@@ -132,9 +183,9 @@ def test_a_failed_document_says_why(ana: Person) -> None:
 
 
 def foreign_calls(ana: Person, owned: UUID) -> list[tuple[str, dict[str, str]]]:
-    passage = output(ana, "search", query="hospital care")["results"][0]["id"]
+    found = [result["id"] for result in output(ana, "search", query="hospital care")["results"]]
     document = f"document:{owned}"
-    return [("fetch", {"id": passage}), ("fetch", {"id": document}), ("document_status", {"id": document})]
+    return [*(("fetch", {"id": item}) for item in (*found, document)), ("document_status", {"id": document})]
 
 
 def shown(ben: Person, calls: list[tuple[str, dict[str, str]]]) -> list[Any]:
@@ -152,28 +203,29 @@ def refusal_code(outcome: Any) -> str:
     return refusal(outcome)[0] if outcome.is_error else "OK"
 
 
-def test_another_tenant_sees_nothing(owned: UUID, ana: Person, ben: Person) -> None:
+def test_another_tenant_sees_nothing(owned: UUID, records: list[str], ana: Person, ben: Person) -> None:
     calls = foreign_calls(ana, owned)
 
     assert shown(ben, calls) == []
     for name, arguments in calls:
         unknown = {"id": f"{arguments['id'].partition(':')[0]}:{uuid4()}"}
         assert call(ben, name, **arguments) == call(ben, name, **unknown), name
-    assert len(shown(ana, calls)) >= 6
+    assert set(records) <= {arguments["id"] for _, arguments in calls}
+    assert len(shown(ana, calls)) >= 8
 
 
 def test_with_the_policies_alone_another_tenant_sees_nothing(
-    owned: UUID, ana: Person, ben: Person, unscoped: None
+    owned: UUID, records: list[str], ana: Person, ben: Person, unscoped: None
 ) -> None:
     passage = output(ana, "search", query="hospital care")["results"][0]["id"]
-    for item in (passage, f"document:{owned}"):
+    for item in (passage, f"document:{owned}", *records):
         assert refusal(call(ben, "fetch", id=item)) == ("NOT_FOUND", None)
     assert output(ben, "list_documents")["documents"] == []
     assert Document.objects.filter(pk=owned).exists()
 
 
 def test_with_the_querysets_alone_another_tenant_sees_nothing(
-    owned: UUID, ana: Person, ben: Person, without_policies: None
+    owned: UUID, records: list[str], ana: Person, ben: Person, without_policies: None
 ) -> None:
     assert shown(ben, foreign_calls(ana, owned)) == []
 
@@ -218,6 +270,10 @@ def test_calls_count_against_the_limits_of_the_api(owned: UUID, ana: Person, ben
         ("fetch", {"id": f"document:{UUID(int=7)}:x"}, ("NOT_FOUND", None)),
         ("fetch", {"id": "x" * 101}, ("INVALID_REQUEST", "id")), ("fetch", {"id": None}, ("INVALID_REQUEST", "id")),
         ("document_status", {"id": f"passage:{UUID(int=7)}"}, ("NOT_FOUND", None)),
+        ("fetch", {"id": f"record:{UUID(int=7)}"}, ("NOT_FOUND", None)),
+        ("fetch", {"id": f"statute:{UUID(int=7)}"}, ("NOT_FOUND", None)),
+        ("answer", {"question": "a", "sources": ["gmail"]}, ("INVALID_REQUEST", "sources")),
+        ("answer", {"question": "a", "sources": []}, ("INVALID_REQUEST", "sources")),
         ("answer", {"question": "the"}, ("NO_WORDS", "question")),
         ("answer", {"question": "a", "history": "b"}, ("INVALID_REQUEST", "history")),
         ("answer", {"question": "a", "history": ["b"] * 51}, ("INVALID_REQUEST", "history")),
@@ -236,7 +292,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 NAMES = st.sampled_from(["query", "id", "question", "history", "cursor"])
-IDS = st.sampled_from(["passage", "document", ""]).map(lambda kind: f"{kind}:{UUID(int=7)}:0")
+IDS = st.sampled_from(["passage", "document", "record", "statute", ""]).map(lambda kind: f"{kind}:{UUID(int=7)}:0")
 
 
 @pytest.mark.slow

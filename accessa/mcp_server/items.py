@@ -1,4 +1,4 @@
-"""Documents and passages as assistants see them: ids, addresses, text in parts, resources."""
+"""Documents, passages, records and statutes as assistants see them: ids, addresses, text in parts, resources."""
 
 import re
 from typing import Any
@@ -13,12 +13,15 @@ from documents import parse_store
 from documents.error_codes import NOT_READY
 from documents.models import Document
 from embeddings.models import DocumentChunk
+from integrations.search import get_record
 from portal.document_status import DocumentStatus
+from statutes.article_citations import strip_anchors
+from statutes.search import get_passage
 
 UUID_PATTERN = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-ID = re.compile(rf"(?P<kind>passage|document):(?P<uuid>{UUID_PATTERN})(?::(?P<start>[0-9]{{1,9}}))?")
+ID = re.compile(rf"(?P<kind>passage|document|record|statute):(?P<uuid>{UUID_PATTERN})(?::(?P<start>[0-9]{{1,9}}))?")
 URI = re.compile(rf"accessa://documents/(?P<uuid>{UUID_PATTERN})")
-FETCH_CHARS = 100_000  # of a document in one response: about 25,000 tokens
+FETCH_CHARS = 100_000  # of a document or record in one response: about 25,000 tokens
 
 
 def document_id(document: Document | UUID) -> str:
@@ -33,6 +36,17 @@ def document_url(document: UUID, passage: object = None) -> str:
     """Return the address of a document's page in the portal, at a passage."""
     at_passage = f"?passage={passage}#cited" if passage else ""
     return f"{settings.PUBLIC_URL}/d/{document}{at_passage}"
+
+
+def statute_url(passage: UUID, span: tuple[int, int] | None = None) -> str:
+    """Return the address of a statute's passage in the portal, at a sentence."""
+    at_sentence = f"?span={span[0]}-{span[1]}#cited" if span else ""
+    return f"{settings.PUBLIC_URL}/statutes/{passage}{at_sentence}"
+
+
+def record_url(url: str | None) -> str:
+    """Return where the provider shows a record; of one without a safe address, the page that finds it."""
+    return url if url and url.startswith("https://") else f"{settings.PUBLIC_URL}/find"
 
 
 def passage_title(filename: str, pages: list[int], headings: list[str]) -> str:
@@ -56,13 +70,22 @@ def summarize(row: DocumentStatus) -> dict[str, Any]:
 
 
 def fetch(user_id: UUID, item_id: str) -> dict[str, Any]:
-    """Return a passage, or the text of a document from an offset on. Raises ``ApiError``: NOT_FOUND, NOT_READY."""
+    """Return a passage, or the text of a document or record from an offset on.
+
+    Raises ``ApiError``: NOT_FOUND, NOT_READY.
+    """
     item = ID.fullmatch(item_id)
     if item is None:
         raise not_found()
-    if item["kind"] == "passage":
-        return _fetch_passage(user_id, UUID(item["uuid"]))
-    return _fetch_document(user_id, UUID(item["uuid"]), int(item["start"] or 0))
+    pk, start = UUID(item["uuid"]), int(item["start"] or 0)
+    match item["kind"]:
+        case "passage":
+            return _fetch_passage(user_id, pk)
+        case "statute":
+            return _fetch_statute(pk)
+        case "record":
+            return _fetch_record(user_id, pk, start)
+    return _fetch_document(user_id, pk, start)
 
 
 def _fetch_passage(user_id: UUID, chunk_id: UUID) -> dict[str, Any]:
@@ -90,20 +113,52 @@ def _fetch_passage(user_id: UUID, chunk_id: UUID) -> dict[str, Any]:
 
 def _fetch_document(user_id: UUID, document_pk: UUID, start: int) -> dict[str, Any]:
     document = _own_document(user_id, document_pk)
-    text = document_text(document)
-    end = start + FETCH_CHARS
     metadata = {
         "filename": document.filename,
         "pages": document.pages,
-        "characters": len(text),
         "uploaded_at": document.created_at.isoformat(),
-        "next_id": f"{document_id(document)}:{end}" if end < len(text) else None,
+    }
+    part = _text_part(document_id(document), document_text(document), start, metadata)
+    return {"title": document.filename, "url": document_url(document.pk), **part}
+
+
+def _fetch_record(user_id: UUID, record_id: UUID, start: int) -> dict[str, Any]:
+    record = get_record(user_id, record_id)
+    metadata = {
+        "source": record.source,
+        "document_type": record.document_type,
+        "updated_at": record.updated_at.isoformat(),
+    }
+    part = _text_part(f"record:{record.id}", record.text, start, metadata)
+    return {"title": record.title, "url": record_url(record.url), **part}
+
+
+def _text_part(item_id: str, text: str, start: int, metadata: dict[str, Any]) -> dict[str, Any]:
+    end = start + FETCH_CHARS
+    rest = {"characters": len(text), "next_id": f"{item_id}:{end}" if end < len(text) else None}
+    return {
+        "id": f"{item_id}:{start}" if start else item_id,
+        "text": text[start:end],
+        "metadata": metadata | rest,
+    }
+
+
+def _fetch_statute(chunk_id: UUID) -> dict[str, Any]:
+    law = get_passage(chunk_id).passage
+    metadata = {
+        "law_id": law.law_id,
+        "version": law.version,
+        "status": law.status,
+        "language": law.language,
+        "articles": [article.label for article in law.articles],
+        "pages": law.pages,
+        "headings": law.headings,
     }
     return {
-        "id": f"{document_id(document)}:{start}" if start else document_id(document),
-        "title": document.filename,
-        "text": text[start:end],
-        "url": document_url(document.pk),
+        "id": f"statute:{chunk_id}",
+        "title": law.citation,
+        "text": strip_anchors(law.text),
+        "url": statute_url(chunk_id),
         "metadata": metadata,
     }
 
