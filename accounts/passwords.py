@@ -6,16 +6,22 @@ from django.contrib.auth.tokens import default_token_generator
 from django.db import transaction
 from django.http import HttpRequest
 
-from accounts import rate_limit, sessions
+from accounts import api_tokens, rate_limit, sessions
 from accounts.audit import log
-from accounts.models import User
+from accounts.models import ApiToken, User
 from accounts.sign_in import client_address, client_network
 
 
-def change_password(user: User, password: str, request: HttpRequest, *, keep_session: str | None) -> None:
-    """Set a new password and sign out everywhere but in the session whose key is ``keep_session``."""
+def change_password(
+    user: User, password: str, request: HttpRequest, *, keep_session: str | None, revoke_tokens: bool
+) -> None:
+    """Set a new password and sign out everywhere but in the session whose key is ``keep_session``.
+
+    API tokens stay valid unless ``revoke_tokens``: the programs that hold them would stop.
+    """
     with transaction.atomic():
-        _set(User.objects.select_for_update().get(pk=user.pk), password, request, keep_session=keep_session)
+        locked = User.objects.select_for_update().get(pk=user.pk)
+        _set(locked, password, request, keep_session=keep_session, revoke_tokens=revoke_tokens)
     user.refresh_from_db()
 
 
@@ -35,19 +41,23 @@ def find_by_reset_link(user_id: UUID, token: str, *, lock: bool = False) -> User
     return user if user and default_token_generator.check_token(user, token) else None
 
 
-def reset_password(user_id: UUID, token: str, password: str, request: HttpRequest) -> User | None:
+def reset_password(
+    user_id: UUID, token: str, password: str, request: HttpRequest, *, revoke_tokens: bool
+) -> User | None:
     """Set a new password by a link, once, and sign out everywhere; return None if the link is no longer valid."""
     with transaction.atomic():
         user = find_by_reset_link(user_id, token, lock=True)
         if user is not None:
-            _set(user, password, request, keep_session=None)
+            _set(user, password, request, keep_session=None, revoke_tokens=revoke_tokens)
     return user
 
 
-def _set(user: User, password: str, request: HttpRequest, *, keep_session: str | None) -> None:
+def _set(user: User, password: str, request: HttpRequest, *, keep_session: str | None, revoke_tokens: bool) -> None:
     user.set_password(password)
     user.save(update_fields=["password"])
     sessions.end_sessions(user.pk, keep=keep_session)
+    if revoke_tokens:
+        api_tokens.revoke_tokens(ApiToken.objects.filter(user=user), by=user, reason=api_tokens.BY_OWNER)
     if user.is_staff:
         log.record_action(
             by=user, action="users.set_password", reason="own password",

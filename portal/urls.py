@@ -16,6 +16,7 @@ from portal.views import (
     search,
     statutes,
     tokens,
+    usage,
     webhooks,
 )
 from portal.views.sign_in import SignIn
@@ -57,6 +58,7 @@ urlpatterns = [
     path("settings/account/delete", account.delete, name="delete-account"),
     path("deleted/<uuid:deletion_id>", account.deletion, name="deletion"),
     path("deleted/<uuid:deletion_id>/certificate.json", account.certificate, name="certificate"),
+    path("settings/usage", usage.usage, name="usage"),
     path("settings/tokens", tokens.tokens, name="tokens"),
     path("settings/tokens/<uuid:token_id>/revoke", tokens.revoke, name="token-revoke"),
     path("settings/webhooks", webhooks.webhooks, name="webhooks"),

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Count, DateTimeField, F, Func, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, TruncDate
 
+from accounts.rls import as_tenant
 from jobs import services
 from jobs.advisory_locks import lock_transaction
 from jobs.choices import State
@@ -155,6 +156,33 @@ def require_budget(user_id: UUID, cents: Decimal) -> None:
 def tenant_purchases(user_id: UUID) -> QuerySet[Purchase]:
     """Return the tenant's own purchases: only staff see a campaign's."""
     return Purchase.objects.filter(user_id=user_id, campaign_id=None)
+
+
+def read_usage(user_id: UUID) -> dict[str, Any]:
+    """Return what a tenant has spent today and this month, what is left of today's budget, and what was bought."""
+    with as_tenant(user_id):
+        purchases = tenant_purchases(user_id)
+        today, month = (purchases.filter(created_at__gte=period_start(period)) for period in ("day", "month"))
+        return {
+            "today": _sum(today),
+            "month": _sum(month),
+            "budget_cents_per_day": day_budget(user_id),
+            "left_today_cents": remaining_today(user_id),
+            "bought_this_month": list(aggregate_purchases(month.values("vendor", "unit")).order_by("vendor", "unit")),
+        }
+
+
+def read_daily_spending(user_id: UUID, days: int) -> list[dict[str, Any]]:
+    """Return the ``day`` and ``cents`` of each of the last days on which a tenant bought something, the last first."""
+    with as_tenant(user_id):
+        recent = tenant_purchases(user_id).filter(created_at__gte=period_start("day") - timedelta(days=days - 1))
+        return list(recent.values(day=TruncDate("created_at")).annotate(cents=Sum("cents")).order_by("-day"))
+
+
+def _sum(purchases: QuerySet[Purchase]) -> dict[str, Any]:
+    rows = list(aggregate_purchases(purchases.values("user_id")).order_by("user_id"))
+    row = rows[0] if rows else {"settled_cents": Decimal(0), "unsettled_cents": Decimal(0)}
+    return {**row, "cents": row["settled_cents"] + row["unsettled_cents"]}
 
 
 def spent_by_campaign(campaign_id: UUID) -> Decimal:

@@ -1,10 +1,7 @@
 """API of a tenant's spending and purchases."""
 
-from decimal import Decimal
-from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,7 +10,6 @@ from rest_framework.views import APIView
 
 from accounts.authentication import caller_id
 from accounts.pagination import NewestFirstPagination
-from accounts.rls import as_tenant
 from vendors import ledger
 from vendors.models import Purchase
 
@@ -54,28 +50,7 @@ class UsageView(APIView):
     @extend_schema(operation_id="usage", responses=UsageResponse)
     def get(self, request: Request) -> Response:
         """Show what the caller has spent today and this month (UTC), and what is left of today's budget."""
-        user_id = caller_id(request)
-        with as_tenant(user_id):
-            purchases = ledger.tenant_purchases(user_id)
-            today, month = (
-                purchases.filter(created_at__gte=ledger.period_start(period)) for period in ("day", "month")
-            )
-            usage = {
-                "today": _spent(today),
-                "month": _spent(month),
-                "budget_cents_per_day": ledger.day_budget(user_id),
-                "left_today_cents": ledger.remaining_today(user_id),
-                "bought_this_month": list(
-                    ledger.aggregate_purchases(month.values("vendor", "unit")).order_by("vendor", "unit")
-                ),
-            }
-        return Response(UsageResponse(usage).data)
-
-
-def _spent(purchases: QuerySet[Purchase]) -> dict[str, Any]:
-    rows = list(ledger.aggregate_purchases(purchases.values("user_id")).order_by("user_id"))
-    row = rows[0] if rows else {"settled_cents": Decimal(0), "unsettled_cents": Decimal(0)}
-    return {**row, "cents": row["settled_cents"] + row["unsettled_cents"]}
+        return Response(UsageResponse(ledger.read_usage(caller_id(request))).data)
 
 
 class PurchasesView(APIView):

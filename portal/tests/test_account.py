@@ -69,6 +69,13 @@ def test_a_wrong_form_changes_no_password(wrong: dict[str, str], ana: Person) ->
     assert ana.user.check_password(PASSWORD)
 
 
+@pytest.mark.parametrize(("chosen", "status"), [({}, 200), ({"revoke_tokens": "on"}, 401)])
+def test_tokens_end_with_the_password_if_that_is_chosen(chosen: dict[str, str], status: int, ana: Person) -> None:
+    signed_in(with_password(ana)).post("/settings/account/password", {"old_password": PASSWORD} | TWICE | chosen)
+
+    assert ana.get("/jobs").status_code == status
+
+
 def test_the_old_password_cannot_be_guessed_without_end(ana: Person) -> None:
     client = signed_in(with_password(ana))
     for _ in range(rate_limit.PASSWORD_CHECKS.uses):  # type: ignore[arg-type]
@@ -125,10 +132,11 @@ def test_a_password_is_reset_by_a_link_once(ana: Person) -> None:
     path = reset_path(ana)
 
     assert browser().get(path).status_code == 200
-    assert browser().post(path, TWICE)["Location"] == "/sign-in"
+    assert browser().post(path, TWICE | {"revoke_tokens": "on"})["Location"] == "/sign-in"
 
     ana.user.refresh_from_db()
     assert ana.user.check_password(NEW)
+    assert ana.get("/jobs").status_code == 401
     assert elsewhere.get("/").status_code == 302
     assert browser().post(path, {"new_password1": PASSWORD, "new_password2": PASSWORD}).status_code == 410
     assert str(Message.objects.order_by("created_at").values_list("payload", flat=True)[0]) == (
@@ -207,7 +215,9 @@ def test_a_link_used_twice_at_once_sets_one_password(ana: Person, rf: Any) -> No
     path = reset_path(with_password(ana))
     token, request = path.rpartition("/")[2], rf.post(path)
 
-    results = run_concurrently(*(lambda: passwords.reset_password(ana.id, token, NEW, request),) * 2)
+    results = run_concurrently(
+        *(lambda: passwords.reset_password(ana.id, token, NEW, request, revoke_tokens=False),) * 2
+    )
 
     assert sorted(user is None for user in results) == [False, True]
 

@@ -36,13 +36,25 @@ DELETED_KINDS = (
 )
 
 
-class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]
-    """The new password twice and, unless a link proves who asks, the old one."""
+class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]
+    """The new password twice, and whether API tokens end with the old one."""
+
+    revoke_tokens = forms.BooleanField(
+        label=_("Revoke my API tokens, too"),
+        help_text=_(
+            "Choose it if somebody else may have known the password. Programs that hold a token need a new one."
+        ),
+        required=False,
+    )
+
+
+class PasswordForm(NewPasswordForm):
+    """A new password of somebody who knows the old one."""
 
     old_password = forms.CharField(
         label=_("Your password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}), strip=False
     )
-    field_order = ("old_password", "new_password1", "new_password2")
+    field_order = ("old_password", "new_password1", "new_password2", "revoke_tokens")
 
     def clean_old_password(self) -> str:
         return check_own_password(self.user, self.cleaned_data["old_password"])
@@ -117,8 +129,9 @@ def change_password(request: HttpRequest) -> HttpResponse:
         return account_page(request, password_form=form)
     with transaction.atomic():
         passwords.change_password(
-            user, form.cleaned_data["new_password1"], request, keep_session=request.session.session_key
-        )
+            user, form.cleaned_data["new_password1"], request, keep_session=request.session.session_key,
+            revoke_tokens=form.cleaned_data["revoke_tokens"],
+        )  # fmt: skip
         account_mails.enqueue_mail(user.pk, account_mails.CHANGED)
     update_session_auth_hash(request, user)
     messages.success(request, gettext("Your password is changed, and every other browser is signed out."))

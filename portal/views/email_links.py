@@ -18,6 +18,7 @@ from accounts.errors import ApiError
 from accounts.models import User
 from outbox.mails import account_mails
 from portal.error_pages import error_page
+from portal.views.account import NewPasswordForm
 
 
 class AddressForm(forms.Form):
@@ -44,11 +45,14 @@ def reset_link(request: HttpRequest, user_id: UUID, token: str) -> HttpResponse:
     user = passwords.find_by_reset_link(user_id, token)
     if user is None:
         return _expired(request, "portal:password-reset")
-    form = SetPasswordForm(user, request.POST or None)
+    form = NewPasswordForm(user, request.POST or None)
     if not form.is_valid():
         return _choose_password(request, form)
     with transaction.atomic():
-        user = passwords.reset_password(user_id, token, form.cleaned_data["new_password1"], request)
+        user = passwords.reset_password(
+            user_id, token, form.cleaned_data["new_password1"], request,
+            revoke_tokens=form.cleaned_data["revoke_tokens"],
+        )  # fmt: skip
         if user is not None:
             account_mails.enqueue_mail(user.pk, account_mails.CHANGED)
     if user is None:
