@@ -127,16 +127,21 @@ else:
             "OPTIONS": {},
         }
     }
-DATABASES["default"]["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60)  # a reconnect costs more than a claim
-DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# A streaming standby, which searches read (accounts/read_replica.py). One that is away must be noticed soon.
+if env.str("DATABASE_REPLICA_URL", default=""):
+    DATABASES["replica"] = env.postgres("DATABASE_REPLICA_URL")
+    DATABASES["replica"]["OPTIONS"] = {"connect_timeout": "2", "tcp_user_timeout": "5000", "keepalives_idle": "5"} | (
+        DATABASES["replica"].get("OPTIONS") or {}
+    )
 # DATABASE_URL leads to a pooler in transaction mode: for the API's processes only.
 DATABASE_TRANSACTION_POOLING = env.bool("DATABASE_TRANSACTION_POOLING", default=False)
-DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = DATABASE_TRANSACTION_POOLING
-# psycopg prepares what asks for it (accounts/prepared_statements.py), and nothing else however often it runs: a plan
-# for all tenants would serve none of them. None forbids it.
-DATABASES["default"].setdefault("OPTIONS", {})["prepare_threshold"] = (
-    None if DATABASE_TRANSACTION_POOLING else sys.maxsize
-)
+for _database in DATABASES.values():
+    _database["CONN_MAX_AGE"] = env.int("CONN_MAX_AGE", default=60)  # a reconnect costs more than a claim
+    _database["CONN_HEALTH_CHECKS"] = True
+    _database["DISABLE_SERVER_SIDE_CURSORS"] = DATABASE_TRANSACTION_POOLING
+    # psycopg prepares what asks for it (accounts/prepared_statements.py), and nothing else however often it runs: a
+    # plan for all tenants would serve none of them. None forbids it.
+    _database.setdefault("OPTIONS", {})["prepare_threshold"] = None if DATABASE_TRANSACTION_POOLING else sys.maxsize
 TENANT_ROLE = env.str("TENANT_ROLE", default="accessa_client")  # Supabase's: authenticated. Migrations write it
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from django.db import connection
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from accounts import read_replica
 from jobs.cluster import live_clusters
 from metrics import distributions, gauges, rollup_queries, spend_and_storage
 from metrics.distributions import BOUNDS
@@ -203,6 +204,12 @@ def _storage() -> Iterator[Metric]:
         cursor.execute("SELECT pg_database_size(current_database())")
         (size,) = cursor.fetchone()
     yield gauge("database_bytes", "Size of the database.", [], [([], size)])
+    is_replicated = read_replica.is_configured()
+    lag = read_replica.lag_bytes() if is_replicated else None
+    text = "1 if the read replica answers and follows this primary; now."
+    yield gauge("replica_up", text, [], [([], lag is not None)] if is_replicated else [])
+    text = "Bytes of the primary's log that the read replica has not replayed; now."
+    yield gauge("replica_lag_bytes", text, [], [] if lag is None else [([], lag)])
     free: Rows = []
     if settings.STORAGE == "local":
         root = settings.STORAGE_ROOT

@@ -11,6 +11,7 @@ import psycopg
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
+from accounts import read_replica
 from accounts.errors import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
 from accounts.system_tenant import SYSTEM_TENANT_ID
@@ -69,22 +70,26 @@ def search(
     parsed_filters = parse_filters(filters)
     query_embedding = query_embedding or QueryEmbedding(user_id)
     conditions = (*parsed_filters.conditions, *parsed_query.conditions(configs_of_tenant(user_id)))
-    for _ in range(MAX_TRIES):
-        live, vector = None, None
-        if mode != TEXT:
-            with search_snapshot(user_id, model) as fetch_model:
-                scope = Scope(user_id, live := fetch_model(), conditions=conditions)
-                has_vectors = _has_vectors(parsed_filters.narrow(scope, document_ids))
-            if not has_vectors:
-                return []
-            vector = query_embedding.vector(live, parsed_query)
-        with search_snapshot(user_id, model) as fetch_model:  # filtered again: documents come and go
-            scope = parsed_filters.narrow(Scope(user_id, fetch_model(), conditions=conditions), document_ids)
-            if live in (None, scope.live):  # else a cut-over: vectors of the former model may be gone already
-                retrieval = _retrieve(scope, parsed_query, vector, k, mode=mode, reranks=reranks)
-                break
-    else:
+
+    def narrow(model: EmbeddingModel) -> Scope:
+        return parsed_filters.narrow(Scope(user_id, model, conditions=conditions), document_ids)
+
+    def retrieve() -> Retrieval | None:
+        for _ in range(MAX_TRIES):
+            live, vector = None, None
+            if mode != TEXT:
+                with search_snapshot(user_id, model) as fetch_model:
+                    if not _has_vectors(narrow(live := fetch_model())):
+                        return None
+                vector = query_embedding.vector(live, parsed_query)
+            with search_snapshot(user_id, model) as fetch_model:  # filtered again: documents come and go
+                scope = narrow(fetch_model())
+                if live in (None, scope.live):  # else a cut-over: vectors of the former model may be gone already
+                    return _retrieve(scope, parsed_query, vector, k, mode=mode, reranks=reranks)
         raise _unavailable("The model of these documents is changing; try again shortly.")
+
+    if (retrieval := read_replica.read(retrieve)) is None:
+        return []
     chunks, idf, is_relevant = retrieval
     if reranks and mode == HYBRID and remote_reranker.is_configured():
         chunks = remote_reranker.rerank(parsed_query.text, chunks, user_id=query_embedding.user_id)
@@ -172,7 +177,12 @@ def search_snapshot(user_id: UUID, model: EmbeddingModel | None = None) -> Itera
     try:
         if connection.get_autocommit():
             # The transaction's end resets isolation, time limit, role and claims.
-            with transaction.atomic(), connection.wrap_database_errors, connection.connection.pipeline():
+            with (
+                read_replica.selected_connection(),
+                transaction.atomic(),
+                connection.wrap_database_errors,
+                connection.connection.pipeline(),
+            ):
                 with bound_cursor() as cursor:
                     cursor.execute(SET_ISOLATION)
                     fetch_model = _send_model(user_id, model)

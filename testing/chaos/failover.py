@@ -20,7 +20,6 @@ from uuid import UUID
 import jwt
 import psycopg
 import requests
-from psycopg.conninfo import make_conninfo
 
 from accessa.embedded_postgres import os_user
 from accessa.embedded_postgres.server import EmbeddedServer
@@ -28,6 +27,7 @@ from testing.chaos.kill_loop import Uploader, check_intake, undisturbed
 from testing.chaos.verdict import Verdict, verdict
 from testing.chaos.world import ACTIVE, AT_A_TIME, Snapshot, World, sample_documents
 from testing.cluster import MANAGE, SECRET, database_url, wait_until
+from testing.standby import administer, start_standby
 
 SYNCHRONOUS = "*"  # any standby: a commit returns once it is on both servers
 SETTLED = "SELECT coalesce(array_agg(purchase_id), '{}') FROM purchases WHERE state = 'settled'"
@@ -61,24 +61,8 @@ class ReplicatedServer:
 
     def add_standby(self) -> None:
         """Copy the primary to the other folder and let it follow; from then on commits wait for it."""
-        account = os_user.account_for(self.primary.data)
-        account.write(self.primary.data / "pg_hba.conf", "local all,replication all peer map=accessa\n")
         self._administer("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
-        account.give(self.standby.data.parent)
-        with self.standby.log.open("ab") as output:
-            copy = [
-                "-h",
-                str(self.primary.socket_folder),
-                "-U",
-                "postgres",
-                "-D",
-                str(self.standby.data),
-                "-R",
-                "-c",
-                "fast",
-            ]
-            account.run("pg_basebackup", *copy, output=output)
-        self.standby.ensure_running()
+        start_standby(self.standby, primary=self.primary)
         self._administer(f"ALTER SYSTEM SET synchronous_standby_names = '{SYNCHRONOUS}'", "SELECT pg_reload_conf()")
         wait_until(
             lambda: self._administer("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"), seconds=30
@@ -104,12 +88,7 @@ class ReplicatedServer:
             server.stop("immediate")
 
     def _administer(self, *statements: str) -> Any:
-        params = self.primary.params("postgres") | {"user": "postgres"}
-        with psycopg.connect(make_conninfo(**params), autocommit=True) as superuser:
-            for statement in statements:
-                cursor = superuser.execute(statement)
-            row = cursor.fetchone()  # of the last one
-        return row and row[0]
+        return administer(self.primary, *statements)
 
 
 class ReplicatedWorld(World):
