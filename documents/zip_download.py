@@ -3,6 +3,7 @@
 import logging
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePath
 
 from accounts.errors import ApiError
@@ -18,6 +19,53 @@ PIECE = 256 << 10
 MISSING_NAME = "not included.txt"
 MISSING_TEXT = "These files could not be read; download them one by one:\n"
 DATE = (1980, 1, 1, 0, 0, 0)  # the format's first: when a file was uploaded says nothing about the file
+
+
+class ZipStream:
+    """A ZIP that is written and taken out piece by piece. It ends with a list of the files that could not be read."""
+
+    def __init__(self, compression: int) -> None:
+        self._pipe, self._missing = Pipe(), list[str]()
+        self.archive = zipfile.ZipFile(self._pipe, "w", compression)  # type: ignore[call-overload] # needs no seek()
+
+    def entry(self, name: str) -> zipfile.ZipInfo:
+        entry = zipfile.ZipInfo(name, DATE)
+        entry.compress_type = self.archive.compression
+        return entry
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        return self._pipe.take()
+
+    def add_original(self, document: Document, name: str) -> Iterator[bytes]:
+        """Write a document's original, yielding its pieces."""
+        bucket, key = buckets.locate(document.raw_path)
+        with (
+            self.missing_noted(name),
+            bucket.local_file(key) as path,
+            path.open("rb") as file,
+            # Opened last: a file that cannot be read leaves no entry.
+            self.archive.open(zipfile.ZipInfo(name, DATE), "w", force_zip64=True) as target,
+        ):
+            while piece := file.read(PIECE):
+                target.write(piece)
+                yield self.take()
+
+    @contextmanager
+    def missing_noted(self, name: str) -> Iterator[None]:
+        """Note the file as missing if the store does not give it."""
+        try:
+            yield
+        except OSError as error:
+            log.warning("A file is left out of a download: %s", safe_error_name(error))
+            self._missing.append(name)
+
+    def end(self) -> bytes:
+        """Write the list of missing files and the directory; return the last piece."""
+        if self._missing:
+            self.archive.writestr(self.entry(MISSING_NAME), MISSING_TEXT + "\n".join(self._missing) + "\n")
+        self.archive.close()
+        return self.take()
 
 
 class Pipe:
@@ -47,28 +95,10 @@ def require_size(documents: Sequence[Document]) -> None:
 
 def stream_zip(documents: Sequence[Document]) -> Iterator[bytes]:
     """Yield the ZIP. A file that was deleted meanwhile, or that the store does not give, is named in a list."""
-    pipe, missing = Pipe(), []
-    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload] # needs no seek()
-        for document, name in zip(documents, unique_names([each.filename for each in documents]), strict=True):
-            try:
-                yield from add_original(archive, pipe, document, name)
-            except OSError as error:
-                log.warning("A file is left out of a download: %s", safe_error_name(error))
-                missing.append(name)
-        if missing:
-            archive.writestr(zipfile.ZipInfo(MISSING_NAME, DATE), MISSING_TEXT + "\n".join(missing) + "\n")
-    yield pipe.take()
-
-
-def add_original(archive: zipfile.ZipFile, pipe: Pipe, document: Document, name: str) -> Iterator[bytes]:
-    """Write a document's original to a streamed ZIP, yielding its pieces. Raises ``OSError`` before it writes."""
-    bucket, key = buckets.locate(document.raw_path)
-    entry = zipfile.ZipInfo(name, DATE)
-    # Opened first: a file that cannot be read leaves no entry.
-    with bucket.local_file(key) as path, path.open("rb") as file, archive.open(entry, "w", force_zip64=True) as target:
-        while piece := file.read(PIECE):
-            target.write(piece)
-            yield pipe.take()
+    stream = ZipStream(zipfile.ZIP_STORED)
+    for document, name in zip(documents, unique_names([each.filename for each in documents]), strict=True):
+        yield from stream.add_original(document, name)
+    yield stream.end()
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

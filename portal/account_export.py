@@ -1,7 +1,6 @@
 """ZIP of everything that a tenant has stored, streamed: originals, parsed text, chunks, and lists as JSON lines."""
 
 import json
-import logging
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,13 +15,10 @@ from accounts.models import User
 from accounts.rls import as_tenant
 from documents import parse_store
 from documents.models import Document, DocumentTag, Tag
-from documents.zip_download import DATE, MISSING_NAME, MISSING_TEXT, Pipe, add_original
+from documents.zip_download import ZipStream
 from embeddings import chunk_store
 from integrations.models import ClientIntelligence, ConnectedSource, SourceDocument
-from jobs.safe_errors import safe_error_name
 from search.models import AnswerFeedback, SavedQuestion
-
-log = logging.getLogger("accessa.portal")
 
 ROWS = 200  # read in one transaction
 DOCUMENT_FIELDS = (
@@ -56,56 +52,41 @@ def start_export(user: User) -> Iterator[bytes]:
 
 def _stream_zip(user: User) -> Iterator[bytes]:
     """Yield the ZIP. No transaction is open, and no more than a document's text in memory, while a piece is sent."""
-    pipe, missing = Pipe(), list[str]()
-    with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED) as archive:  # type: ignore[call-overload] # needs no seek()
-        account = {name: getattr(user, name) for name in ("id", "email", "date_joined", "notify", "language")}
-        archive.writestr(_entry("account.json"), _json_line(account))
-        for model, fields in LISTS:
-            rows = model._default_manager.all()
-            yield from _add_list(archive, pipe, user.pk, f"{model._meta.db_table}.jsonl", rows, fields)
-        for row in _rows(user.pk, Document.objects.all(), ("document_id",)):
-            yield from _add_document(archive, pipe, user.pk, row["document_id"], missing)
-        if missing:
-            archive.writestr(_entry(MISSING_NAME), MISSING_TEXT + "\n".join(missing) + "\n")
-    yield pipe.take()
+    stream = ZipStream(zipfile.ZIP_DEFLATED)
+    account = {name: getattr(user, name) for name in ("id", "email", "date_joined", "notify", "language")}
+    stream.archive.writestr(stream.entry("account.json"), _json_line(account))
+    for model, fields in LISTS:
+        rows = model._default_manager.all()
+        yield from _add_list(stream, user.pk, f"{model._meta.db_table}.jsonl", rows, fields)
+    for row in _rows(user.pk, Document.objects.all(), ("document_id",)):
+        yield from _add_document(stream, user.pk, row["document_id"])
+    yield stream.end()
 
 
-def _add_document(
-    archive: zipfile.ZipFile, pipe: Pipe, user_id: UUID, document_id: UUID, missing: list[str]
-) -> Iterator[bytes]:
+def _add_document(stream: ZipStream, user_id: UUID, document_id: UUID) -> Iterator[bytes]:
     with as_tenant(user_id):
         document = Document.objects.filter(user_id=user_id, pk=document_id).first()
     if document is None:  # deleted meanwhile
         return
-    text_name, original_name = f"text/{document_id}.md", f"originals/{document_id}/{document.filename}"
-    try:
+    name = f"text/{document_id}.md"
+    with stream.missing_noted(name):
         if text := parse_store.read_bytes(document):
-            archive.writestr(_entry(text_name), text)
-            yield pipe.take()
-    except OSError as error:
-        _note_missing(missing, text_name, error)
+            stream.archive.writestr(stream.entry(name), text)
+            yield stream.take()
     if document.chunks_version:
         chunks = chunk_store.document_chunks(document)
-        yield from _add_list(archive, pipe, user_id, f"chunks/{document_id}.jsonl", chunks, CHUNK_FIELDS)
-    try:
-        if document.stored_at:
-            yield from add_original(archive, pipe, document, original_name)
-    except OSError as error:
-        _note_missing(missing, original_name, error)
-
-
-def _note_missing(missing: list[str], name: str, error: OSError) -> None:
-    log.warning("A file is left out of an export: %s", safe_error_name(error))
-    missing.append(name)
+        yield from _add_list(stream, user_id, f"chunks/{document_id}.jsonl", chunks, CHUNK_FIELDS)
+    if document.stored_at:
+        yield from stream.add_original(document, f"originals/{document_id}/{document.filename}")
 
 
 def _add_list(
-    archive: zipfile.ZipFile, pipe: Pipe, user_id: UUID, name: str, rows: QuerySet[Any], fields: Sequence[str]
+    stream: ZipStream, user_id: UUID, name: str, rows: QuerySet[Any], fields: Sequence[str]
 ) -> Iterator[bytes]:
-    with archive.open(_entry(name), "w", force_zip64=True) as target:
+    with stream.archive.open(stream.entry(name), "w", force_zip64=True) as target:
         for row in _rows(user_id, rows, fields):
             target.write(_json_line(row))
-            yield pipe.take()
+            yield stream.take()
 
 
 def _rows(user_id: UUID, rows: QuerySet[Any], fields: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -120,12 +101,6 @@ def _rows(user_id: UUID, rows: QuerySet[Any], fields: Sequence[str]) -> Iterator
             yield {name: row[name] for name in fields}
         if len(page) < ROWS:
             return
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, DATE)
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
 
 
 def _json_line(row: dict[str, Any]) -> bytes:

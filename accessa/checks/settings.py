@@ -218,7 +218,7 @@ SETTINGS_RULES = (
             s.SUPABASE_URL and not s.SUPABASE_JWT_SECRET and not s.SUPABASE_JWKS_URL),
          "SUPABASE_URL is set, and nothing verifies its tokens: tenants can sign in by API token only.",
          "Set SUPABASE_JWKS_URL={0}/auth/v1/.well-known/jwks.json, or SUPABASE_JWT_SECRET."),
-    Rule("accessa.E265", lambda s: bool(s.MCP_AUTHORIZATION_SERVER)
+    Rule("accessa.E266", lambda s: bool(s.MCP_AUTHORIZATION_SERVER)
                                     and not s.SUPABASE_JWT_SECRET and not s.SUPABASE_JWKS_URL,
          "MCP_AUTHORIZATION_SERVER is set, and nothing verifies its tokens: assistants that sign in there are refused.",
          "Set SUPABASE_JWKS_URL to its keys, and JWT_AUDIENCE to the audience of its tokens."),

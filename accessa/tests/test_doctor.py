@@ -650,7 +650,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
         "https://",
     ),
     ({"SUPABASE_JWT_SECRET": "x" * 31}, "accessa.E234", "openssl rand"),
-    ({"MCP_AUTHORIZATION_SERVER": "https://auth.example.org"}, "accessa.E265", "SUPABASE_JWKS_URL"),
+    ({"MCP_AUTHORIZATION_SERVER": "https://auth.example.org"}, "accessa.E266", "SUPABASE_JWKS_URL"),
     ({"S3_ENDPOINT_URL": "minio:9000", "STORAGE": "s3"}, "accessa.E235", "scheme://host"),
     ({"CORS_ALLOWED_ORIGINS": ["*"]}, "corsheaders.E013", ""),
 ]
