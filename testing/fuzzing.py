@@ -17,6 +17,7 @@ from django.db import close_old_connections
 from hypothesis import strategies as st
 from schemathesis import Case
 from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests
 
 from accounts.authentication import TENANT_HEADER
@@ -53,8 +54,8 @@ class World:
         method, path = label.split(" ")
         schema = api.include(method=method, path=path)
         for result in get_all_tests(schema=schema, test_func=_ask, settings=settings, given_kwargs=None):
-            _, test = result.ok()
-            test(world=self)
+            assert isinstance(result, Ok), result
+            result.ok()[1](world=self)
 
     def ask(self, case: Case[Any]) -> None:
         """Send one case and check the answer in every way that schemathesis knows; count its status."""

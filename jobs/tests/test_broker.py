@@ -72,8 +72,11 @@ def test_a_parked_job_wakes_no_worker(notify_broker: NotifyBroker, ana: UUID) ->
     assert notify_broker.dequeue() is None
 
 
-def test_a_notification_ends_the_wait_at_once(notify_broker: NotifyBroker, ana: UUID) -> None:
+def test_a_notification_ends_the_wait_at_once(
+    notify_broker: NotifyBroker, ana: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert notify_broker.dequeue() is None  # it listens from now on
+    monkeypatch.setattr(broker, "LISTEN_SECONDS", 20)
     job = JobFactory.create(user_id=ana)
     began = time.monotonic()
 

@@ -114,25 +114,22 @@ def test_a_vendor_without_limits_is_never_held_back() -> None:
 
 @pytest.mark.slow
 def test_a_short_wait_is_slept_through() -> None:
-    vendor = vendor_with(requests_per_minute=40)  # one in 1.5 s
-    for _ in range(20):
-        calls.acquire(vendor)
+    vendor = vendor_with(tokens_per_minute=6_000)  # 100 a second, 3,000 at once
+    calls.acquire(vendor, tokens=3_000)
 
     started = time.monotonic()
-    calls.acquire(vendor)
+    calls.acquire(vendor, tokens=150)
 
     assert 0.2 < time.monotonic() - started < 10
 
 
 def test_nothing_sleeps_inside_a_transaction() -> None:
-    vendor = vendor_with(requests_per_minute=40)
-    for _ in range(20):
-        calls.acquire(vendor)
+    vendor = vendor_with(tokens_per_minute=6_000)
+    calls.acquire(vendor, tokens=3_000)
 
-    started = time.monotonic()
-    refused_wait(vendor)
+    wait = refused_wait(vendor, tokens=150)  # where it slept, it would pass
 
-    assert time.monotonic() - started < 1
+    assert 0 < wait.seconds < calls.SLEEP_SECONDS
 
 
 def test_a_rollback_gives_the_budget_back() -> None:
