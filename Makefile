@@ -36,7 +36,8 @@ stop: $(INSTALLED)
 	@$(BIN)/python manage.py serve --stop
 
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Twice as many processes as CI has cores: tests wait about as much as they work.
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # The daily loop: no killed processes, no browser, no fuzzing, each kind of vendor fault at one call site.
 test: $(INSTALLED)

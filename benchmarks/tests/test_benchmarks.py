@@ -70,8 +70,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(template: Path) -> Iterator[dict[str, Future[Run]]]:
-    """All of them, three at a time: each waits more than it works, and what it measures here nobody reads."""
-    with ThreadPoolExecutor(3) as pool:
+    """All of them, two at a time: each waits more than it works, and what it measures here nobody reads."""
+    with ThreadPoolExecutor(2) as pool:
         yield {name: pool.submit(quick, name, template) for name in SMALL}
 
 
