@@ -21,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--connectors", action="store_true", help="of a sync of 2,000 records instead")
     parser.add_argument("--statutes", action="store_true", help=f"of {STATUTES} statutes from a queue instead")
     parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's fakes")
+    parser.add_argument("--sentences", action="store_true", help="with the sentence vectors of minilm, compared too")
 
 
 def measure(options: Namespace) -> Result:
@@ -118,6 +119,7 @@ def _documents(options: Namespace) -> Result:
         seconds=MOST_SECONDS,
         vendors=options.vendors,
         has_queues=True,
+        sentence_model="minilm" if options.sentences else "none",
     )
     outcome = verdict.verdict(broken, calm)
     return Result(
@@ -134,6 +136,7 @@ def _documents(options: Namespace) -> Result:
             "random": dict(broken.kills),
             "documents": broken.taken,
             "chunks": calm.rows.total(),
+            "chunks_with_sentence_vectors": sum(times for row, times in calm.rows.items() if row[-1]),
             "bought": broken.bought,
             "seconds": broken.seconds,
             "seconds_undisturbed": calm.seconds,

@@ -37,7 +37,7 @@ log = logging.getLogger("accessa.embeddings")
 LEAST_LENGTH = 1e-9  # of a vector, against division by zero
 READABLE = "a word"
 MAX_CHARS = 1_000  # of a sentence or a question that are read
-PASSAGES = 16  # of a tenant, about two seconds, before the next tenant's turn
+PASSAGES = 16  # of a tenant, about two seconds, before the next tenant's turn; while jobs are due, one
 PAUSE_SECONDS = 0.5
 PAUSES = 4  # at most, for jobs: a queue that is never empty leaves a passage every two seconds, a tenth of a core
 RETRY_SECONDS = 60  # after a question could not be embedded: a model that is missing is not looked for at each search
@@ -244,8 +244,9 @@ def _pending_texts() -> Iterator[PendingText]:
 
 
 def _next_texts(user_id: UUID) -> Sequence[PendingText]:
+    most = 1 if _fetch_one(JOBS_ARE_DUE) else PASSAGES
     with connection.cursor() as cursor:
-        cursor.execute(NEXT_PASSAGES, {"user": user_id, "model": model_label(), "most": PASSAGES})
+        cursor.execute(NEXT_PASSAGES, {"user": user_id, "model": model_label(), "most": most})
         rows = [PendingText(*row) for row in cursor.fetchall()]
     return list({row.sha: row for row in rows}.values())
 

@@ -354,15 +354,19 @@ def test_jobs_come_first(ana: Person, calls: list[Sequence[str]], monkeypatch: p
 def test_jobs_that_are_always_due_hold_up_no_passage_for_good(
     ana: Person, ben: Person, calls: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create_searchable_document(ana.id, TEXTS[:2])
+    for person in (ana, ben):
+        create_searchable_document(person.id, [f"{person.id} has one.", f"{person.id} has two."])
     ben.upload(plan_pdf("drugs"))
     embedded_before: list[int] = []
     clock = SimpleNamespace(sleep=lambda _: embedded_before.append(len(calls)), monotonic=time.monotonic)
     monkeypatch.setattr(sentence_vectors, "time", clock)
 
-    assert sentence_vectors.embed_pending() == 2
+    assert sentence_vectors.embed_pending() == 4
 
-    assert embedded_before == [0] * sentence_vectors.PAUSES + [1] * sentence_vectors.PAUSES
+    assert embedded_before == [count for count in range(4) for _ in range(sentence_vectors.PAUSES)]
+    owners = [sentences[0].split()[0] for sentences in calls]
+    assert owners[0] != owners[1]  # no tenant waits for another's turn of sixteen
+    assert owners[:2] == owners[2:]
 
 
 def test_a_passage_deleted_by_sql_takes_its_sentence_vectors_along(ana: Person) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -112,7 +113,7 @@ def disturbed(here: World, *, rounds: int, extra: int, seed: int, seconds: float
     deadline = began + seconds
     here.restart_processes()
     intake.start()
-    while intake.is_alive() or here.value(ACTIVE) or not (here.queues is None or here.queues.is_idle()):
+    while intake.is_alive() or here.has_work() or not (here.queues is None or here.queues.is_idle()):
         here.restart_processes()
         killer.tick()
         if killer.satisfied:
@@ -135,7 +136,7 @@ def undisturbed(here: World, *, taken: int, seed: int, seconds: float) -> Snapsh
     began = time.monotonic()
     here.restart_processes()
     intake.start()
-    while intake.is_alive() or here.value(ACTIVE):
+    while intake.is_alive() or here.has_work():
         here.restart_processes()  # a cluster that is too slow ends itself
         check_intake(intake, began + seconds)
         time.sleep(0.1)
@@ -162,10 +163,12 @@ def trial(
     seconds: float = 300,
     vendors: bool = False,
     has_queues: bool = False,
+    sentence_model: str = "none",
 ) -> tuple[Snapshot, Snapshot]:
     """Return what the disturbed run left, and what the undisturbed one did; ``has_queues``: with batches, webhooks."""
-    with world(params, folder, "broken", vendors=vendors, has_queues=has_queues) as here:
+    options: Any = {"vendors": vendors, "sentence_model": sentence_model}
+    with world(params, folder, "broken", has_queues=has_queues, **options) as here:
         broken = disturbed(here, rounds=rounds, extra=extra, seed=seed, seconds=seconds)
-    with world(params, folder, "calm", vendors=vendors) as here:
+    with world(params, folder, "calm", **options) as here:
         calm = undisturbed(here, taken=broken.taken, seed=seed, seconds=seconds)
     return broken, calm

@@ -72,7 +72,9 @@ LEDGER = """
     CREATE TRIGGER vector_bought AFTER INSERT ON document_vector_buffer
         FOR EACH ROW WHEN (current_query() LIKE 'COPY%') EXECUTE FUNCTION note_vector()"""
 ROWS = """
-    SELECT d.user_id, d.file_sha256, c.chunk_ord, c.chunk_sha, encode(sha256(vector_send(c.embedding)), 'hex')
+    SELECT d.user_id, d.file_sha256, c.chunk_ord, c.chunk_sha, encode(sha256(vector_send(c.embedding)), 'hex'),
+           (SELECT encode(sha256(v.vectors), 'hex') FROM sentence_vectors v
+            WHERE v.chunk_id = c.chunk_id AND v.chunk_sha = c.chunk_sha)
     FROM documents d JOIN document_chunks c USING (document_id)"""
 # Effects that may happen once for each job, whoever dies: the end of each stage, and the end.
 REPEATED = """
@@ -89,6 +91,7 @@ DECK = ("worker", "web", "worker", "worker", "cluster", "worker", "web", "worker
 LAST_TRY = """
     SELECT count(*) FROM upload_jobs
     WHERE (state = 'queued' AND attempts >= 3) OR (state = 'working' AND attempts >= 4)"""
+SENTENCES_WAIT = "SELECT count(*) FROM sentence_vectors WHERE vectors IS NULL"
 STATES = "SELECT state, count(*) FROM upload_jobs WHERE pipeline = 'insurance' GROUP BY 1"
 DEAD = "SELECT last_error ->> 'code' || ' at ' || stage FROM upload_jobs WHERE state = 'deadletter'"
 Row = tuple[Any, ...]
@@ -149,8 +152,16 @@ class World:
     """The product on a database and a folder of its own, and the supervisor that keeps it up."""
 
     def __init__(
-        self, params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False, has_queues: bool = False
+        self,
+        params: Mapping[str, str],
+        folder: Path,
+        name: str,
+        *,
+        vendors: bool = False,
+        has_queues: bool = False,
+        sentence_model: str = "none",
     ) -> None:
+        self.sentence_model = sentence_model
         self.params, self.name, self.folder = params, f"{name}_{os.getpid()}", folder / name
         self.armed = self.folder / "armed"
         self.armed.mkdir(parents=True)
@@ -208,6 +219,7 @@ class World:
             | self._vendors
             | (queues.SETTINGS if self.queues else {})
             | {
+                "SENTENCE_MODEL": self.sentence_model,
                 "DATABASE_URL": database_url({**self.params, "dbname": self.name}),
                 "STORAGE_ROOT": str(self.folder / "storage"),
                 "PUBLIC_URL": self.url,
@@ -222,6 +234,10 @@ class World:
     def value(self, sql: str, *params: object) -> Any:
         row = self.database.execute(sql, params or None).fetchone()
         return row and row[0]
+
+    def has_work(self) -> bool:
+        """Tell whether a job is under way, or a passage waits for its sentence vectors."""
+        return bool(self.value(ACTIVE) or self.value(SENTENCES_WAIT))
 
     def overdue_seconds(self) -> float:
         """Return how long the oldest expired lease has been over without the running cluster's notice."""
@@ -319,10 +335,16 @@ class World:
 
 @contextmanager
 def world(
-    params: Mapping[str, str], folder: Path, name: str, *, vendors: bool = False, has_queues: bool = False
+    params: Mapping[str, str],
+    folder: Path,
+    name: str,
+    *,
+    vendors: bool = False,
+    has_queues: bool = False,
+    sentence_model: str = "none",
 ) -> Iterator[World]:
     """Run the product on a copy of the migrated, empty database of ``params``, until the end of the block."""
-    started = World(params, folder, name, vendors=vendors, has_queues=has_queues)
+    started = World(params, folder, name, vendors=vendors, has_queues=has_queues, sentence_model=sentence_model)
     try:
         yield started
     finally:
