@@ -87,6 +87,14 @@ PURCHASES = f"""
     SELECT md5('p' || i)::uuid, md5('user' || i %% %(users)s)::uuid, md5('d' || i)::uuid, md5('j' || i)::uuid,
            'embedding', 'openai', 'text-embedding-3-small', 'tokens', 5000, 0.01, 'settled', now() - {SPACE}
     FROM generate_series(1, %(jobs)s, 10) i"""
+# One job in forty was retried by staff, whose codes the dead letters have.
+RETRIES = f"""
+    INSERT INTO audit_entries (at, actor, action, reason, object_type, object_id, tenant_id, details)
+    SELECT now() - {SPACE} + interval '10 s', 'sam', CASE WHEN i %% 3 = 0 THEN 'jobs.retry_from' ELSE 'jobs.retry' END,
+           'The vendor is back.', 'upload_job', md5('j' || i)::uuid, md5('user' || i %% %(users)s)::uuid,
+           jsonb_build_object('from', 'parsing', 'to', 'parsing', 'code', (ARRAY['PARSE_FAILED', 'NO_TEXT_LAYER',
+               'TEXT_REFUSED', 'WORKER_LOST', 'VENDOR_REFUSED'])[1 + i / 40 %% 5])
+    FROM generate_series(1, %(jobs)s, 40) i"""
 # One document in fifty is deleted with all that is its own, all over the tables; new events take the freed pages.
 DELETED = "SELECT md5('d' || i)::uuid FROM generate_series(1, %(jobs)s) i WHERE i %% 50 = 7"
 DELETE = tuple(
@@ -97,7 +105,7 @@ REFILL = """
     SELECT md5('j' || i)::uuid, md5('d' || i)::uuid, md5('user' || i %% %(users)s)::uuid, 'stage_started', 'info',
            'UPLOAD_DEDUP_HIT'
     FROM generate_series(1, %(jobs)s) i WHERE i %% 12 = 5 AND i %% 50 <> 7"""
-TABLES = ("users", "documents", "upload_jobs", "events", "purchases", "metric_rollups")
+TABLES = ("users", "documents", "upload_jobs", "events", "purchases", "metric_rollups", "audit_entries")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -112,6 +120,7 @@ def measure(options: Namespace) -> Result:
     print_progress("seeded and measured", seconds, "a sweep", sweep)
     client = _sign_in()
     times = {name: _times(partial(_get, client, path), rounds) for name, path in pages(jobs).items()}
+    times["find by a beginning"] = _times(partial(_search_names, client), rounds)
     stock_times = _times(_time_stock_admin(), max(2, rounds // 4))
     worst = max(percentile(milliseconds, 0.95) for milliseconds in times.values())
     against = percentile(stock_times, 0.95)
@@ -137,7 +146,7 @@ def measure(options: Namespace) -> Result:
 
 def seed(jobs: int) -> None:
     values = {"jobs": jobs, "users": max(10, min(1_000, jobs // 100))}
-    _execute(values, USERS, DOCUMENTS, JOBS, EVENTS, PURCHASES)
+    _execute(values, USERS, DOCUMENTS, JOBS, EVENTS, PURCHASES, RETRIES)
     database.analyze_tables(*TABLES)
     _execute(values, *DELETE)
     database.analyze_tables(*TABLES)
@@ -209,6 +218,12 @@ def _get(client: Client, path: str) -> None:
     answer = client.get(path)
     if answer.status_code not in (200, 302):  # a search leads to a page
         raise RuntimeError(f"{path} answered {answer.status_code}")
+
+
+def _search_names(client: Client) -> None:
+    answer = client.post(f"{FIND}beginnings/", {"q": "plan 12", "reason": "A benchmark"})
+    if b"Plan 12" not in answer.content:
+        raise RuntimeError("Nothing was found by its beginning.")
 
 
 def _time_stock_admin() -> Callable[[], None]:

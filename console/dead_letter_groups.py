@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 
 from accounts.errors import ErrorCode
-from console.remedies import find_failure
+from console.remedies import TriedRemedy, find_failure, tried_remedies
 from jobs.choices import CANCELLED_CODES, Stage, State
 from jobs.models import UploadJob
 
@@ -68,6 +68,7 @@ class Group:
     newest: datetime
     oldest: datetime
     samples: Sequence[Mapping[str, Any]]
+    tried: Sequence[TriedRemedy] = ()
 
     @property
     def count(self) -> str:
@@ -97,6 +98,8 @@ def groups() -> list[Group]:
     with connection.cursor() as cursor:
         cursor.execute(GROUPS, limits | {"stages": Stage.values})
         dead_groups = [_group(*row) for row in cursor.fetchall()]
+    tried = tried_remedies(group.code for group in dead_groups)
+    dead_groups = [replace(group, tried=tried.get(group.code, ())) for group in dead_groups]
     return sorted(dead_groups, key=lambda group: group.newest, reverse=True)
 
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet, Subquery
+from django.db.models import Q, QuerySet, Subquery
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -27,7 +27,7 @@ from accounts.admin_cells import job_cell, row_names
 from accounts.errors import ApiError
 from accounts.models import User
 from jobs import display_status, pipeline, staff_actions
-from jobs.choices import STATUSES, Stage, State
+from jobs.choices import ACTIVE, STATUSES, Stage, State
 from jobs.models import UPLOAD_ACCEPTED, Event, UploadJob
 
 ACTION_LABELS = {
@@ -74,11 +74,11 @@ class StageFilter(ChoiceFilter):
     filter_choices = _choices(Stage.values)
 
     def filter_rows(self, rows: Rows, choice: str) -> Rows:
-        rows = rows.filter(stage=choice)
         if choice == Stage.EMBEDDED:
-            return rows
-        # Most jobs are done and stand at the last stage; the index on the state finds the others.
-        return rows.filter(state__in=[state for state in State.values if state != State.DONE])
+            return rows.filter(stage=choice)
+        # Most jobs are done and stand at the last stage. Of the others ix_jobs_state has the active ones, ix_jobs_dead
+        # the dead letters of a stage.
+        return rows.filter(Q(state__in=ACTIVE, stage=choice) | Q(state=State.DEADLETTER, stage=choice))
 
 
 class PipelineFilter(ChoiceFilter):
@@ -255,7 +255,8 @@ class UploadJobAdmin(ReadOnlyAdmin):
                 return None
         context = {
             **self.admin_site.each_context(request), "title": ACTION_LABELS[verb], "opts": self.opts, "verb": verb,
-            "count": len(job_ids), "job_ids": job_ids, "stages": Stage.values if verb == "retry_from" else None,
+            "count": len(job_ids), "job_ids": job_ids,
+            "stages": _choices(Stage.values) if verb == "retry_from" else None,
         }  # fmt: skip
         return TemplateResponse(request, "admin/jobs/uploadjob/repair.html", context)
 

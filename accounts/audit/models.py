@@ -2,8 +2,11 @@
 
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Q
+from django.db.models.fields.json import KT
 from django.db.models.functions import Now
+
+_RETRIES = Q(action__in=["jobs.retry", "jobs.retry_from"])
 
 
 class AuditEntry(models.Model):
@@ -33,6 +36,8 @@ class AuditEntry(models.Model):
             models.Index("object_id", F("at").desc(), "entry_id", name="ix_audit_object"),
             models.Index("actor_id", F("at").desc(), "entry_id", name="ix_audit_actor"),
             models.Index("tenant_id", F("at").desc(), "entry_id", name="ix_audit_tenant"),
+            # What helped against an error code: console.remedies.
+            models.Index(KT("details__code"), F("at").desc(), name="ix_audit_retries", condition=_RETRIES),
         ]
 
     def __str__(self) -> str:

@@ -6,15 +6,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from accounts.audit.models import AuditEntry
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
+from metrics.models import MetricRollup
 from metrics.tests.event_histories import History, collect_again, database_time
 from statutes.models import Law, LawVersion
 from testing.browser import Visit, browser, visit  # noqa: F401 - fixtures
 from testing.error_codes import error_code
+from testing.factories import JobFactory
 from testing.pdfs import text_pdf
 from testing.personas import Person, claim_at_stage
 from testing.worker_thread import running_worker
@@ -98,13 +100,61 @@ def test_support_finds_and_retries_a_group_of_dead_letters(desk: Visit, failed: 
     desk.screenshot("support-5-retried")
     with running_worker():
         page.goto(f"/admin/jobs/{failed[0].pk}/")
-        while page.locator(".console-good", has_text="done").count() == 0:
+        while page.locator("dl .console-good", has_text="done").count() == 0:  # without a reload
             page.wait_for_timeout(200)
-            page.reload()
+            look_again(page)
     desk.screenshot("support-6-done")
 
     assert {job.state for job in UploadJob.objects.all()} == {"done"}
     assert set(AuditEntry.objects.filter(action="jobs.retry").values_list("reason", flat=True)) == {REASON}
+    assert (desk.wrong, desk.foreign) == ([], set())
+
+
+def look_again(page: Page) -> None:
+    """Come back to a tab: it is refreshed at once."""
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_a_list_refreshes_itself_while_it_is_seen(desk: Visit) -> None:
+    page, rows = desk.page, [JobFactory.create() for _ in range(12)]
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url) if "x-live-refresh" in request.headers else None)
+    page.clock.install()
+    page.set_viewport_size({"width": 1280, "height": 420})
+    page.goto("/admin/jobs/uploadjob/")
+    chosen = page.locator(f".action-select[value='{rows[0].pk}']")  # the oldest: the last of the list
+    chosen.check()
+    place = chosen.bounding_box()
+    page.evaluate("window.isSameDocument = true")
+
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.clock.fast_forward(60_000)
+    assert fetched == []
+    JobFactory.create()
+    UploadJob.objects.filter(pk=rows[0].pk).update(cost_cents=123)
+    page.evaluate("delete document.hidden")
+    look_again(page)
+
+    expect(page.locator("#result_list tbody")).to_have_count(13)
+    row = page.locator("#result_list tbody", has=chosen)
+    expect(row).to_contain_text("$1.23")
+    expect(chosen).to_be_checked()
+    expect(page.locator(".action-counter")).to_have_text("1 of 13 selected")
+    assert chosen.bounding_box() == place
+    assert desk.accessibility_violations() == []
+
+    UploadJob.objects.filter(pk=rows[0].pk).update(cost_cents=456)
+    page.clock.fast_forward(60_000)
+    expect(row).to_contain_text("$4.56")
+    page.locator("#action-toggle").check()
+    expect(page.locator(".action-counter")).to_have_text("13 of 13 selected")
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("#live")).to_have_text("Live paused")
+    count = len(fetched)
+    page.clock.fast_forward(60_000)
+    look_again(page)
+    assert page.evaluate("window.isSameDocument")
+    assert len(fetched) == count == 2
     assert (desk.wrong, desk.foreign) == ([], set())
 
 
@@ -123,4 +173,15 @@ def test_charts_are_drawn_under_the_admins_policy(desk: Visit) -> None:
     assert len(drawn) > 2
     assert all(drawn)
     desk.screenshot("support-1-charts")
+
+    table = desk.page.locator("#throughput details")
+    table.locator("summary").click()
+    desk.page.evaluate("window.isSameDocument = true")
+    MetricRollup.objects.filter(metric="ended").update(count=2)
+    look_again(desk.page)
+
+    total = "Chart.getChart(document.querySelector('#throughput canvas')).data.datasets[0].data.reduce((a, b) => a + b)"
+    desk.page.wait_for_function(f"{total} === 2")
+    expect(table).to_have_attribute("open", "")
+    assert desk.page.evaluate("window.isSameDocument")
     assert desk.wrong == []

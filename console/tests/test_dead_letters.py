@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.audit.models import AuditEntry
-from console import dead_letter_groups
+from console import dead_letter_groups, remedies
 from console.tests.conftest import Staff
 from documents.error_codes import PARSE_LOST
 from documents.models import Document
@@ -166,6 +166,40 @@ def test_changes_need_a_post_with_a_csrf_token(staff: Staff, dead: Dead) -> None
     assert client.post(RETRY, form).status_code == 403
     assert client.get(RETRY, form).status_code == 200
     assert UploadJob.objects.get().state == "deadletter"
+
+
+def test_retries_that_worked_are_shown_beside_the_remedy(sue: Client, staff: Staff, dead: Dead) -> None:
+    page = f"/admin/jobs/{dead().pk}/"
+    for fields, is_ended_otherwise in (
+        ({"verb": "retry", "reason": "the vendor is back"}, False),
+        ({"verb": "retry", "reason": "and again"}, True),
+        ({"verb": "retry_from", "stage": "queued", "reason": "its chunks are lost"}, True),
+    ):
+        at = f"/admin/jobs/{dead().pk}/repair/"
+        sue.post(at, fields)
+        if is_ended_otherwise:
+            sue.post(at, {"verb": "discard", "reason": "no"})
+        run_all_jobs(1)
+    other, limited = dead("SOMETHING_ELSE"), staff("view_uploadjob", name="tom")
+
+    for answer in (sue.get(page), sue.get(PAGE)):
+        shown = answer.content.decode()
+        assert "Retry: worked for 1 of 2, 1 failed again." in shown
+        assert "“the vendor is back”" in shown
+        assert "Retry from queued: worked for 0 of 1, 1 failed again." in shown
+    assert "“the vendor is back”" not in limited.get(page).content.decode()
+    assert "Tried by staff" not in sue.get(f"/admin/jobs/{other.pk}/").content.decode()
+
+
+@pytest.mark.usefixtures("never_vacuumed")
+def test_tried_remedies_are_read_along_indexes(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(f"EXPLAIN {remedies.TRIED}", {"codes": ["X"], "most": 50, "ends": remedies.ENDS})
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+
+    assert "ix_audit_retries" in plan
+    assert "idx_events_job_ts" in plan
 
 
 @pytest.mark.usefixtures("never_vacuumed")

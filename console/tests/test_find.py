@@ -69,6 +69,8 @@ def test_support_sees_names_and_copies_ids(support: Staff, job: UploadJob, path:
     assert "Dental plan.pdf" in page
     assert f'data-copy="{job.user_id}"' in page
     assert f">{job.user_id}<" not in page
+    title = re.sub("<[^>]*>", "", page[page.index("<h1") : page.index("</h1>")]).split("chevron_right")
+    assert len({part.strip() for part in title}) == len(title)  # not "Jobs > Jobs"
 
 
 def test_names_need_the_permissions_of_their_pages(job: UploadJob) -> None:

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 
 from accounts.audit.models import AuditEntry
+from accounts.number_formats import format_money
 from console import timeline
 from console.tests.conftest import Staff
 from documents import services
@@ -215,6 +216,21 @@ def test_buttons_are_shown_only_where_their_action_is_possible(sue: Client, stat
     job.refresh_from_db()
     assert (job.state, job.stage) == (after, "queued" if verb == "retry_from" else "parsed")
     assert [(e.action, e.reason) for e in AuditEntry.objects.all()] == [(f"jobs.{verb}", "ticket 1")]
+
+
+def test_stages_of_a_retry_say_what_they_may_buy(sue: Client, dead: Dead, settings: Any) -> None:
+    settings.EMBEDDER, settings.LLAMAPARSE_API_KEY, settings.PARSER = "openai", "llx-1", "llamaparse"
+    job = dead(stage="embeddings_buffered")
+    Document.objects.filter(pk=job.document_id).update(pages=120)
+
+    page = sue.get(at(job)).content.decode()
+
+    both, embeddings = (
+        format_money(float(ledger.predict_price(120, is_local=is_local)[1])) for is_local in (False, True)
+    )
+    assert f">job_validated: may buy for about {both}<" in page
+    assert f">chunked: may buy for about {embeddings}<" in page
+    assert ">embeddings_buffered<" in page
 
 
 @pytest.mark.parametrize(

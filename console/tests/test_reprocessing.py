@@ -36,7 +36,10 @@ def test_a_document_is_read_again_by_the_chosen_parser_for_its_price(
     vendor: LlamaParseServer,  # noqa: F811
 ) -> None:
     chosen = {"kind": "reparse", "parser": "llamaparse"}
-    assert "again/" in operator.client.get(f"/admin/jobs/{done.job_id}/").content.decode()
+    for kind in ("reparse", "rechunk"):  # a retry from a stage of a job that is done
+        link = f"/admin/documents/{done.document_id}/again/?kind={kind}"
+        assert link in operator.client.get(f"/admin/jobs/{done.job_id}/").content.decode()
+        assert f'value="{kind}" selected' in operator.client.get(link).content.decode()
 
     priced = again(operator, done.document_id, price="", **chosen).content.decode()
     started = again(operator, done.document_id, start="", reason="ticket 7", **chosen)

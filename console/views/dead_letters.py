@@ -32,6 +32,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         request,
         "console/dead_letters.html",
         "Dead letters",
+        is_live=True,
         names=names,
         failed=[group for group in groups if not group.is_cancelled],
         cancelled=[group for group in groups if group.is_cancelled],

@@ -11,16 +11,19 @@ from django.views.decorators.http import require_POST, require_safe
 from accounts.admin_cells import find_names
 from accounts.errors import ApiError
 from accounts.models import User
+from accounts.number_formats import format_money
 from console.job_invariants import invariant_report
-from console.remedies import find_failure, find_wait
+from console.remedies import find_failure, find_wait, tried_remedies
 from console.timeline import format_elapsed, job_timeline
 from console.views import READ, VIEW, allowed_actions, render_page, reprocessing, require_permissions
+from documents.parsers import pdf_parser, registry
 from jobs import display_status, pipeline, services, staff_actions
 from jobs.admin import ACTION_LABELS, report_bulk_result
-from jobs.choices import ACTIVE, State
+from jobs.choices import ACTIVE, Stage, State
 from jobs.models import UploadJob
 from statutes.intake import PIPELINE
 from statutes.models import LawVersion
+from vendors import ledger
 from vendors.models import Purchase
 
 MAX_CALLS = 100
@@ -50,6 +53,7 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         request,
         "console/job.html",
         f"Job of {names.find('document', job.document_id) or str(job.pk)[:8]}",
+        is_live=True,
         names=names,
         links=_links(user, job),
         job=job,
@@ -60,6 +64,7 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         unsettled_cents=services.sum_unsettled_cents([job]).get(job.pk, 0),
         error=error,
         remedy=find_failure(error.get("code"), job.pipeline) if error else None,
+        tried=tried_remedies([error["code"]]).get(error["code"]) if error.get("code") else None,
         wait=find_wait(job.wait_reason) if job.run_after else None,
         timeline=job_timeline(job, whole=request.GET.get("events") == "all"),
         calls=[
@@ -70,14 +75,13 @@ def job_page(request: HttpRequest, job_id: UUID) -> HttpResponse:
         buttons=_buttons(user, job),
         stages=_retry_stages(job),
         may_read=user.has_perm(READ),
+        may_reprocess=job.state == State.DONE and job.pipeline != PIPELINE and user.has_perm(reprocessing.PERMISSION),
     )
 
 
 def _links(user: User, job: UploadJob) -> list[tuple[str, str]]:
     """Return the lists that have rows of the job or its document."""
     pages = [("Status of vendors", reverse("console:status"))] if user.has_perm("vendors.view_breaker") else []
-    if job.state == State.DONE and job.pipeline != PIPELINE and user.has_perm(reprocessing.PERMISSION):
-        pages += [("Read or cut again…", reverse("console:reprocess", args=[job.document_id]))]
     return pages + [
         (label, f"{reverse(f'admin:{page}_changelist')}?q={pk}")
         for label, page, permission, pk in (
@@ -98,12 +102,24 @@ def _buttons(user: User, job: UploadJob) -> list[tuple[str, str]]:
     return [(verb, ACTION_LABELS[verb]) for verb in allowed_actions(user) if verb in fitting]
 
 
-def _retry_stages(job: UploadJob) -> list[str]:
-    """Return the stages that a retry may start from: none later than the job's own."""
+def _retry_stages(job: UploadJob) -> list[tuple[str, str]]:
+    """Return the stages that a retry may start from, none later than the job's own, each with what it may buy."""
     try:
-        return [step.stage.value for step in pipeline.get_pipeline(job.pipeline).steps_through(job.stage)]
+        steps = pipeline.get_pipeline(job.pipeline).steps_through(job.stage)
     except ImproperlyConfigured:  # the pipeline is not deployed here
         return []
+    return [(step.stage.value, f"{step.stage.value}{_predict_purchases(job, step.stage)}") for step in steps]
+
+
+def _predict_purchases(job: UploadJob, stage: Stage) -> str:
+    """Say what another plan would buy from ``stage`` on: the same plan buys nothing that is stored."""
+    pages, order = job.document.pages, list(Stage)
+    if pages is None or job.pipeline == PIPELINE or order.index(stage) > order.index(Stage.EMBEDDING):
+        return ""
+    is_parsed = order.index(stage) >= order.index(Stage.PARSED)
+    is_local = is_parsed or registry.configured_parser(ocr=job.document.ocr).name == pdf_parser.NAME
+    cents = ledger.predict_price(pages, is_local=is_local)[1]
+    return f": may buy for about {format_money(float(cents))}" if cents else ": buys nothing"
 
 
 @require_safe

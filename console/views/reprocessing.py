@@ -56,7 +56,7 @@ def page(request: HttpRequest, document_id: UUID) -> HttpResponse:
     """Show the price first: it starts only from a page that shows its price."""
     user = require_permissions(request, PERMISSION)
     document = get_object_or_404(Document.objects.exclude(user_id=SYSTEM_TENANT_ID), pk=document_id)
-    form, estimate = ReprocessForm(request.POST or None), None
+    form, estimate = ReprocessForm(request.POST or None, initial=request.GET.dict()), None
     if form.is_valid():
         try:
             if "start" in request.POST:

@@ -22,4 +22,4 @@ def page(request: HttpRequest) -> HttpResponse:
             "No connector has synced in three days. Each provider would be here.",
         ),
     ]
-    return render_page(request, "console/status.html", "Status", groups=groups)
+    return render_page(request, "console/status.html", "Status", groups=groups, is_live=True)

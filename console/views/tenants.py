@@ -47,6 +47,7 @@ def page(request: HttpRequest, user_id: UUID) -> HttpResponse:
         request,
         "console/tenant.html",
         f"Tenant {tenant.email}",
+        is_live=True,
         tenant=tenant,
         rows=rows,
         spending=spending,
