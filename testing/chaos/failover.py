@@ -5,6 +5,7 @@ makes with `synchronous_commit=off` do not.
 """
 
 import os
+import re
 import subprocess
 import threading
 import time
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +27,7 @@ from accessa.embedded_postgres import os_user
 from accessa.embedded_postgres.server import EmbeddedServer
 from testing.chaos.kill_loop import Uploader, check_intake, undisturbed
 from testing.chaos.verdict import Verdict, verdict
-from testing.chaos.world import ACTIVE, AT_A_TIME, Snapshot, World, sample_documents
+from testing.chaos.world import ACTIVE, AT_A_TIME, SampleDocument, Snapshot, World, sample_documents
 from testing.cluster import MANAGE, SECRET, database_url, wait_until
 from testing.standby import administer, start_standby
 
@@ -33,12 +35,15 @@ SYNCHRONOUS = "*"  # any standby: a commit returns once it is on both servers
 SETTLED = "SELECT coalesce(array_agg(purchase_id), '{}') FROM purchases WHERE state = 'settled'"
 DONE = "SELECT count(*) FROM upload_jobs WHERE state = 'done'"
 USER = UUID(int=0xFA11)
+NAMED = re.compile(r"^(job|object|file) (?:\w+:)?([0-9a-f-]{36}):")  # in the audit: a job, or a document by its file
+JOBS = "SELECT jsonb_object_agg(job_id, document_id) FROM upload_jobs"
 
 
 class ReplicatedServer:
     """A primary and a streaming standby, each in a folder of its own; libpq finds the primary among the two."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_synchronous: bool = True) -> None:
+        self.is_synchronous = is_synchronous
         self.servers = [EmbeddedServer(folder / name / "postgres") for name in ("one", "two")]
         for server in self.servers:
             server.data.parent.mkdir(parents=True)
@@ -63,10 +68,21 @@ class ReplicatedServer:
         """Copy the primary to the other folder and let it follow; from then on commits wait for it."""
         self._administer("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
         start_standby(self.standby, primary=self.primary)
+        if not self.is_synchronous:
+            return
         self._administer(f"ALTER SYSTEM SET synchronous_standby_names = '{SYNCHRONOUS}'", "SELECT pg_reload_conf()")
         wait_until(
             lambda: self._administer("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"), seconds=30
         )
+
+    def cut_replication(self) -> None:
+        """Let the standby replay all there is, and receive nothing from then on."""
+        position = self._administer("SELECT pg_current_wal_insert_lsn()::text")
+        wait_until(
+            lambda: administer(self.standby, f"SELECT pg_last_wal_replay_lsn() >= '{position}'::pg_lsn"), seconds=30
+        )
+        administer(self.standby, "ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()")
+        wait_until(lambda: not self._administer("SELECT count(*) FROM pg_stat_replication"), seconds=30)
 
     def fail_over(self) -> float:
         """Kill the primary, promote the standby; return when it took over, by ``time.monotonic``."""
@@ -119,13 +135,17 @@ class Caller(threading.Thread):
         self.headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, 'HS256')}"}
         self.url = f"{world.url}/jobs"
         self.ended = threading.Event()
+        self.refused = 0
         self.answers: list[tuple[float, int, bool]] = []  # moment, status, Retry-After
 
     def run(self) -> None:
         while not self.ended.wait(0.05):
-            with suppress(requests.ConnectionError):  # it is starting
+            try:
                 answer = requests.get(self.url, headers=self.headers, timeout=30)
-                self.answers.append((time.monotonic(), answer.status_code, "Retry-After" in answer.headers))
+            except requests.ConnectionError:
+                self.refused += 1  # nobody listens: the API is starting
+                continue
+            self.answers.append((time.monotonic(), answer.status_code, "Retry-After" in answer.headers))
 
     def first_success(self, after: float) -> float:
         """Return the moment of the first good answer after ``after``; 0 while there is none."""
@@ -207,3 +227,69 @@ def _fail_over(
     report.documents = intake.taken
     report.answers = Counter(caller.outcomes())
     return snapshot, report
+
+
+@dataclass
+class LossReport:
+    """An asynchronous standby was promoted without the last commits. ``named`` are the losses that the audit names."""
+
+    lost_documents: set[UUID]
+    undone_deletions: set[UUID]
+    named: set[UUID]
+    findings: list[str]
+    before: str
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the audit names each lost or returned document, and nothing else; and had no finding before."""
+        lost = self.lost_documents | self.undone_deletions
+        return bool(self.lost_documents and self.undone_deletions) and self.named == lost and not self.before
+
+
+def lose_commits(folder: Path, *, documents: int, seed: int = 1, seconds: float = 600) -> LossReport:
+    """Lose the last ``documents`` that were done, and as many deletions, in a failover; let the audit name them."""
+    server = ReplicatedServer(folder / "servers", is_synchronous=False)
+    try:
+        server.start()
+        with closing(ReplicatedWorld(server.params, folder, "losing")) as world:
+            pile = sample_documents(seed)
+            world.restart_processes()
+            _take(world, islice(pile, documents), seconds=seconds)
+            before = world.snapshot().findings
+            kept = _document_ids(world)
+            server.cut_replication()
+            _take(world, islice(pile, documents), seconds=seconds)
+            lost = _document_ids(world) - kept
+            deleted = {document for document in kept if _delete(world, document)}
+            server.fail_over()
+            documents_of = world.value(JOBS)  # connects again
+            findings = world.snapshot().findings.splitlines()
+            returned = deleted & _document_ids(world)
+            lost -= _document_ids(world)
+    finally:
+        server.stop()
+    found = [match for line in findings for match in NAMED.findall(line)]
+    named = {UUID(documents_of[subject] if kind == "job" else subject) for kind, subject in found}
+    return LossReport(lost, returned, named, findings, before)
+
+
+def _take(world: World, pile: Iterator[SampleDocument], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for document in pile:
+        world.upload(document)
+    while world.value(ACTIVE):
+        world.restart_processes()
+        if time.monotonic() > deadline:
+            raise TimeoutError("The work did not end in time.")
+        time.sleep(0.05)
+
+
+def _document_ids(world: World) -> set[UUID]:
+    return set(world.value("SELECT coalesce(array_agg(document_id), '{}') FROM documents"))
+
+
+def _delete(world: World, document: UUID) -> bool:
+    user = world.value("SELECT user_id FROM documents WHERE document_id = %s", document)
+    claims = {"sub": str(user), "aud": "authenticated", "exp": time.time() + 7200}
+    headers = {"Authorization": f"Bearer {jwt.encode(claims, SECRET, 'HS256')}"}
+    return requests.delete(f"{world.url}/documents/{document}", headers=headers, timeout=30).ok

@@ -292,7 +292,7 @@ class World:
             env=os.environ | self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
         states = self.database.execute(STATES).fetchall()
         bought = self.ledger.read_text().count("\n")
