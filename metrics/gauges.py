@@ -9,20 +9,27 @@ from django.db import connection
 from embeddings import hnsw_indexes, sentence_vectors
 from integrations.sync.pgmq import ARCHIVE, TABLE
 from jobs import claim_queries
-from jobs.choices import STATUSES, State
+from jobs.choices import FAILED_STATUSES, STATUSES, State
 from jobs.cluster import live_clusters
-from jobs.display_status import DUE, USERS_AT_LIMIT, starved_filter
-from jobs.models import UploadJob
+from jobs.display_status import USERS_AT_LIMIT, USERS_AT_LOW_PRIORITY_LIMIT
 from metrics.distributions import MetricSample
 from statutes.models import ALIVE, Consumer
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
 CONSUMER_OUTCOMES = ("received", "ended", "failed")
 
-# Index-only, over idx_upload_jobs_status and ix_jobs_state: still a million entries, so never in a request.
+# Index-only, over idx_upload_jobs_status: still a million entries, so never in a request, and in one process. Parallel
+# ones would read the whole table, and take the cores from the workers meanwhile.
+ONE_PROCESS = (
+    "SELECT set_config('max_parallel_workers_per_gather', '0', true), set_config('enable_seqscan', 'off', true)"
+)
 STATUS = "SELECT status, count(*) FROM upload_jobs GROUP BY status"
-STATE = "SELECT state, count(*) FROM upload_jobs GROUP BY state"
-PARKED = "SELECT count(*) FROM upload_jobs WHERE state = 'queued' AND run_after IS NOT NULL"
+PARKED = "SELECT state, count(*) FROM upload_jobs WHERE run_after IS NOT NULL GROUP BY state"
+STARVED = " + ".join(
+    f"""(SELECT count(*) FROM ({users}) u JOIN upload_jobs j USING (user_id)
+         WHERE j.state = 'queued' AND j.run_after IS NULL AND {priority})"""
+    for users, priority in ((USERS_AT_LIMIT, "NOT j.low_priority"), (USERS_AT_LOW_PRIORITY_LIMIT, "j.low_priority"))
+)
 DEAD = """
 SELECT stage, last_error ->> 'code', count(*), extract(epoch FROM clock_timestamp() - min(finished_at))::float8
 FROM upload_jobs WHERE state = 'deadletter' GROUP BY 1, 2"""
@@ -168,19 +175,17 @@ def vendor_pauses() -> list[tuple[Sequence[str], float]]:
 
 def collect_gauges() -> dict[str, Any]:
     """Return all gauges as JSON. Reads the index of every job: in the background only."""
-    states = dict(_rows(STATE))
-    parked, starved = int(_number(PARKED)), UploadJob.objects.filter(DUE, starved_filter()).count()
+    _rows(ONE_PROCESS)
+    status = dict.fromkeys(STATUSES, 0) | dict(_rows(STATUS))
+    not_due = {"starved": int(_number(f"SELECT {STARVED}")), "working": jobs_working()}
+    parked = dict(_rows(PARKED))
+    not_due |= {"waiting": parked.get(State.QUEUED, 0), "retrying": parked.get(State.RETRYABLE, 0)}
+    not_due["dead"] = sum(status[name] for name in FAILED_STATUSES)
     dead = [{"stage": stage, "code": code or "", "jobs": jobs, "oldest": age} for stage, code, jobs, age in _rows(DEAD)]
     return {
-        "status": dict.fromkeys(STATUSES, 0) | dict(_rows(STATUS)),
-        "standing": {
-            "queued": max(states.get(State.QUEUED, 0) - parked - starved, 0),
-            "starved": starved,
-            "waiting": parked,
-            "retrying": states.get(State.RETRYABLE, 0),
-            "working": states.get(State.WORKING, 0),
-            "dead": states.get(State.DEADLETTER, 0),
-        },
+        "status": status,
+        # Counted one after another: those that moved meanwhile may be missing.
+        "standing": {"queued": max(sum(status.values()) - status["complete"] - sum(not_due.values()), 0), **not_due},
         "dead": sorted(dead, key=lambda group: -int(group["jobs"])),
         "unindexed": hnsw_indexes.longest_tail(),
         "without_sentences": sentence_vectors.count_pending(),
