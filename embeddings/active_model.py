@@ -18,7 +18,10 @@ from embeddings.models import ActiveModel
 BOUND = """
     SELECT FROM active_models l WHERE l.user_id = %(user)s AND (l.pinned OR EXISTS (
         SELECT FROM document_chunks c WHERE c.user_id = l.user_id AND c.embed_model IS NOT NULL))"""
-SELECT = f"SELECT embed_model, embed_version, shadowed, EXISTS ({BOUND}) FROM active_models WHERE user_id = %(user)s"
+# One that is the default as well is active either way, without a look at the chunks.
+SELECT = f"""
+    SELECT embed_model, embed_version, shadowed FROM active_models WHERE user_id = %(user)s
+    AND ((embed_model = %(model)s AND embed_version = %(version)s) OR EXISTS ({BOUND}))"""
 CREATE = """
     INSERT INTO active_models (user_id, embed_model, embed_version) VALUES (%(user)s, %(model)s, %(version)s)
     ON CONFLICT (user_id) DO NOTHING"""
@@ -49,17 +52,13 @@ def send_select(user_id: UUID) -> Callable[[], EmbeddingModel]:
     Within a pipeline the statement is sent with the next ones. It must come before those of the tenant's role, which
     cannot read the table.
     """
+    default = registry.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
     cursor = prepared_cursor()
-    cursor.execute(SELECT, {"user": user_id})
+    cursor.execute(SELECT, {"user": user_id, "model": default.model, "version": default.version})
 
     def fetch() -> EmbeddingModel:
         row = cursor.fetchone()
-        default = registry.get_embedder(settings.EMBEDDERS_OF.get(user_id, settings.EMBEDDER))
-        if row:
-            model, version, shadowed, is_bound = row
-            if is_bound or (model, version) == (default.model, default.version):
-                return EmbeddingModel(model, version, shadowed)
-        return EmbeddingModel(default.model, default.version)
+        return EmbeddingModel(*row) if row else EmbeddingModel(default.model, default.version)
 
     return fetch
 

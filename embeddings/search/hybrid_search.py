@@ -32,7 +32,7 @@ from embeddings.search.vector_search import PLANNER_SETTINGS, Scope, nearest_chu
 __all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe_index", "search", "search_snapshot"]
 
 MIN_CANDIDATES = 50  # of each retriever: what one of them ranks low may be the other's first
-MAX_TRIES = 3  # while the tenant's active model changes during the search
+MAX_TRIES = 4  # to embed the query, and while the tenant's active model changes meanwhile
 
 SECONDS = 10  # for each statement of a search
 RETRY_SECONDS = 5
@@ -71,21 +71,18 @@ def search(
     query_embedding = query_embedding or QueryEmbedding(user_id)
     conditions = (*parsed_filters.conditions, *parsed_query.conditions(configs_of_tenant(user_id)))
 
-    def narrow(model: EmbeddingModel) -> Scope:
-        return parsed_filters.narrow(Scope(user_id, model, conditions=conditions), document_ids)
-
     def retrieve() -> Retrieval | None:
         for _ in range(MAX_TRIES):
-            live, vector = None, None
-            if mode != TEXT:
-                with search_snapshot(user_id, model) as fetch_model:
-                    if not _has_vectors(narrow(live := fetch_model())):
-                        return None
-                vector = query_embedding.vector(live, parsed_query)
-            with search_snapshot(user_id, model) as fetch_model:  # filtered again: documents come and go
-                scope = narrow(fetch_model())
-                if live in (None, scope.live):  # else a cut-over: vectors of the former model may be gone already
+            with search_snapshot(user_id, model) as fetch_model:
+                live = fetch_model()
+                scope = parsed_filters.narrow(Scope(user_id, live, conditions=conditions), document_ids)
+                if mode == TEXT or query_embedding.is_at_hand(live, parsed_query):
+                    vector = None if mode == TEXT else query_embedding.vector(live, parsed_query)
                     return _retrieve(scope, parsed_query, vector, k, mode=mode, reranks=reranks)
+                has_vectors = _has_vectors(scope)
+            if not has_vectors:
+                return None
+            query_embedding.vector(live, parsed_query)  # from a vendor: no transaction is open meanwhile
         raise _unavailable("The model of these documents is changing; try again shortly.")
 
     if (retrieval := read_replica.read(retrieve)) is None:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+import orjson
 import psycopg
 from django.db import connection, transaction
 from psycopg.sql import SQL, Composable, Identifier, Literal
@@ -219,7 +221,7 @@ def compose_sql(
             most=Literal(candidates if segment.indexed else n),
         )
         composed.append(sql)
-    digits = "[" + ",".join([f"{number:.9g}" for number in map(float, vector)]) + "]"
+    digits = orjson.dumps(np.asarray(vector, "f4"), option=orjson.OPT_SERIALIZE_NUMPY).decode()
     return SQL(STATEMENT).format(vector=Literal(digits), segments=SQL(" UNION ALL ").join(composed))
 
 

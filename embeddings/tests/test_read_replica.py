@@ -12,7 +12,7 @@ from django.db.backends.base.base import NO_DB_ALIAS
 
 from accessa.embedded_postgres.server import EmbeddedServer
 from accounts import read_replica
-from embeddings.search import hybrid_search
+from embeddings.search import hybrid_search, postings
 from metrics import prometheus_collector
 from testing.personas import Person, plan_pdf
 from testing.standby import administer, start_standby
@@ -126,17 +126,16 @@ def test_a_replica_that_ends_during_a_search_is_replaced_by_the_primary(
     replica: EmbeddedServer, servers: list[str], ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploaded = ana.ingest(plan_pdf("dental care"))
-    has_vectors = hybrid_search._has_vectors
 
-    def stop_first(*args: Any) -> bool:
+    def stop_first(*args: Any) -> Any:
         replica.stop("immediate")
-        return has_vectors(*args)
+        return postings.send_reads(*args)
 
-    monkeypatch.setattr(hybrid_search, "_has_vectors", stop_first)
+    monkeypatch.setattr(hybrid_search, "send_reads", stop_first)
 
     assert found(ana, "dental care") == {uploaded.document_id}
     assert found(ana, "dental care") == {uploaded.document_id}
-    assert servers == ["primary", "primary"]
+    assert servers == ["replica", "primary", "primary"]
     assert metric("accessa_replica_up") == [0]
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -13,7 +14,8 @@ from django.db import connection
 from accounts.errors import ApiError
 from embeddings import active_model
 from embeddings.embedders import registry
-from embeddings.embedders.registry import EmbeddingModel, Vectors
+from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
+from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.search.hybrid_search import search
@@ -22,21 +24,24 @@ from embeddings.search.results import SELECT_CHUNKS
 from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
+from vendors.vendor_account import Vendor
 
 pytestmark = pytest.mark.django_db
 
 
-class Slow(InstantEmbedder):
-    """While it embeds, something happens, once."""
+class Slow(HttpEmbedder):
+    """A vendor's model. While it embeds, something happens, once."""
 
-    model = "slow"
+    model, vendor, is_billed = "slow", Vendor("slow", "key", requests_per_minute=0), False
     meanwhile: ClassVar[list[Callable[[], None]]] = []
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        vectors = super().embed(texts)
+    def cents(self, tokens: int) -> Decimal:
+        return Decimal(0)
+
+    def call(self, texts: Sequence[str], *, slot: Any = None) -> EmbedResponse:
         while self.meanwhile:
             self.meanwhile.pop()()
-        return vectors
+        return EmbedResponse(InstantEmbedder().embed(texts))
 
 
 def move(user_id: UUID, model: str, version: str = "1") -> None:
@@ -90,6 +95,7 @@ def test_cut_over_while_the_query_is_embedded_keeps_the_results(mode: str, ana: 
 def test_search_follows_a_changing_model_three_times(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     create_searchable_document(ana.id, ["wig care"])
     versions = iter(range(1, 100))
+    monkeypatch.setattr(QueryEmbedding, "is_at_hand", lambda *_: False)
     monkeypatch.setattr(QueryEmbedding, "vector", lambda *_: [1.0] * 1536)
 
     with (
@@ -99,7 +105,7 @@ def test_search_follows_a_changing_model_three_times(ana: Person, monkeypatch: p
         search(user_id=ana.id, query="wig care")
 
     assert error.value.code == SEARCH_UNAVAILABLE
-    assert len(reads) == 2 * 3  # before the query is embedded and after
+    assert len(reads) == 1 + 3
 
 
 def test_search_by_words_reads_the_model_once(ana: Person) -> None:
@@ -110,6 +116,22 @@ def test_search_by_words_reads_the_model_once(ana: Person) -> None:
 
     assert len(reads) == 1
     assert [passage.text for passage in passages] == ["wig care"]
+
+
+@pytest.mark.parametrize(("embedder", "snapshots"), [("local", 1), ("Slow", 2)])
+def test_only_a_vendor_is_called_between_two_snapshots(
+    embedder: str, snapshots: int, ana: Person, settings: Any
+) -> None:
+    settings.EMBEDDER = embedder if embedder == "local" else f"{__name__}.{embedder}"
+    create_searchable_document(
+        ana.id, ["wig care"], vectors=registry.get_embedder(settings.EMBEDDER).embed(["wig care"])
+    )
+    move(ana.id, registry.get_embedder(settings.EMBEDDER).model)
+
+    with before_each(POINTER, lambda: None) as reads:
+        assert search(user_id=ana.id, query="wig care")
+
+    assert len(reads) == snapshots
 
 
 def test_requested_model_replaces_the_active_one(ana: Person) -> None:
@@ -202,7 +224,7 @@ def test_a_search_sends_few_statements_and_plans_those_of_all_tenants_once(ana: 
     for tenant in (ben, ana, ben):
         search(user_id=tenant.id, query="wig care")
 
-    assert len(statements) <= 18  # and the vector search, which is composed
+    assert len(statements) <= 14  # and the vector search, which is composed
     with connection.cursor() as cursor:
         for shared in ("posting_blocks", "sentence_vectors", "vector_indexes", "WITH ORDINALITY"):
             cursor.execute(planned, [shared])
