@@ -55,9 +55,9 @@ def find_names(user: Any, **ids: Iterable[UUID | None]) -> Names:
     by_kind: dict[str, dict[UUID, str]] = {}
     for kind, chosen in ids.items():
         permission, query = NAMES[kind]
-        if (wanted := list({pk for pk in chosen if pk})) and user.has_perm(permission):
+        if (keys := list({pk for pk in chosen if pk})) and user.has_perm(permission):
             with connection.cursor() as cursor:
-                cursor.execute(query, [wanted])
+                cursor.execute(query, [keys])
                 by_kind[kind] = dict(cursor.fetchall())
     return Names(by_kind)
 

@@ -31,10 +31,10 @@ def is_local(request: HttpRequest) -> bool:
     return address.is_loopback and host in LOCAL_HOSTS and not is_proxied(request)
 
 
-def is_code(given: str) -> bool:
+def is_code(code: str) -> bool:
     """Compare with the printed code, without regard to case and dashes. Raises ``ApiError("TRIED_TOO_OFTEN")``."""
     rate_limit.check_rate(rate_limit.CODES_TRIED, "here")
-    return constant_time_compare(_bare(given), _bare(settings.FIRST_ACCOUNT_CODE))
+    return constant_time_compare(_bare(code), _bare(settings.FIRST_ACCOUNT_CODE))
 
 
 def _bare(code: str) -> str:

@@ -60,8 +60,8 @@ def find_by_prefix(user: User, prefix: str) -> list[Hit]:
 def _find_emails(user: User, **condition: str) -> list[Hit]:
     if not user.has_perm("accounts.view_user"):
         return []
-    found = sorted(User.objects.filter(**condition).values_list("pk", "email")[:MAX_HITS], key=itemgetter(1))
-    return [Hit("tenant", email, reverse("console:tenant", args=[pk]), pk) for pk, email in found]
+    tenants = sorted(User.objects.filter(**condition).values_list("pk", "email")[:MAX_HITS], key=itemgetter(1))
+    return [Hit("tenant", email, reverse("console:tenant", args=[pk]), pk) for pk, email in tenants]
 
 
 def filename_condition(text: str, *, is_prefix: bool = False) -> QuerySet[Document]:
@@ -102,8 +102,8 @@ def _find_page(user: User, pk: UUID) -> list[Hit]:
 
 def _find_correlated(user: User, pk: UUID) -> list[Hit]:
     """Return the jobs of the request with this ``X-Correlation-ID``."""
-    found = find_correlated_jobs(pk)[:MAX_HITS] if user.has_perm("jobs.view_uploadjob") else []
-    return [Hit("job of the request", str(job), reverse("console:job", args=[job]), job) for job in found]
+    job_ids = find_correlated_jobs(pk)[:MAX_HITS] if user.has_perm("jobs.view_uploadjob") else []
+    return [Hit("job of the request", str(job), reverse("console:job", args=[job]), job) for job in job_ids]
 
 
 def _find_row(user: User, pk: UUID) -> list[Hit]:

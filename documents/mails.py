@@ -54,9 +54,9 @@ def _of_one(message: Message, template: str) -> Mail | None:
                   account=link("portal:account"))  # fmt: skip
 
 
-def _receiver(message: Message, wanted: Notify) -> User | None:
+def _receiver(message: Message, frequency: Notify) -> User | None:
     """Return the message's user, if they still want such mails."""
-    return User.objects.filter(pk=message.user_id, is_active=True, notify=wanted).first()
+    return User.objects.filter(pk=message.user_id, is_active=True, notify=frequency).first()
 
 
 def _ended_jobs(message: Message) -> QuerySet[UploadJob]:

@@ -87,13 +87,13 @@ def delete_tag(tag: Tag) -> None:
 
 def set_tags(document: Document, tag_ids: Collection[UUID]) -> None:
     """Give a document exactly these tags. Raises ``ApiError``: UNKNOWN_TAG, TOO_MANY_TAGS, NOT_FOUND."""
-    wanted = set(tag_ids)
+    chosen = set(tag_ids)
     with transaction.atomic():
         _lock_document(document)
-        if tenant_tags(document.user_id).filter(pk__in=wanted).count() < len(wanted):
+        if tenant_tags(document.user_id).filter(pk__in=chosen).count() < len(chosen):
             raise ApiError(error_codes.UNKNOWN_TAG, field="tags")
-        _tag_rows(document).exclude(tag__in=wanted).delete()
-        _add_tags(document, wanted)
+        _tag_rows(document).exclude(tag__in=chosen).delete()
+        _add_tags(document, chosen)
 
 
 def add_tags(document: Document, tag_ids: Iterable[UUID]) -> None:

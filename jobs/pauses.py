@@ -59,11 +59,11 @@ def pause(*, kind: str, subject: str, known: Iterable[str], by: User, reason: st
         raise ApiError(error_codes.PAUSE_UNKNOWN, field="subject")
     try:
         with transaction.atomic():
-            made = Pause.objects.create(kind=kind, subject=subject, reason=reason, paused_by=by.pk)
-            _write_entry("jobs.pause", made, by=by, reason=reason)
+            new_pause = Pause.objects.create(kind=kind, subject=subject, reason=reason, paused_by=by.pk)
+            _write_entry("jobs.pause", new_pause, by=by, reason=reason)
     except IntegrityError as error:
         raise ApiError(error_codes.ALREADY_PAUSED, field="subject") from error
-    return made
+    return new_pause
 
 
 def resume(pause_id: UUID, *, by: User, reason: str) -> Pause:

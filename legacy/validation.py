@@ -122,11 +122,11 @@ def _ask_both(
     ids = LegacyDocument.objects.filter(old_id__in=old_ids).exclude(document_id=None).values_list("document_id")
     expected = {document_id for (document_id,) in ids}
     passages = hybrid_search.search(user_id=row.user_id, query=question, k=TOP, mode=hybrid_search.VECTOR)
-    found = {passage.document_id for passage in passages}
-    share = len(found & expected) / len(expected) if expected else 1.0
+    retrieved = {passage.document_id for passage in passages}
+    share = len(retrieved & expected) / len(expected) if expected else 1.0
     yield {
         "user_id": str(row.user_id),
         "old": sorted(map(str, expected)),
-        "new": sorted(map(str, found)),
+        "new": sorted(map(str, retrieved)),
         "share": round(share, 3),
     }

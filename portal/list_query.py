@@ -103,20 +103,20 @@ class ListQuery:
         return not (self.type or self.since or self.until)
 
     def conditions(self, user_id: UUID) -> Q:
-        wanted = Q(user_id=user_id)
+        condition = Q(user_id=user_id)
         if self.name:
-            wanted &= Q(sort_name__contains=Lower(Value(self.name)))  # by the database's rules, as the column
+            condition &= Q(sort_name__contains=Lower(Value(self.name)))  # by the database's rules, as the column
         if self.state:
-            wanted &= STATES[self.state][1]
+            condition &= STATES[self.state][1]
         if self.type:
-            wanted &= TYPES[self.type][1]
+            condition &= TYPES[self.type][1]
         if self.tag_ids:
-            wanted &= Q(tags.has_any_tag(user_id, self.tag_ids))
+            condition &= Q(tags.has_any_tag(user_id, self.tag_ids))
         if self.since:
-            wanted &= Q(created_at__gte=_midnight(self.since))
+            condition &= Q(created_at__gte=_midnight(self.since))
         if self.until:
-            wanted &= Q(created_at__lt=_midnight(self.until) + timedelta(days=1))
-        return wanted & self._after_cursor()
+            condition &= Q(created_at__lt=_midnight(self.until) + timedelta(days=1))
+        return condition & self._after_cursor()
 
     def _after_cursor(self) -> Q:
         value, _, last_id = self.cursor.rpartition("_")

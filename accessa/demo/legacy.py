@@ -45,13 +45,13 @@ class LegacyScenario(Scenario):
             command = [sys.executable, "-m", "testing.old_system", make_conninfo(**login), DATABASE, str(bucket)]
             with subprocess.Popen(
                 command, cwd=settings.BASE_DIR, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            ) as made:
-                if not (made.stdout and made.stdout.readline()):
+            ) as system:
+                if not (system.stdout and system.stdout.readline()):
                     raise DemoFailed("The old system could not be made.")
                 decrypt = "testing.old_system.decrypt"
                 with override_settings(LEGACY_DATABASE_URL=conninfo, LEGACY_BUCKET=str(bucket), LEGACY_DECRYPT=decrypt):
                     _import_and_roll_back(demo, mapping)
-                made.communicate()  # the end of its input drops the database
+                system.communicate()  # the end of its input drops the database
 
 
 def _import_and_roll_back(demo: Demo, mapping: Path) -> None:

@@ -27,13 +27,13 @@ def page(request: HttpRequest) -> HttpResponse:
         require_permissions(request, CHANGE_PAUSES)
         kind, subject, reason = (request.POST.get(name, "") for name in ("kind", "subject", "reason"))
         try:
-            made = pauses.pause(
+            new_pause = pauses.pause(
                 kind=kind, subject=_subject_id(kind, subject), known=_subjects(kind, subject), by=user, reason=reason
             )
         except ApiError as error:
             messages.error(request, f"{error.code}: {error.detail}")
         else:
-            messages.success(request, f"The {made.kind} is paused. Stages that run are completed.")
+            messages.success(request, f"The {new_pause.kind} is paused. Stages that run are completed.")
             return HttpResponseRedirect(reverse("console:pauses"))
     rows = list(Pause.objects.order_by("-paused_at", "pause_id"))
     tenants = [UUID(row.subject) for row in rows if row.kind == Pause.Kind.TENANT]
@@ -67,8 +67,8 @@ def _subject_id(kind: str, subject: str) -> str:
     subject = subject.replace("\0", "").strip()
     if kind != Pause.Kind.TENANT or "@" not in subject:
         return subject.lower()
-    found = User.objects.filter(email=subject.lower()).values_list("pk", flat=True).first()
-    return str(found or "")
+    user_id = User.objects.filter(email=subject.lower()).values_list("pk", flat=True).first()
+    return str(user_id or "")
 
 
 def _subjects(kind: str, subject: str) -> list[str]:

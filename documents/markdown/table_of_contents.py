@@ -36,13 +36,13 @@ def _find_ranges(text: str, pages: int) -> Iterator[tuple[int, int]]:
     for match in _LEADER.finditer(text):
         number = int(match["page"]) if match["page"].isdigit() else 0
         if run and (match.start() - run[-1][1] > MAX_GAP or number < run[-1][2]):
-            if found := _range_of(text, done, run, pages):
-                yield found
-                done = found[1]
+            if contents := _range_of(text, done, run, pages):
+                yield contents
+                done = contents[1]
             run = []
         run.append((match.start(), match.end(), number))
-    if found := _range_of(text, done, run, pages):
-        yield found
+    if contents := _range_of(text, done, run, pages):
+        yield contents
 
 
 def _range_of(text: str, floor: int, run: list[tuple[int, int, int]], pages: int) -> tuple[int, int] | None:

@@ -133,16 +133,16 @@ def check_order(markdown: str, plain: str, layout: Layout, stream_runs: Callable
 def compare(markdown: str, plain: str) -> Comparison:
     """Compare a page's markdown with the plain text of the same page."""
     expected, pieces = split_words(plain), [split_words(piece) for piece in _TABLE.split(markdown)]
-    found, prose = list(chain.from_iterable(pieces)), pieces[::2]
-    if found == expected:  # two pages of three
+    parsed, prose = list(chain.from_iterable(pieces)), pieces[::2]
+    if parsed == expected:  # two pages of three
         return Comparison(1.0, 1.0, 0)
-    if not expected or len(expected) > RUN_WORDS or len(found) > RUN_WORDS:
+    if not expected or len(expected) > RUN_WORDS or len(parsed) > RUN_WORDS:
         return Comparison(1.0, 1.0, 0)
-    kept = (Counter(expected) & Counter(found)).total()
+    shared = (Counter(expected) & Counter(parsed)).total()
     grams = Counter(_grams(expected))
     own = Counter(gram for piece in prose for gram in _grams(piece))
     agreement = (own & grams).total() / own.total() if own else 1.0
-    return Comparison(kept / len(expected), agreement, _count_tears(pieces, grams, expected))
+    return Comparison(shared / len(expected), agreement, _count_tears(pieces, grams, expected))
 
 
 def split_words(text: str) -> list[str]:

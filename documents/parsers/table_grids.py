@@ -94,8 +94,8 @@ def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> list[Table]:
     if len(across) * len(down) > MAX_CROSSINGS:
         return []
     tables = (_build_grid(words, *grid) for grid in _connect(across, down))
-    found = sorted((table for table in tables if table), key=lambda table: _area(table.box))
-    return [table for index, table in enumerate(found) if not any(overlap(table.box, o.box) for o in found[:index])]
+    by_area = sorted((table for table in tables if table), key=lambda table: _area(table.box))
+    return [table for index, table in enumerate(by_area) if not any(overlap(table.box, o.box) for o in by_area[:index])]
 
 
 Rule = tuple[float, float, float]  # its place on one axis, and from where to where on the other
@@ -166,15 +166,15 @@ def _to_table(box: Box, grid: list[list[tuple[int, str]]]) -> Table | None:
         else:
             rows.append([text for _, text in row])
     # The lower part of a row in which all cells go on is the same row.
-    kept = [row for index, row in enumerate(rows) if any(row) and not _continues(grid, index)]
-    used = [column for column in range(len(grid[0])) if any(row[column] for row in kept)]
+    cells = [row for index, row in enumerate(rows) if any(row) and not _continues(grid, index)]
+    used = [column for column in range(len(grid[0])) if any(row[column] for row in cells)]
     used = [c for n, c in enumerate(used) if n == 0 or any(row[c] != row[used[n - 1]] for row in grid)]
-    kept = [[row[column] for column in used] for row in kept]
-    counts = [sum(map(bool, row)) for row in kept]
-    is_list = len(used) == 1 and len(kept) >= 3 and all(len(row[0].split()) <= MAX_LISTED_WORDS for row in kept)
-    if len(kept) < 2 or not (is_list or (len(used) > 1 and max(counts) > 1 and sum(counts) > 2)):
+    cells = [[row[column] for column in used] for row in cells]
+    counts = [sum(map(bool, row)) for row in cells]
+    is_list = len(used) == 1 and len(cells) >= 3 and all(len(row[0].split()) <= MAX_LISTED_WORDS for row in cells)
+    if len(cells) < 2 or not (is_list or (len(used) > 1 and max(counts) > 1 and sum(counts) > 2)):
         return None
-    return Table(box, kept)
+    return Table(box, cells)
 
 
 def _continues(grid: list[list[tuple[int, str]]], index: int) -> bool:

@@ -23,9 +23,9 @@ def estimate(document: Document, *, kind: Choice, ocr: bool | None = None, **tar
     """
     with transaction.atomic():
         _choose_ocr(document, ocr)
-        found = cost_estimates.estimate(**_options(document, kind, target))
+        estimate = cost_estimates.estimate(**_options(document, kind, target))
         transaction.set_rollback(True)
-    return found
+    return estimate
 
 
 def start(

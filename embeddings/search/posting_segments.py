@@ -246,13 +246,13 @@ class _Gathered:
             else:
                 dense = np.frombuffer(postings, DENSE_IMPACT)
                 slots, impacts = moved[segment_id][dense > 0], dense[dense > 0]
-            kept = slots >= 0
-            self._postings.append((number.repeat(kept.sum()), slots[kept], impacts[kept]))
+            alive = slots >= 0
+            self._postings.append((number.repeat(alive.sum()), slots[alive], impacts[alive]))
             if row_postings:
                 own = np.frombuffer(row_postings, SEGMENT_ROW_POSTING)
                 slots = moved[segment_id][own["slot"]]
-                kept = slots >= 0
-                self._rows.append((number.repeat(kept.sum()), slots[kept], own["impact"][kept], own["row"][kept]))
+                alive = slots >= 0
+                self._rows.append((number.repeat(alive.sum()), slots[alive], own["impact"][alive], own["row"][alive]))
 
     def blocks(self, slots: int) -> Iterator[tuple[str, int, bytes, bytes | None]]:
         """Yield each term, the number of its postings, these, and those of rows, for a segment of so many slots."""

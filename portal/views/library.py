@@ -31,18 +31,18 @@ def edit(request: HttpRequest, document_id: UUID) -> HttpResponse:
     user_id = tenant_id(request)
     row = get_document(user_id, document_id)
     with as_tenant(user_id):
-        given = {tag.pk for tag in document_tags(user_id, [row.document]).get(document_id, [])}
+        tag_ids = {tag.pk for tag in document_tags(user_id, [row.document]).get(document_id, [])}
     name, problem = row.document.filename, ""
     if request.method == "POST":
-        given = _parse_ids(request.POST.getlist("tag"))
+        tag_ids = _parse_ids(request.POST.getlist("tag"))
         name = request.POST.get("name", "")
         try:
-            _change(request, row.document, name, given)
+            _change(request, row.document, name, tag_ids)
             messages.success(request, gettext("Saved."))
             return redirect("portal:document", document_id)
         except ApiError as error:
             problem = error_message(error)
-    context = {"row": row, "name": name, "problem": problem, "colors": Tag.Color, "given": given}
+    context = {"row": row, "name": name, "problem": problem, "colors": Tag.Color, "given": tag_ids}
     return render(request, "portal/edit.html", context | {"choices": tags.list_tags(user_id)})
 
 

@@ -40,7 +40,7 @@ def generate_sentences(
     What was yielded is no answer if the generation ends with a failure. Raises ``ClientGone`` where nobody waits.
     """
     reader, grounding = DraftReader(), GroundednessCheck(sources)
-    kept: list[GroundedSentence] = []
+    grounded: list[GroundedSentence] = []
     drafts, cents, failure = 0, Decimal(0), None
     stream = None
     try:
@@ -49,8 +49,8 @@ def generate_sentences(
                 for draft in reader.feed(delta):
                     drafts += 1
                     sentence = grounding.check(draft)
-                    if sentence and len(kept) < MAX_SENTENCES:
-                        kept.append(sentence)
+                    if sentence and len(grounded) < MAX_SENTENCES:
+                        grounded.append(sentence)
                         yield sentence
         reader.close()
     except (Wait, StageFailure) as outcome:
@@ -59,11 +59,11 @@ def generate_sentences(
         failure = ANSWER_MALFORMED
     if stream and stream.usage:
         cents = stream.usage.cents
-    failure = failure or _shortfall(drafts, len(kept))
-    return Generation([] if failure else kept, drafts - len(kept), cents, failure)
+    failure = failure or _shortfall(drafts, len(grounded))
+    return Generation([] if failure else grounded, drafts - len(grounded), cents, failure)
 
 
-def _shortfall(drafts: int, kept: int) -> ErrorCode | None:
+def _shortfall(drafts: int, grounded: int) -> ErrorCode | None:
     if not drafts:
         return ANSWER_EMPTY
-    return None if kept else ANSWER_UNGROUNDED
+    return None if grounded else ANSWER_UNGROUNDED

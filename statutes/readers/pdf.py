@@ -70,11 +70,11 @@ def _lines(pages: Sequence[str]) -> Iterator[Line]:
     offset = 0
     for number, (page, body) in enumerate(zip(pages, _without_edges(pages), strict=True), 1):
         left = iter(body)
-        kept = next(left, None)
+        body_line = next(left, None)
         for line in page.split("\n"):
-            if line == kept:
+            if line == body_line:
                 yield Line(line, Place(offset, offset + len(line), number))
-                kept = next(left, None)
+                body_line = next(left, None)
             offset += len(line) + 1
 
 

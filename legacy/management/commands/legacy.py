@@ -64,14 +64,14 @@ class Command(BaseCommand):
             raise CommandError(f"{options['mapping']} exists: remove it, or name another with --mapping.")
         with old_database.open_catalog() as old:
             guesses = inventory.guess_mapping(old)
-            found = inventory.take_inventory(old, old_bucket.open_bucket(), guesses)
+            summary = inventory.take_inventory(old, old_bucket.open_bucket(), guesses)
         table = Table("what", "count")
-        for name, count in found.counts.items():
+        for name, count in summary.counts.items():
             table.add_row(f"rows of {name}", f"{count:,}")
-        table.add_row("documents without a file", f"{found.rows_without_file:,}")
-        table.add_row("files without a document", f"{found.keys_without_row:,}")
-        table.add_row("users unknown here", f"{found.unknown_users:,}")
-        for pattern, count in found.key_patterns.most_common(inventory.MOST_PATTERNS):
+        table.add_row("documents without a file", f"{summary.rows_without_file:,}")
+        table.add_row("files without a document", f"{summary.keys_without_row:,}")
+        table.add_row("users unknown here", f"{summary.unknown_users:,}")
+        for pattern, count in summary.key_patterns.most_common(inventory.MOST_PATTERNS):
             table.add_row(f"files like {pattern}", f"{count:,}")
         self._print(table)
         options["mapping"].write_text(column_mapping.render(guesses), encoding="utf-8")
@@ -106,16 +106,16 @@ class Command(BaseCommand):
 
     def _validate(self, options: dict[str, Any]) -> None:
         with _opened(options) as (old, chosen):
-            found = validate(old, chosen, old_bucket.open_bucket(), questions=options["questions"])
-        _write_json(options["report"], found.as_json())
-        self.stdout.write(f"Old documents: {json.dumps(found.counts, sort_keys=True)}")
-        for answer in found.answers:
+            report = validate(old, chosen, old_bucket.open_bucket(), questions=options["questions"])
+        _write_json(options["report"], report.as_json())
+        self.stdout.write(f"Old documents: {json.dumps(report.counts, sort_keys=True)}")
+        for answer in report.answers:
             self.stdout.write(f"Of the old top ten of {answer['user_id']}, {answer['share']:.0%} are in the new one.")
-        for old_id, finding in found.findings[:MOST_FINDINGS]:
+        for old_id, finding in report.findings[:MOST_FINDINGS]:
             self.stdout.write(f"{old_id}: {finding}")
         call_command("audit_jobs", deep=True, stdout=self.stdout)
-        if found.findings:
-            raise CommandError(f"{len(found.findings)} findings.")
+        if report.findings:
+            raise CommandError(f"{len(report.findings)} findings.")
 
     def _cutover(self, options: dict[str, Any]) -> None:
         user_id = tenant_argument.parse_tenant(options["tenant"])
