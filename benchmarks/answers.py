@@ -1,4 +1,4 @@
-"""Answers: exact facts in extractive answers to 100 questions, against the excerpt of the first passage."""
+"""Answers: facts in extractive answers to 100 questions and in the first lines to members' everyday questions."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from statistics import fmean
 from django.test import override_settings
 
 from accounts.errors import ApiError
-from benchmarks import question_sets, retrieval
+from benchmarks import question_sets, retrieval, stored_pdfs
 from benchmarks.questions import SPLITS
 from benchmarks.report import Result
 from embeddings.search.lexemes import query_lexemes
@@ -26,6 +26,9 @@ SET = "answers"
 LEAST_EXACT, MOST_WRONG = 0.60, 0.05
 QUICK_DOCUMENTS = ("PerksPlus.pdf", "Benefit_Options.pdf")
 QUICK_OFF_TOPIC = 10
+EVERYDAY = question_sets.HERE / "everyday.jsonl"
+SAMPLES, PLANS = "samples", "plans"
+COLLECTIONS = {SAMPLES: stored_pdfs.SAMPLES, PLANS: question_sets.SHARED / "pdfs" / "plans"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,24 @@ class FactQuestion:
     split: str
 
     def answered_by(self, text: str) -> bool:
-        plain = _normalize(text)
-        return any(re.search(rf"(?<!\w){re.escape(_normalize(fact))}(?!\w)", plain) for fact in self.facts)
+        return any(_holds(text, fact) for fact in self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class EverydayQuestion:
+    """``facts``: lists of words of which one must stand whole in the first line; none: the question is off topic.
+
+    ``history`` has the questions before a follow-up, ``collection`` is the tenant's documents.
+    """
+
+    text: str
+    history: tuple[str, ...]
+    collection: str
+    facts: tuple[tuple[str, ...], ...]
+    split: str
+
+    def answered_by(self, text: str) -> bool:
+        return any(all(_holds(text, words) for words in fact) for fact in self.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +83,16 @@ class Invention:
     dropped: int
 
 
+@dataclass(frozen=True, slots=True)
+class FirstLine:
+    """What the first line of an answer to an everyday question has; ``answered``: the fact is in some line."""
+
+    is_on_topic: bool
+    exact: bool
+    answered: bool
+    refused: bool
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--embedder", type=retrieval.parse_embedder, default="local", help="as EMBEDDER; default: local"
@@ -85,7 +114,62 @@ def measure(options: Namespace) -> Result:
         off_topic = question_sets.off_topic_questions()[: QUICK_OFF_TOPIC if options.quick else None]
         refused = [is_refused(question) for question in off_topic]
         invention = measure_invention([question.text for question in chosen])
-    return _result(options, len(documents), judged, refused, invention)
+    everyday = measure_everyday(options)
+    return _result(options, len(documents), judged, refused, invention, everyday)
+
+
+def measure_everyday(options: Namespace) -> dict[str, dict[str, float]]:
+    """Ask members' questions of each collection alone; quickly of the plans, which are there already."""
+    figures = {}
+    for name, folder in COLLECTIONS.items():
+        if options.quick and name != PLANS:
+            continue
+        if not options.quick:
+            retrieval.ingest(stored_pdfs.pdf_paths(folder), options.embedder)
+            retrieval.embed_sentences(options.sentence_model)
+        asked = [each for each in read_everyday() if each.collection == name]
+        chosen = [each for each in asked if options.quick or options.split in ("all", each.split)]
+        figures[name] = _everyday_figures([read_first_line(each) for each in chosen])
+    return figures
+
+
+def read_everyday() -> list[EverydayQuestion]:
+    rows = map(json.loads, EVERYDAY.read_text(encoding="utf-8").splitlines())
+    return [
+        EverydayQuestion(
+            row["question"], tuple(row.get("history", ())), row["collection"], tuple(map(tuple, row["facts"])),
+            row["split"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def read_first_line(question: EverydayQuestion) -> FirstLine:
+    try:
+        texts = [sentence.text for sentence in ask(question.text, question.history).sentences]
+    except ApiError as error:
+        if error.code != NO_WORDS:
+            raise
+        texts = []
+    return FirstLine(
+        is_on_topic=bool(question.facts),
+        exact=any(map(question.answered_by, texts[:1])),
+        answered=any(map(question.answered_by, texts)),
+        refused=not texts,
+    )
+
+
+def _everyday_figures(lines: Sequence[FirstLine]) -> dict[str, float]:
+    on_topic = [each for each in lines if each.is_on_topic]
+    off_topic = [each for each in lines if not each.is_on_topic]
+    return {
+        "questions": len(on_topic),
+        "exact_in_first_line": fmean(each.exact for each in on_topic),
+        "exact": fmean(each.answered for each in on_topic),
+        "refused": fmean(each.refused for each in on_topic),
+        "off_topic": len(off_topic),
+        "off_topic_refused": fmean(each.refused for each in off_topic),
+    }
 
 
 def read_facts(path: Path) -> list[FactQuestion]:
@@ -96,8 +180,8 @@ def read_facts(path: Path) -> list[FactQuestion]:
     ]
 
 
-def ask(question: str) -> Answer:
-    return answer(user_id=retrieval.TENANT, question=question)
+def ask(question: str, history: Sequence[str] = ()) -> Answer:
+    return answer(user_id=retrieval.TENANT, question=question, history=history)
 
 
 def is_refused(question: str) -> bool:
@@ -151,6 +235,10 @@ def _digits(text: str) -> set[str]:
     return set(re.findall(r"\d+", re.sub(r"(?<=\d)\.(\d*?)0+(?!\d)", r".\1", text)))
 
 
+def _holds(text: str, words: str) -> bool:
+    return bool(re.search(rf"(?<!\w){re.escape(_normalize(words))}(?!\w)", _normalize(text)))
+
+
 def _normalize(text: str) -> str:
     """Return lower case with single spaces, without the commas of numbers and the marks of line breaks."""
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text.lower()).replace("-", " ")
@@ -163,6 +251,7 @@ def _result(
     judged: Sequence[Judgement],
     off_topic: Sequence[bool],
     invention: Invention,
+    everyday: dict[str, dict[str, float]],
 ) -> Result:
     exact, baseline = _share(judged, "exact"), _share(judged, "excerpt")
     wrong = _share(judged, "wrong")
@@ -189,6 +278,7 @@ def _result(
             "groundedness": invention.groundedness,
             "model_sentences_kept": invention.kept,
             "model_sentences_dropped": invention.dropped,
+            "everyday": everyday,
         },
     )
 
