@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,7 +21,8 @@ from embeddings.active_model import active_model, send_select
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import DocumentChunk, ShadowVector
-from embeddings.search import bm25, document_names, query_parser, remote_reranker, reranker, synonyms
+from embeddings.search import bm25, document_names, misspellings, query_parser, remote_reranker, reranker, synonyms
+from embeddings.search.answer_types import content_words
 from embeddings.search.filters import parse_filters
 from embeddings.search.fusion import fuse
 from embeddings.search.lexemes import configs_of_tenant, query_lexemes
@@ -87,10 +89,10 @@ def search(
 
     if (retrieval := read_replica.read(retrieve)) is None:
         return []
-    chunks, idf, is_relevant = retrieval
+    chunks, idf, is_relevant, replaced = retrieval
     if reranks and mode == HYBRID and remote_reranker.is_configured():
         chunks = remote_reranker.rerank(parsed_query.text, chunks, user_id=query_embedding.user_id)
-    return make_passages(chunks[:k], idf, parsed_query.text, merge=merge, is_relevant=is_relevant)
+    return make_passages(chunks[:k], idf, parsed_query.text, merge=merge, is_relevant=is_relevant, replaced=replaced)
 
 
 class Retrieval(NamedTuple):
@@ -99,21 +101,19 @@ class Retrieval(NamedTuple):
     chunks: list[RetrievedChunk]
     idf: Mapping[str, float]  # of the query's lexemes
     is_relevant: bool = True
+    replaced: Mapping[str, str] = MappingProxyType({})  # lexemes that no passage has, by their neighbours
 
 
 def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *, mode: str, reranks: bool) -> Retrieval:
     n = max(MIN_CANDIDATES, 4 * k)
     configurations = configs_of_tenant(scope.user_id)
-    lexemes = query_lexemes(query.text, configurations)
+    lexemes = _content_lexemes(query.text, configurations)
     fetch_postings = None
     if mode != VECTOR:  # sent together with the first statement of the vector search
         fetch_postings = send_reads(scope, lexemes, document_names.split_words(query.text), configurations)
     vector_hits = nearest_chunks(scope, vector, n) if vector else []
     postings = fetch_postings() if fetch_postings else NO_POSTINGS
-    if text := _replace_absent_terms(query.text, postings, configurations):
-        query = replace(query, text=text)
-        lexemes = query_lexemes(query.text, configurations)
-        postings = read_postings(scope, lexemes, document_names.split_words(query.text), configurations)
+    query, lexemes, postings, replaced = _replace_absent_words(scope, query, lexemes, postings, configurations)
     name_scores = document_names.score_names(postings)
     text_hits = bm25.rank_chunks(scope, postings, n, name_scores)
     idf = bm25.inverse_frequencies(postings, lexemes)
@@ -129,16 +129,42 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
         chunks = reranker.rerank(chunks, matches, named)
         if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages for which nothing is calibrated
             relevant = reranker.is_relevant(matches, bm25.best_coverage(postings, lexemes), len(lexemes))
-    return Retrieval(chunks, idf, relevant)
+    return Retrieval(chunks, idf, relevant, replaced)
+
+
+def _content_lexemes(text: str, configurations: Sequence[str]) -> list[str]:
+    """Return the query's lexemes without those of its question words, which passages have by chance."""
+    return query_lexemes(content_words(text), configurations) or query_lexemes(text, configurations)
+
+
+def _replace_absent_words(
+    scope: Scope, query: Query, lexemes: list[str], postings: Postings, configurations: Sequence[str]
+) -> tuple[Query, list[str], Postings, Mapping[str, str]]:
+    """Return all as given, or with synonyms, or the nearest terms, in the place of words that no passage has."""
+    replaced: Mapping[str, str] = {}
+    if not postings.chunk_count or len(postings.words) == len(lexemes):
+        return query, lexemes, postings, replaced
+    names = document_names.split_words(query.text)
+    if text := _replace_absent_terms(query.text, postings, configurations):
+        query = replace(query, text=text)
+        lexemes = _content_lexemes(text, configurations)
+        postings = read_postings(scope, lexemes, names, configurations)
+    if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages whose words the local model does not know
+        known = {word.word for word in postings.words}
+        if terms := synonyms.find_synonyms(query.text):
+            known.update(query_lexemes(" ".join(terms), configurations))
+        replaced = misspellings.find_neighbours(scope, query.text, [each for each in lexemes if each not in known])
+    if replaced:
+        lexemes = list(dict.fromkeys(replaced.get(lexeme, lexeme) for lexeme in lexemes))
+        postings = read_postings(scope, lexemes, names, configurations)
+    return query, lexemes, postings, replaced
 
 
 def _replace_absent_terms(text: str, postings: Postings, configurations: Sequence[str]) -> str | None:
     """Return the query with synonyms in the place of the terms that no passage has; None where each has one."""
     present = {word.word for word in postings.words}
     terms = [
-        term
-        for term in (synonyms.find_synonyms(text) if present else ())
-        if not present.issuperset(query_lexemes(term, configurations))
+        term for term in synonyms.find_synonyms(text) if not present.issuperset(query_lexemes(term, configurations))
     ]
     return synonyms.replace_terms(text, terms) if terms else None
 

@@ -48,12 +48,17 @@ Floats = NDArray[np.float32]
 class SentenceMatch:
     """``words``: the share of the query words, by idf, that the best sentence matches; ``similarity``: best cosine.
 
-    ``model_similarity`` is the best cosine by the sentence model, None where the passage has no sentence vectors.
+    ``sentences`` are the cosines of each by the sentence model, none where the passage has no sentence vectors.
     """
 
     words: float
     similarity: float
-    model_similarity: float | None = None
+    sentences: Sequence[float] = ()
+
+    @property
+    def model_similarity(self) -> float | None:
+        """The best cosine by the sentence model."""
+        return max(self.sentences, default=None)
 
     @property
     def expected_similarity(self) -> float:
@@ -95,7 +100,14 @@ def rerank(
     ]
     scores = np.average(features, axis=0, weights=_feature_weights(matches))
     order = np.argsort(-scores, kind="stable")
-    return [replace(chunks[at], ranked=replace(chunks[at].ranked, score=float(scores[at]))) for at in order]
+    return [
+        replace(
+            chunks[at],
+            ranked=replace(chunks[at].ranked, score=float(scores[at])),
+            similarities=matches[at].sentences,
+        )
+        for at in order
+    ]
 
 
 def is_relevant(matches: Sequence[SentenceMatch], coverage: float, word_count: int) -> bool:
@@ -160,13 +172,13 @@ def match_sentences(chunks: Sequence[RetrievedChunk], query: str, weights: Mappi
     return [SentenceMatch(*each) for each in zip(*best, _model_similarities(chunks, query), strict=True)]
 
 
-def _model_similarities(chunks: Sequence[RetrievedChunk], query: str) -> list[float | None]:
-    """Return each chunk's best cosine by the sentence model, None of all where it cannot embed the query."""
+def _model_similarities(chunks: Sequence[RetrievedChunk], query: str) -> list[Sequence[float]]:
+    """Return the cosines of each chunk's sentences by the sentence model, none where it cannot embed the query."""
     asked = sentence_vectors.embed_question(query) if any(chunk.sentence_vectors for chunk in chunks) else None
     if asked is None:
-        return [None] * len(chunks)
+        return [()] * len(chunks)
     return [
-        float(sentence_vectors.similarities(chunk.sentence_vectors, asked).max()) if chunk.sentence_vectors else None
+        sentence_vectors.similarities(chunk.sentence_vectors, asked).tolist() if chunk.sentence_vectors else ()
         for chunk in chunks
     ]
 

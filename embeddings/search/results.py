@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -54,7 +55,9 @@ class Passage:
     end: int
     meta: Mapping[str, Any]  # of the best chunk, as the chunker wrote it
     sentences: Sequence[Sentence]  # of the best chunk
+    similarities: Sequence[float]  # of these, to the query, by the sentence model; none where it has not read them
     idf: Mapping[str, float]  # of the query's lexemes, among all passages
+    replaced: Mapping[str, str]  # lexemes of the query that no passage has, and those that were searched instead
     is_relevant: bool = True  # False in all passages of a query that none of them answers
 
 
@@ -72,6 +75,7 @@ class RetrievedChunk:
     headings: list[str]
     sentences: Sequence[Sentence]
     sentence_vectors: bytes | None = None
+    similarities: Sequence[float] = ()  # of each sentence to the query, after the second stage
 
 
 def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk], sentence_model: str = "") -> list[RetrievedChunk]:
@@ -99,7 +103,13 @@ def fetch_chunks(user_id: UUID, ranking: Sequence[RankedChunk], sentence_model: 
 
 
 def make_passages(
-    chunks: Sequence[RetrievedChunk], idf: Mapping[str, float], question: str, *, merge: bool, is_relevant: bool = True
+    chunks: Sequence[RetrievedChunk],
+    idf: Mapping[str, float],
+    question: str,
+    *,
+    merge: bool,
+    is_relevant: bool = True,
+    replaced: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Passage]:
     """Return the chunks as passages with snippets; ``merge`` joins neighbours of one section.
 
@@ -131,7 +141,9 @@ def make_passages(
             end=max(chunk.end for chunk in group),
             meta=best.meta,
             sentences=best.sentences,
+            similarities=best.similarities,
             idf=idf,
+            replaced=replaced,
             is_relevant=is_relevant,
         )
         passages.append(passage)

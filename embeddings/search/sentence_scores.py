@@ -4,12 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import log, sqrt
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from django.db import connection
 
+from embeddings.search.answer_types import answer_pattern
 from embeddings.search.passage_sentences import Kind, Sentence
 from embeddings.search.synonyms import find_synonyms
 
@@ -25,7 +27,8 @@ TYPE_BONUS = 0.65  # of the query's whole weight, for the type of answer that it
 HEADING_SHARE = 0.3
 VALUE_LOSS = 0.15  # of the words that stand in the values of a row: its label and its column heads say what it is about
 LEAST_IDF = 0.5  # of a word that is in every passage: of few passages, the idf says little
-ABSENT = 0.5  # sentences that are taken to have a word that none has
+ABSENT_SHARE = 0.75  # of the others' mean weight: what a word counts that no sentence has
+DIVISIONS = frozenset({"section", "chapter", "part"})  # of documents: they name nothing
 EMPHASIS = 2.0  # of the words that a follow-up question adds
 
 LEXEMES = """
@@ -33,45 +36,8 @@ LEXEMES = """
     FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
         WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
 
-# Question words by the type of answer that they ask for, and what such an answer looks like.
-NUMBER, DATE, MONEY = "number", "date", "money"
-_QUESTIONS = (
-    (DATE, re.compile(r"\b(?:when|(?:which|what) (?:date|day|year|month))\b")),
-    (
-        MONEY,
-        re.compile(
-            r"\b(?:copay(?:ment)?s?|coinsurance|costs?|prices?|fees?|free|deductible"
-            r"|how much(?! (?:of|time|notice|leave|weight))|(?:what|how much) (?:do|does|will|would|must) \w+ pay)\b"
-        ),
-    ),
-    (
-        NUMBER,
-        re.compile(
-            r"\bhow (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)\b"
-            r"|\b(?:percentage|percent|rate|limit|maximum|minimum|amount|number|share"
-            r"|average|age|deadline|total|distance|diameter)\b"
-        ),
-    ),
-)
-_MONTH = "january|february|march|april|may|june|july|august|september|october|november|december"
-_QUESTION_WORDS = re.compile(
-    r"\b(?:how (?:many|much|long|often|far|old|large|big|high|heavy|late|soon|close|short|fast|tall|deep|wide)|how|when"
-    r"|(?:which|what) (?:date|day|year|month|percentage|share|number|amount)|which|what|who)\b",
-    re.IGNORECASE,
-)
-# Words of questions alone: "what does it cost", "how many do I get", "what happens if I go out of network".
-_LIGHT_WORDS = re.compile(r"\b(?:costs?|prices?|get|gets|go|goes|happens?)\b", re.IGNORECASE)
-_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|half|once|twice|no (?:limit|charge)"
-_ANSWERS = {
-    DATE: re.compile(
-        rf"\b(?:1[5-9]|20)\d\d\b|\b(?:{_MONTH})\b|\b\d{{1,2}}[./]\d{{1,2}}[./]\d|\bdays?\b", re.IGNORECASE
-    ),
-    MONEY: re.compile(r"[$€£¥]|\d ?%|\b(?:percent|dollars|free|no charge)\b", re.IGNORECASE),
-    NUMBER: re.compile(rf"\d|\b(?:{_WORDS})\b", re.IGNORECASE),
-}
-
-
 Text = tuple[str, str]  # with its text search configuration
+SynonymLexemes = tuple[frozenset[str], list[frozenset[str]]]  # of a term of the query, and of each of its synonyms
 
 
 class RankedText(NamedTuple):
@@ -87,7 +53,8 @@ class RankedSentence:
     """``passage`` is its number among those given; ``score`` compares the sentences of one call.
 
     ``words`` are those of the query that stand in the sentence, ``share`` their part of the query, by their rarity,
-    together with those around it. ``adds_words``: it says more than the query.
+    together with those around it. ``adds_words``: it says more than the query. ``named`` is the share of the words of
+    what it is about, its row's label or column head or its section's heading, that are the query's.
     """
 
     passage: int
@@ -96,22 +63,7 @@ class RankedSentence:
     share: float
     words: frozenset[str]
     adds_words: bool
-
-
-def answer_type(question: str) -> str | None:
-    """Return NUMBER or DATE where the question asks for one."""
-    asked = question.lower()
-    return next((kind for kind, words in _QUESTIONS if words.search(asked)), None)
-
-
-def content_words(question: str) -> str:
-    """Return the question without its question words: of "how many visits" the answer repeats only the last."""
-    return _QUESTION_WORDS.sub(" ", question)
-
-
-def subject_words(question: str) -> str:
-    """Return the question's content words without those that its answer does not repeat either."""
-    return _LIGHT_WORDS.sub(" ", content_words(question))
+    named: float
 
 
 def rank_sentences(
@@ -119,13 +71,15 @@ def rank_sentences(
     idf: Mapping[str, float],
     question: str = "",
     *,
+    asked: str = "",
     added: str = "",
     added_lexemes: Collection[str] = (),
 ) -> list[list[RankedSentence]]:
     """Return each passage's sentences in reading order, with their scores.
 
     ``idf`` are the query's lexemes with their idf among all passages. Words count by it and by their rarity among these
-    sentences; those that a follow-up question has ``added`` count several times. A sentence with all words of the query
+    sentences; those that a follow-up question has ``added`` count several times. ``asked`` is the part of the question
+    that tells the type of its answer. A sentence with all words of the query
     has a score of about 1.
     """
     numbered = [(at, each) for at, passage in enumerate(passages) for each in passage.sentences][:MAX_SENTENCES]
@@ -133,17 +87,18 @@ def rank_sentences(
     texts = [(each.text, passages[at].configuration) for at, each in numbered]
     contexts, labels = _contexts(passages, numbered), _labels(passages, numbered)
     groups = _term_groups(question, passages)
-    lexemes = _lexemes({*texts, *contexts, *labels, *(term for group in groups for term in group)})
+    names = [_names(passages[at], each) for at, each in numbered]
+    lexemes = _lexemes({*texts, *contexts, *labels, *chain(*groups), *chain(*names)})
     own = [lexemes[text] for text in texts]
     around = _add_sentences_before(numbered, own, [lexemes[context] for context in contexts])
     terms = [(lexemes[term], [lexemes[other] for other in others]) for term, *others in groups]
-    weights = _weights(idf, own)
+    weights = _weights(idf, [_add_terms(words, words, terms) for words in own])
     weights |= {word: EMPHASIS * weights[word] for word in query.intersection(added_lexemes)}
     total = sum(weights.values()) or 1.0
     pairs = _word_pairs(added)
-    wanted = _ANSWERS.get(answer_type(question) or "")
+    wanted = answer_pattern(asked or question)
     ranked: list[list[RankedSentence]] = [[] for _ in passages]
-    for (at, each), said, read, label in zip(numbered, own, around, labels, strict=True):
+    for (at, each), said, read, label, called in zip(numbered, own, around, labels, names, strict=True):
         words, context = _add_terms(said, said, terms), _add_terms(read, said | read, terms)
         inside = sum(weights[word] for word in query & words)
         outside = sum(weights[word] for word in (query & context) - words)
@@ -155,7 +110,8 @@ def rank_sentences(
         if each.kind in (Kind.HEADING, Kind.CODE):
             score *= HEADING_SHARE
         share = (inside + outside) / total
-        ranked[at].append(RankedSentence(at, each, score, share, query & words, adds_words=not words <= query))
+        named = _named_share(each.kind, query, [lexemes[name] for name in called], terms)
+        ranked[at].append(RankedSentence(at, each, score, share, query & words, not words <= query, named))
     return ranked
 
 
@@ -172,9 +128,7 @@ def _term_groups(question: str, passages: Sequence[RankedText]) -> list[list[Tex
     return [[(term, passages[0].configuration) for term in group] for group in groups]
 
 
-def _add_terms(
-    words: frozenset[str], known: frozenset[str], terms: Sequence[tuple[frozenset[str], list[frozenset[str]]]]
-) -> frozenset[str]:
+def _add_terms(words: frozenset[str], known: frozenset[str], terms: Sequence[SynonymLexemes]) -> frozenset[str]:
     """Return the words, with those of each term of which a synonym is known."""
     return words.union(*(term for term, others in terms if any(other and other <= known for other in others)))
 
@@ -194,9 +148,11 @@ def _length_factor(words: int) -> float:
 def _weights(idf: Mapping[str, float], sentences: Sequence[frozenset[str]]) -> dict[str, float]:
     """Return the mean of each word's idf among all passages and among the sentences: "covered" is in every passage."""
     counted = Counter(word for words in sentences for word in words if word in idf)
-    times = {word: max(ABSENT, counted[word]) for word in idf}
-    rarity = {word: log(1 + (len(sentences) - times[word] + 0.5) / (times[word] + 0.5)) for word in idf}
-    return {word: sqrt(max(LEAST_IDF, idf[word]) * rarity[word]) for word in idf}
+    rarity = {word: log(1 + (len(sentences) - times + 0.5) / (times + 0.5)) for word, times in counted.items()}
+    weights = {word: sqrt(max(LEAST_IDF, idf[word]) * rarity[word]) for word in counted}
+    # Its rarity says nothing of a word that none of the sentences has: the others choose among them.
+    absent = ABSENT_SHARE * (fmean(weights.values()) if weights else 1.0)
+    return {word: weights.get(word, absent) for word in idf}
 
 
 def _contexts(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Sentence]]) -> list[Text]:
@@ -219,6 +175,33 @@ def _labels(passages: Sequence[RankedText], numbered: Sequence[tuple[int, Senten
         (" ".join((*each.cells[:1], *each.heads)) if each.heads else "", passages[at].configuration)
         for at, each in numbered
     ]
+
+
+def _names(passage: RankedText, sentence: Sentence) -> list[Text]:
+    """Return what a sentence may be about: its row's label and column heads, or its section's heading."""
+    if sentence.heads:
+        names = [*sentence.cells[:1], *sentence.heads[1:]]
+    elif sentence.kind == Kind.ITEM:
+        names = [sentence.text]
+    else:
+        names = [sentence.title or next(reversed(passage.headings), "")]
+    return [(name, passage.configuration) for name in names if name]
+
+
+def _named_share(
+    kind: Kind, query: frozenset[str], names: Iterable[frozenset[str]], terms: Sequence[SynonymLexemes]
+) -> float:
+    """Return the greatest share of the words of a name that are the query's or their synonyms.
+
+    A row is about its label or a column; a list item or a heading, about all of which more is said, must be the query.
+    """
+    shares = [0.0]
+    for name in names:
+        own = frozenset(filter(str.isalpha, name)) - DIVISIONS
+        known = query.union(*(other for term, others in terms if term <= query for other in others if other <= own))
+        if own and (kind == Kind.ROW or query <= own <= known):
+            shares.append(len(own & known) / len(own))
+    return max(shares)
 
 
 def _follows(numbered: Sequence[tuple[int, Sentence]], at: int) -> bool:

@@ -132,7 +132,7 @@ def test_candidates_with_and_without_sentence_vectors_are_compared(
     similarities: list[float | None], expected: list[int]
 ) -> None:
     chunks = [candidate(number, WIG) for number in (1, 2, 3)]
-    matches = [SentenceMatch(0.5, 0.3, known) for known in similarities]
+    matches = [SentenceMatch(0.5, 0.3, () if known is None else (known,)) for known in similarities]
 
     assert [each.ranked.chunk_id.int for each in reranker.rerank(chunks, matches, {})] == expected
 
@@ -140,11 +140,11 @@ def test_candidates_with_and_without_sentence_vectors_are_compared(
 @pytest.mark.parametrize(
     ("match", "coverage", "relevant"),
     [
-        (SentenceMatch(0, 0.9, 0.2), 0.0, False),  # like another sentence by the static vectors alone
-        (SentenceMatch(0, 0.0, 0.6), 0.0, True),
-        (SentenceMatch(0, 0.6, None), 0.0, True),
-        (SentenceMatch(0, 0.1, None), 0.0, False),
-        (SentenceMatch(0, 0.0, 0.0), 1.0, True),  # one passage has all the words
+        (SentenceMatch(0, 0.9, (0.2,)), 0.0, False),  # like another sentence by the static vectors alone
+        (SentenceMatch(0, 0.0, (0.6,)), 0.0, True),
+        (SentenceMatch(0, 0.6), 0.0, True),
+        (SentenceMatch(0, 0.1), 0.0, False),
+        (SentenceMatch(0, 0.0, (0.0,)), 1.0, True),  # one passage has all the words
     ],
 )
 def test_the_floor_is_the_sentence_models_where_it_is_known(

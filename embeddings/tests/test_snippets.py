@@ -6,17 +6,10 @@ from typing import Any
 import pytest
 
 from embeddings.models import DocumentChunk
+from embeddings.search.answer_types import AGE, COUNT, DATE, DURATION, FREQUENCY, MONEY, NUMBER, answer_type
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.passage_sentences import passage_sentences
-from embeddings.search.sentence_scores import (
-    DATE,
-    MONEY,
-    NUMBER,
-    RankedText,
-    answer_type,
-    best_sentence,
-    rank_sentences,
-)
+from embeddings.search.sentence_scores import RankedText, best_sentence, rank_sentences
 from embeddings.search.snippets import MAX_CHARS, Snippet, render_snippet
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
 from testing.personas import Person
@@ -86,11 +79,14 @@ def test_a_question_for_a_cost_prefers_money_to_other_numbers() -> None:
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
-        ("How many visits are covered?", NUMBER),
+        ("How many visits are covered?", COUNT),
         ("When does coverage end?", DATE),
         ("In which year did it start?", DATE),
         ("What is the copay for a specialist?", MONEY),
         ("What is the limit of visits?", NUMBER),
+        ("Until what age is my child covered?", AGE),
+        ("How often can I get glasses?", FREQUENCY),
+        ("How long do I have to appeal?", DURATION),
         ("Is a referral needed?", None),
         ("", None),
     ],

@@ -25,6 +25,7 @@ A visit to a private room is a cost of your own.
 
 def test_terms_are_whole_words_whatever_their_case() -> None:
     assert find_synonyms("The ER bill") == {"er": ["emergency room", "emergency department"]}
+    assert find_synonyms("smokers") == {"smokers": ["smoking", "tobacco"]}
     assert find_synonyms("her offer, doctoral; Emergency roommate") == {}
     assert replace_terms("My Shot, her ER", ["shot"]) == "My shot, shots, vaccine, immunization, her ER"
 

@@ -5,17 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from embeddings.search.answer_types import content_words, subject_words
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.passage_sentences import Kind
-from embeddings.search.sentence_scores import RankedSentence, content_words, rank_sentences, subject_words
+from embeddings.search.sentence_scores import RankedSentence, rank_sentences
 from search.answers.contradictions import find_sides
 from search.answers.follow_ups import CompleteQuestion
-from search.answers.question_types import TYPE_BONUS, facet_loss, fits_type
+from search.answers.question_types import example_loss, facet_loss, type_bonus
 from search.answers.sources import Source
 
 MAX_SENTENCES = 3
-# Chosen on the dev half of `benchmarks answers`.
+# Chosen on the dev halves of `benchmarks answers`.
 RANK_SHARE, RANK_SLOPE = 0.35, 3.0  # what a passage's rank counts against its sentences' words, and how fast it falls
+NAME_WEIGHT = 0.25  # of the share of what a row or list item is about that the question names
+SIMILARITY_WEIGHT, USUAL_SIMILARITY = 0.75, 0.4  # of its cosine; of a sentence that the model has not read
 LEAST_SHARE = 0.35  # of the question's words, by their rarity, in a sentence that answers it or around it
 FURTHER_SHARE, SAME_SHARE = 0.8, 0.95  # of the best score and of its share: other sentences of the answer
 UNKNOWN_IDF = 1.0  # of a word that the search did not look for
@@ -74,11 +77,14 @@ def rank_candidates(sources: Sequence[Source], question: CompleteQuestion) -> li
     for configuration, group in by_language.items():
         for (rank, source), sentences in zip(group, _rank(group, question, configuration), strict=True):
             prior = RANK_SHARE * RANK_SLOPE / (RANK_SLOPE + rank - 1)
+            similarities = dict(zip(source.sentences, source.similarities, strict=False))
             for each in sentences:
                 if each.sentence.start >= source.repeated and each.share >= LEAST_SHARE and _says_something(each):
-                    bonus = TYPE_BONUS * fits_type(question.text, each.sentence)
-                    bonus -= facet_loss(question.text, each.sentence)
-                    candidate = Candidate(source, each, each.score + prior + bonus)
+                    similarity = similarities.get(each.sentence, USUAL_SIMILARITY)
+                    score = each.score + prior + NAME_WEIGHT * each.named + SIMILARITY_WEIGHT * similarity
+                    score += type_bonus(question.asked, each.sentence) - facet_loss(question.text, each.sentence)
+                    score -= example_loss(question.text, (*source.headings[-1:], each.sentence.title))
+                    candidate = Candidate(source, each, score)
                     found.setdefault(candidate.place, candidate)
     return sorted(found.values(), key=lambda each: -each.score)
 
@@ -90,10 +96,12 @@ def _rank(
     lexemes = query_lexemes(subject_words(question.text), (configuration,))
     lexemes = lexemes or query_lexemes(content_words(question.text), (configuration,))
     lexemes = [each for each in lexemes if "-" not in each] or lexemes  # "out-of-network": its parts are lexemes too
+    lexemes = [group[0][1].replaced.get(each, each) for each in lexemes]
     return rank_sentences(
         [source.ranked_text for _, source in group],
         {lexeme: idf.get(lexeme, UNKNOWN_IDF) for lexeme in lexemes},
         question.text,
+        asked=question.asked,
         added=question.added,
         added_lexemes=query_lexemes(question.added, (configuration,)) if question.added else (),
     )

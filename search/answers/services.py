@@ -11,9 +11,9 @@ from uuid import UUID
 from django.utils.translation import gettext_lazy as _
 
 from accounts.errors import ApiError
+from embeddings.search.answer_types import content_words
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.query_parser import HYBRID, QueryEmbedding, parse_query
-from embeddings.search.sentence_scores import content_words
 from embeddings.search.snippets import cut_text, render_table
 from search.answers import generative
 from search.answers.booklet_words import reword

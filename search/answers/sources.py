@@ -1,7 +1,7 @@
 """Sources of an answer: passages of documents and statutes with what their citations say."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -34,6 +34,8 @@ class Source:
     language: str
     sentences: Sequence[Sentence]
     idf: Mapping[str, float]
+    similarities: Sequence[float] = ()
+    replaced: Mapping[str, str] = field(default_factory=dict)
     is_relevant: bool = True
     law: StatutePassage | None = None
 
@@ -93,6 +95,12 @@ def collect_sources(user_id: UUID, results: SearchResults) -> list[Source]:
             language=str(passage.meta.get("language", "")),
             sentences=[part for each in passage.sentences for part in part_lists(each)],
             idf=passage.idf,
+            similarities=[
+                similarity
+                for each, similarity in zip(passage.sentences, passage.similarities, strict=False)
+                for _ in part_lists(each)
+            ],
+            replaced=passage.replaced,
             is_relevant=passage.is_relevant,
         )
         for passage in passages

@@ -104,6 +104,12 @@ def test_every_sentence_stands_where_it_is_cited(ana: Person) -> None:
         (["What does therapy cost?", "and out of network?"], "for children?", "What does therapy cost, children?"),
         (["Is therapy covered?"], "does it need approval?", "Is therapy covered, does it need approval?"),
         (["Is therapy covered?"], "How long do I have to appeal?", "How long do I have to appeal?"),
+        (["Is therapy covered?"], "how many visits?", "Is therapy covered, how many visits?"),
+        (
+            ["Is therapy covered?"],
+            "is prior authorization required",
+            "Is therapy covered, is prior authorization required?",
+        ),
         (["and?"], "or not", "or not"),
         (["", " "], "and?", "and?"),
         (["Is therapy covered?"], "and", "Is therapy covered, and?"),

@@ -1,10 +1,14 @@
 """Everyday questions of members: their words, the row that is asked for, steps, contacts, false contradictions."""
 
+from dataclasses import replace
+
 import pytest
 
 from embeddings.search.passage_sentences import Kind, Sentence, passage_sentences
 from search.answers.booklet_words import reword
+from search.answers.extractive import rank_candidates
 from search.answers.question_types import facet_loss, fits_type, part_lists
+from search.answers.services import retrieve
 from search.tests.test_answers import ask
 from testing.factories.searchable_documents import create_searchable_markdown
 from testing.personas import Person
@@ -31,6 +35,26 @@ The time to file an appeal is 180 days. Write to the Appeals Unit, Box 4475, to 
 # Member services
 
 Member services answer at 1-800-555-0142 on weekdays. The number of members grows each year.
+
+# Physical therapy
+
+| Your costs and limits | Physical therapy |
+|---|---|
+| In network, you pay | $35 copay |
+| Limits | 40 visits a plan year |
+| Prior authorization | Required after the 12th visit |
+
+What is not covered:
+
+- Therapy supplied free by a school
+
+## Example
+
+You pay $35 of the $118 that therapy costs.
+
+# Dependents
+
+Care of a child under 18 months is covered at home. A child is covered until the month in which it turns 26.
 """
 SUMMARY = """\
 # Costs
@@ -64,6 +88,10 @@ BIRTH = "Birth or adoption — You must ask within: 60 days; Coverage begins: Th
         ("What is the phone number of member services?", "Member services answer at 1-800-555-0142 on weekdays."),
         ("Is cosmetic surgery covered?", "Not covered: Cosmetic surgery"),
         ("Is acupuncture covered?", "Covered, with limits: Acupuncture, 15 visits"),
+        ("How many therapy visits are covered?", "Limits — Physical therapy: 40 visits a plan year"),
+        ("how many phisical therapy visits", "Limits — Physical therapy: 40 visits a plan year"),
+        ("is therapy free", "In network, you pay — Physical therapy: $35 copay"),
+        ("until what age is my child covered", "A child is covered until the month in which it turns 26."),
     ],
 )
 def test_an_everyday_question_is_answered_in_the_first_line(question: str, first: str, ana: Person) -> None:
@@ -74,6 +102,27 @@ def test_an_everyday_question_is_answered_in_the_first_line(question: str, first
 
     assert body["text"].splitlines()[0] == first
     assert body["contradiction"] == []
+
+
+@pytest.mark.django_db
+def test_a_follow_up_of_no_subject_asks_for_its_own_row(ana: Person) -> None:
+    create_searchable_markdown(ana.id, BOOKLET, filename="booklet.pdf")
+
+    body = ask(ana, "do I need prior authorization?", "How many physical therapy visits are covered?")
+
+    assert body["text"].splitlines()[0] == "Prior authorization — Physical therapy: Required after the 12th visit"
+
+
+@pytest.mark.django_db
+def test_the_sentence_models_similarity_decides_between_the_same_words(ana: Person) -> None:
+    create_searchable_markdown(ana.id, "# Wigs\n\nA wig is shown at noon. A wig is paid at once.\n")
+    retrieval = retrieve(user_id=ana.id, question="What about a wig?")
+    (source,) = retrieval.sources
+
+    for near in ("noon", "once"):
+        similarities = [0.9 if near in each.text else 0.1 for each in source.sentences]
+        best = rank_candidates([replace(source, similarities=similarities)], retrieval.question)[0]
+        assert near in best.text
 
 
 @pytest.mark.django_db
@@ -136,6 +185,8 @@ def test_a_sentence_fits_the_type_that_is_asked_for(question: str, text: str, fi
         ("Is therapy covered?", "Prior authorization", True),
         ("Do I need approval for therapy?", "Prior authorization", False),
         ("Is therapy covered?", "Limits", False),
+        ("What does therapy cost?", "What is not covered", True),
+        ("Is therapy covered?", "What is not covered", False),
     ],
 )
 def test_a_facet_counts_less_unless_it_is_asked_for(question: str, label: str, unasked: bool) -> None:
