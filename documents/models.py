@@ -34,7 +34,7 @@ class Document(models.Model):
     parser_version = models.TextField(null=True)
     # Pages that could not be parsed although the rest of the document could.
     failed_pages = ArrayField(models.IntegerField(), null=True)
-    # Pages whose parsed text may be in the wrong reading order.
+    # Pages whose parsed text may be in the wrong reading order, or is a part of it.
     doubtful_pages = ArrayField(models.IntegerField(), null=True)
     # The chunker whose chunks are shown and searched, as name@version; null until there are any.
     chunks_version = models.TextField(null=True)

@@ -27,7 +27,7 @@ NO_CHUNKS = {"chunks_total": 0, "chunks_done": 0, "embeds_total": 0, "embeds_don
 class ParseResult:
     """One document's text and its parser.
 
-    ``failed`` are the pages, from 1, that could not be parsed, ``doubtful`` those whose reading order may be wrong.
+    ``failed`` are the pages, from 1, that could not be parsed, ``doubtful`` those whose text may be wrong.
     """
 
     parser: Parser

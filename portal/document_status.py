@@ -132,7 +132,7 @@ def _page_count(document: Document) -> str:
         sentences.append(translate("These pages could not be read: %s.") % numbers)
     if document.doubtful_pages:
         numbers = ", ".join(map(str, document.doubtful_pages))
-        sentences.append(translate("The reading order of these pages may be wrong: %s.") % numbers)
+        sentences.append(translate("The text of these pages may be in the wrong order or incomplete: %s.") % numbers)
     return " ".join(sentences)
 
 

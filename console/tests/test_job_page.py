@@ -310,9 +310,9 @@ def test_pages_that_are_not_to_be_relied_on_are_named(sue: Client, real: Upload)
     first, second = (sue.get(where, {"page": page}).content.decode() for page in ("1", "2"))
 
     assert "<dt>pages that could not be read</dt><dd>1</dd>" in job
-    assert "<dt>pages whose reading order may be wrong</dt><dd>2</dd>" in job
+    assert "<dt>pages whose text may be in the wrong order or incomplete</dt><dd>2</dd>" in job
     assert "This page could not be read." in first
-    assert "The reading order of this page may be wrong." in second
+    assert "The text of this page may be in the wrong order or incomplete." in second
 
 
 def test_no_text_is_shown_without_an_audit_entry(staff: Staff, sue: Client, real: Upload) -> None:

@@ -25,8 +25,13 @@ def respond(request: dict[str, Any]) -> dict[str, Any]:
         rlimits.forbid_opening_files()
         layouts = pdf_engines.parse_layouts(document) if request.get("with_layout", True) else {}
         pages, doubtful = pdf_engines.extract_markdown(document, layouts)
-        markdown, unreadable = text_quality.blank_unreadable(pages)
-        parsed = {"markdown": markdown, "doubtful": doubtful, "unreadable": unreadable, "has_layout": bool(layouts)}
+        text = text_quality.remove_unreadable(pages)
+        parsed = {
+            "markdown": text.pages,
+            "doubtful": sorted({*doubtful, *text.partial}),
+            "unreadable": text.unreadable,
+            "has_layout": bool(layouts),
+        }
         return inspection | parsed | {"parse_seconds": time.monotonic() - began}
     except pdf_engines.PdfError as error:
         return {"refused": error.code}

@@ -14,7 +14,7 @@ from jobs.outcomes import StageFailure
 
 NAME = "liteparse"
 # The number is that of our rules: tables, headings, form values, unreadable pages.
-VERSION = f"{version('liteparse')}+4"
+VERSION = f"{version('liteparse')}+5"
 FALLBACK_NAME, FALLBACK_VERSION = "pdf-oxide", version("pdf-oxide")  # reads what LiteParse cannot
 
 HEADER = b"%PDF-"
@@ -38,8 +38,9 @@ class Inspection:
 class ParsedPdf:
     """A markdown string for each page, "" for a blank one, and the pages, from 1, whose text is not to be relied on.
 
-    ``doubtful``: the reading order may be wrong. ``unreadable``: the text layer has no readable text; their markdown
-    is "". ``has_layout``: LiteParse has read it; otherwise it crashed or failed, and pdf-oxide and PDFium did.
+    ``doubtful``: the reading order may be wrong, or garbage was left out. ``unreadable``: the text layer has no
+    readable text; their markdown is "". ``has_layout``: LiteParse has read it; otherwise it crashed or failed, and
+    pdf-oxide and PDFium did.
     """
 
     markdown: list[str]

@@ -8,11 +8,13 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
 
 SAMPLE = 2_000  # characters of a page that are judged: half of them from its end
 MIN_CHARACTERS = 40  # below, nothing can be said
+MIN_REGION = 400  # characters of a part of a page that is judged by itself
 # Pairs of letters
 MIN_PAIRS = 50
 MIN_LATIN_SHARE = 0.3  # of the pairs: a Chinese page has acronyms, a page of figures has units
@@ -81,6 +83,8 @@ _FORWARD = re.compile(rf"\w{_FINAL}\b|\b{_CAPITAL}{_SMALL}")
 _BACKWARD = re.compile(rf"\b{_FINAL}\w|{_SMALL}{_CAPITAL}\b")
 
 
+_REGION = re.compile(rf".{{{MIN_REGION},{2 * MIN_REGION}}}?(?:\n+|\Z)|.{{{MIN_REGION}}}\S*\s*|.+", re.DOTALL)
+
 codecs.lookup("cp1252")  # Python loads codecs from files, and the child may open none
 
 
@@ -113,10 +117,36 @@ for (_one, _first), (_two, _second) in product(enumerate(CLASSES), repeat=2):
 _NO_MOJIBAKE = bytes(range(0x80)) + bytes.fromhex("80 85 91 92 93 94 95 96 97 99 a0 a8 ad af b0 b7")
 
 
-def blank_unreadable(pages: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Return the pages, "" for those whose text is garbage, and the numbers of these, from 1."""
-    unreadable = [number for number, page in enumerate(pages, 1) if not is_readable(page)]
-    return ["" if number in unreadable else page for number, page in enumerate(pages, 1)], unreadable
+@dataclass(frozen=True, slots=True)
+class ReadableText:
+    """Pages without their garbage: ``unreadable`` are the numbers, from 1, of those left "", ``partial`` of others."""
+
+    pages: list[str]
+    unreadable: list[int]
+    partial: list[int]
+
+
+def remove_unreadable(pages: Sequence[str]) -> ReadableText:
+    """Remove garbage: regions of a page, or the whole page where these have half of its characters."""
+    kept = [_readable_part(page) for page in pages]
+    changed = [number for number, (text, page) in enumerate(zip(kept, pages, strict=True), 1) if text != page]
+    unreadable = [number for number in changed if not kept[number - 1]]
+    return ReadableText(kept, unreadable, [number for number in changed if number not in unreadable])
+
+
+def _readable_part(page: str) -> str:
+    kept = [region for region in _regions(page) if len(region) < MIN_REGION or is_readable(region)]
+    text = "".join(kept)
+    return text if len(text) > len(page) / 2 and is_readable(text) else ""
+
+
+def _regions(page: str) -> list[str]:
+    """Return pieces of a page, cut after a line or else after a word, a short rest with the one before."""
+    regions: list[str] = _REGION.findall(page)
+    if len(regions) > 1 and len(regions[-1]) < MIN_REGION:
+        last = regions.pop()
+        regions[-1] += last
+    return regions
 
 
 def is_readable(page: str) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import django
@@ -45,6 +45,8 @@ def test_every_language_is_readable(code: str) -> None:
     assert all(text_quality.is_readable(text[start : start + 250]) for start in range(0, len(text), 250))
 
 
+PROSE = language("es")
+
 rng = random.Random(1)
 CODES = [f"{rng.choice('ABCEGHJKLQS')}{rng.randrange(10_000):04}" for _ in range(300)]
 HASHES = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(30)]
@@ -81,6 +83,8 @@ NATURAL = {
 @pytest.mark.parametrize("name", NATURAL)
 def test_what_is_no_prose_is_readable(name: str) -> None:
     assert text_quality.is_readable(NATURAL[name])
+    parts = "\n\n".join([NATURAL[name].replace("\n", "\n\n"), PROSE])
+    assert text_quality.remove_unreadable([parts]).pages == [parts]
 
 
 def substitute(text: str, alphabet: str) -> str:
@@ -123,16 +127,44 @@ def test_garbage_is_unreadable(kind: str, code: str) -> None:
 
 # Documents
 
-PROSE = "\n".join(language("es").split("\n"))
 GOOD = PROSE.encode("cp1252", "ignore").decode("cp1252")[:800]
 BAD = substitute(GOOD.lower(), LETTERS)
+OTHER_PROSE = " ".join(language("nl").split())[:600]
 
 
 def test_the_child_names_unreadable_pages_and_blanks_them(save_pdf: SavePdf) -> None:
-    parsed = pdf_parser.parse_pdf(save_pdf(text_pdf(GOOD, BAD, "")), pages=3)
+    half = f"{GOOD}\n\n{OTHER_PROSE}\n\n{BAD}"
+
+    parsed = pdf_parser.parse_pdf(save_pdf(text_pdf(GOOD, BAD, "", half)), pages=4)
 
     assert parsed.unreadable == [2]
-    assert [bool(page) for page in parsed.markdown] == [True, False, False]
+    assert [bool(page) for page in parsed.markdown] == [True, False, False, True]
+    assert parsed.doubtful == [4]
+    assert share([GOOD, OTHER_PROSE], parsed.markdown[3]) > 0.7
+    assert share(set(BAD.split()) - set(GOOD.split()), parsed.markdown[3]) < 0.3
+
+
+@pytest.mark.parametrize("kind", ["glyph numbers for letters", "letters substituted", "private use"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_part_of_a_page_is_removed_and_half_of_it_is_all(kind: str, is_first: bool) -> None:
+    bad = GARBAGE[kind][0](language("de"))[:500]
+    good = [language("nl")[start : start + 500] for start in (0, 500, 1_000)]
+
+    def page(*readable: str) -> str:
+        return "\n\n".join([bad, *readable] if is_first else [*readable, bad])
+
+    text = text_quality.remove_unreadable([page(*good), page(good[0][:200]), good[0]])
+
+    assert (text.partial, text.unreadable) == ([1], [2])
+    assert text.pages[1:] == ["", good[0]]
+    assert share(good, text.pages[0]) > 0.7
+    assert share([bad], text.pages[0]) < 0.3
+
+
+def share(texts: Iterable[str], page: str) -> float:
+    """Return the share of the words that are on a page."""
+    words = " ".join(texts).split()
+    return sum(word in page.split() for word in words) / len(words)
 
 
 @pytest.mark.django_db

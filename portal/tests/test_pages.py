@@ -268,8 +268,11 @@ def test_pages_that_are_not_to_be_relied_on_are_named(ana: Person) -> None:
         signed_in(ana).get(f"/d/{uploaded.document_id}?page={number}").content.decode() for number in (1, 2, 3)
     )
 
-    assert "3 pages. These pages could not be read: 3. The reading order of these pages may be wrong: 2." in first
-    assert ("of this page may be wrong" in first, "of this page may be wrong" in second) == (False, True)
+    assert (
+        "3 pages. These pages could not be read: 3. The text of these pages may be in the wrong order or incomplete: 2."
+        in first
+    )
+    assert ("of this page may be in" in first, "of this page may be in" in second) == (False, True)
     assert "This page could not be read." in third
 
 
