@@ -87,6 +87,7 @@ MAILS = {
     "account.password_changed": "outbox.mails.account_mails.password_changed",
     "account.already_exists": "outbox.mails.account_mails.already_exists",
     "account.invitation": "outbox.mails.account_mails.invitation",
+    "account.totp_changed": "outbox.mails.account_mails.totp_changed",
     "account.deleted": "outbox.mails.account_mails.deleted",
     "document.completed": "documents.mails.completed",
     "document.failed": "documents.mails.failed",

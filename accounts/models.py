@@ -60,6 +60,11 @@ class User(AbstractUser):
     # Empty until the first sign-in, or the first choice on a page: then the browser's.
     language = models.TextField(choices=Language.choices, db_default="", default="", blank=True)
 
+    # Of an authenticator app, as ``accounts.totp`` encrypts it; null without two-step sign-in.
+    totp_secret = models.BinaryField(null=True)
+    totp_step = models.BigIntegerField(null=True)  # of the last code taken: none is taken twice
+    recovery_digests = ArrayField(models.TextField(), db_default=[], default=list)
+
     objects: ClassVar[EmailUserManager] = EmailUserManager()
 
     class Meta:

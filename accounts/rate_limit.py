@@ -72,6 +72,8 @@ SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
 PASSWORD_CHECKS = Limit(
     TRIED_TOO_OFTEN, "password-check", 10, 600, _("There were too many attempts. Wait ten minutes.")
 )
+# Of one account, whose password is known to who tries: few, since three of a million codes are valid at once.
+SIGN_IN_CODES = Limit(TRIED_TOO_OFTEN, "sign-in-code", 5, 600, _("There were too many attempts. Wait ten minutes."))
 # Of the code by which the first account is created, whoever types it.
 CODES_TRIED = Limit(TRIED_TOO_OFTEN, "first-account", 20, 600, _("There were too many attempts. Wait ten minutes."))
 # Requests for a mail, of one client and to one address, whether or not it has an account.

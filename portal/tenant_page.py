@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth import get_user
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -17,6 +18,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from accounts.common_error_codes import METHOD_NOT_ALLOWED, not_found
 from accounts.errors import ApiError
+from accounts.models import User
 from documents.storage.buckets import storage_error
 from portal.error_pages import error_page
 
@@ -55,7 +57,8 @@ def tenant_page(*methods: str) -> Callable[[View], View]:
 
 def _sign_in_again(request: HttpRequest) -> HttpResponseBase:
     """Redirect to the form, which leads back: to the page asked for, or to the one whose form or fragment this was."""
-    if settings.SESSION_COOKIE_NAME in request.COOKIES:
+    lacks_code = isinstance(get_user(request), User)  # of two-step sign-in
+    if settings.SESSION_COOKIE_NAME in request.COOKIES and not lacks_code:
         messages.info(request, gettext("Your session has expired. Sign in to go on where you were."))
     form = resolve_url(settings.LOGIN_URL)
     if getattr(request, "htmx", False):  # the whole page must go to the form
@@ -74,6 +77,10 @@ def _path_of(address: str) -> str:
         return urlsplit(address)._replace(scheme="", netloc="", fragment="").geturl()
     except ValueError:
         return ""
+
+
+def signed_in_user(request: HttpRequest) -> User:
+    return cast(User, request.user)
 
 
 def tenant_id(request: HttpRequest) -> UUID:

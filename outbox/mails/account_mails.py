@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import get_language
 
-from accounts import invitations, rate_limit
+from accounts import invitations, rate_limit, totp
 from accounts.errors import ApiError
 from accounts.models import AccountDeletion, Invitation, User
 from accounts.sign_in import client_address, client_network
@@ -24,6 +24,7 @@ from outbox.models import Message
 RESET, CHANGED = "account.password_reset", "account.password_changed"
 INVITED, ALREADY = "account.invitation", "account.already_exists"
 DELETED = "account.deleted"
+TOTP_CHANGED = "account.totp_changed"
 # One statement whether or not there is such an account: the time of the response must not reveal it. The commit does
 # not wait for the disk, which only a row that was written would need.
 REQUEST = """
@@ -91,6 +92,14 @@ def password_changed(message: Message) -> Mail | None:
     if user is None:
         return None
     return render(user.email, "password_changed", _language(message, user), url=link("portal:password-reset"))
+
+
+def totp_changed(message: Message) -> Mail | None:
+    user = _active_user(message)
+    if user is None:
+        return None
+    url = link("portal:password-reset")
+    return render(user.email, "totp_changed", _language(message, user), url=url, is_on=totp.is_on(user))
 
 
 def already_exists(message: Message) -> Mail | None:

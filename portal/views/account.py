@@ -1,6 +1,6 @@
 """Page of the signed-in user's account: password, browsers, notifications, export and deletion of the data."""
 
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -15,14 +15,15 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
-from accounts import passwords, sessions
+from accounts import passwords, sessions, totp
 from accounts.errors import ApiError
 from accounts.models import AccountDeletion, Notify, User
 from outbox.mails import account_mails
 from portal import account_deletion
 from portal.account_export import start_export
-from portal.tenant_page import tenant_id, tenant_page
+from portal.tenant_page import signed_in_user, tenant_id, tenant_page
 
+MAX_CODE_CHARS = 40
 # Tables of a certificate that its page names; its file has all.
 DELETED_KINDS = (
     ("documents", _("Documents")),
@@ -34,6 +35,22 @@ DELETED_KINDS = (
     ("api_tokens", _("API tokens")),
     ("webhook_endpoints", _("Webhooks")),
 )
+
+
+class OwnPasswordField(forms.CharField):
+    """The password of the signed-in user, for ``check_own_password``."""
+
+    def __init__(self) -> None:
+        widget = forms.PasswordInput(attrs={"autocomplete": "current-password"})
+        super().__init__(label=_("Your password"), widget=widget, strip=False)
+
+
+class CodeField(forms.CharField):
+    """A code of two-step sign-in, for ``use_code``."""
+
+    def __init__(self) -> None:
+        widget = forms.TextInput(attrs={"autocomplete": "one-time-code", "autocapitalize": "characters"})
+        super().__init__(label=_("Code of your app, or a recovery code"), max_length=MAX_CODE_CHARS, widget=widget)
 
 
 class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]
@@ -51,9 +68,7 @@ class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]
 class PasswordForm(NewPasswordForm):
     """A new password of somebody who knows the old one."""
 
-    old_password = forms.CharField(
-        label=_("Your password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}), strip=False
-    )
+    old_password = OwnPasswordField()
     field_order = ("old_password", "new_password1", "new_password2", "revoke_tokens")
 
     def clean_old_password(self) -> str:
@@ -68,18 +83,19 @@ class NotifyForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class DeleteForm(forms.Form):
-    """The account's address, typed, and its password if it has one."""
+    """The account's address, typed, its password if it has one, and a code where two-step sign-in is on."""
 
     email = forms.CharField(label=_("Type your e-mail address"), widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    password = forms.CharField(
-        label=_("Your password"), widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}), strip=False
-    )
+    password = OwnPasswordField()
+    code = CodeField()
 
     def __init__(self, user: User, *args: Any) -> None:
         super().__init__(*args)
         self.user = user
         if not user.has_usable_password():
             del self.fields["password"]
+        if not totp.is_on(user):
+            del self.fields["code"]
 
     def clean_email(self) -> str:
         email: str = self.cleaned_data["email"]
@@ -89,6 +105,20 @@ class DeleteForm(forms.Form):
 
     def clean_password(self) -> str:
         return check_own_password(self.user, self.cleaned_data["password"])
+
+    def clean_code(self) -> str:
+        code: str = self.cleaned_data["code"]
+        return code if self.errors else use_code(self.user, code)
+
+
+def use_code(user: User, code: str) -> str:
+    """Use up the code and return it, or raise ``ValidationError``: it is wrong, used, or was tried too often."""
+    try:
+        if totp.verify(user, code):
+            return code
+    except ApiError as error:
+        raise forms.ValidationError(error.detail) from error
+    raise forms.ValidationError(gettext("This code is wrong, or was used already."))
 
 
 def check_own_password(user: User, password: str) -> str:
@@ -101,10 +131,6 @@ def check_own_password(user: User, password: str) -> str:
     raise forms.ValidationError(gettext("This is not your password."))
 
 
-def signed_in_user(request: HttpRequest) -> User:
-    return cast(User, request.user)
-
-
 @tenant_page("GET", "HEAD")
 def account(request: HttpRequest) -> HttpResponse:
     return account_page(request)
@@ -114,6 +140,7 @@ def account_page(request: HttpRequest, **forms_with_errors: forms.BaseForm) -> H
     user = signed_in_user(request)
     context: dict[str, Any] = {
         "password_form": PasswordForm(user),
+        "is_two_step": totp.is_on(user),
         "notify_form": NotifyForm(instance=user),
         "sessions": sessions.list_sessions(tenant_id(request)),
         "this_session": sessions.session_id(request.session.session_key or ""),

@@ -6,13 +6,15 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
+from accounts import totp
 from integrations.oauth import token_vault
 from outbox.webhooks import endpoints
 
 
 class Command(BaseCommand):
     help = (
-        "Encrypts every token and webhook secret under the newest key of INTEGRATIONS_VAULT_KEYS, the first one. "
+        "Encrypts every token, webhook secret and authenticator's secret under the newest key of"
+        " INTEGRATIONS_VAULT_KEYS, the first one. "
         "May be stopped and run again. With --check: reports whether an older key is still needed, and writes nothing."
     )
 
@@ -22,6 +24,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, check: bool, batch: int, **options: Any) -> None:
         newest, older, unknown = endpoints.rotate_keys(write=not check)
+        of_users = totp.rotate_keys(write=not check)
+        newest, older, unknown = (sum(counts) for counts in zip((newest, older, unknown), of_users, strict=True))
         after: UUID | None = None
         while True:
             counts = token_vault.rotate_keys(after, most=max(batch, 1), write=not check)
