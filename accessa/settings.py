@@ -199,6 +199,15 @@ PASSWORD_RESET_TIMEOUT = 3600
 SIGN_UP = env.str("SIGN_UP", default="closed")  # or invitation, open
 if SIGN_UP not in ("closed", "invitation", "open"):
     raise ImproperlyConfigured("SIGN_UP must be closed, invitation or open.")
+# Sign-in by an OpenID Connect provider; OIDC_NAME is on the button.
+OIDC_ISSUER = env.str("OIDC_ISSUER", default="")
+OIDC_CLIENT_ID = env.str("OIDC_CLIENT_ID", default="")
+OIDC_CLIENT_SECRET = env.str("OIDC_CLIENT_SECRET", default="")
+OIDC_NAME = env.str("OIDC_NAME", default="OpenID Connect")
+if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET):
+    raise ImproperlyConfigured("OIDC_ISSUER needs OIDC_CLIENT_ID and OIDC_CLIENT_SECRET.")
+if OIDC_ISSUER and not re.match(r"https://|http://(127\.0\.0\.1|localhost)[:/]", OIDC_ISSUER):
+    raise ImproperlyConfigured("OIDC_ISSUER must begin with https://.")
 
 # --- limits (MVP context §9), each refused with its own code ---------------------------------------------------------
 SUPPORT_EMAIL = env.str(

@@ -88,6 +88,7 @@ MAILS = {
     "account.already_exists": "outbox.mails.account_mails.already_exists",
     "account.invitation": "outbox.mails.account_mails.invitation",
     "account.totp_changed": "outbox.mails.account_mails.totp_changed",
+    "account.oidc_connected": "outbox.mails.account_mails.oidc_connected",
     "account.deleted": "outbox.mails.account_mails.deleted",
     "document.completed": "documents.mails.completed",
     "document.failed": "documents.mails.failed",

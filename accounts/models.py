@@ -77,6 +77,23 @@ class User(AbstractUser):
         ]
 
 
+class UserIdentity(models.Model):
+    """Who a user is at an OpenID Connect provider, which may sign them in."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identities")
+    issuer = models.TextField()
+    subject = models.TextField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "user_identities"
+        default_permissions = ()
+        constraints = [models.UniqueConstraint("issuer", "subject", name="uq_identity")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
 class Invitation(models.Model):
     """An address that may become an account, by a link that is sent to it; deleted with its use or its end."""
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from accounts import api_tokens, rate_limit, sessions
 from accounts.audit import log
-from accounts.models import ApiToken, User
+from accounts.models import ApiToken, User, UserIdentity
 from accounts.sign_in import client_address, client_network
 
 
@@ -58,6 +58,7 @@ def _set(user: User, password: str, request: HttpRequest, *, keep_session: str |
     sessions.end_sessions(user.pk, keep=keep_session)
     if revoke_tokens:
         api_tokens.revoke_tokens(ApiToken.objects.filter(user=user), by=user, reason=api_tokens.BY_OWNER)
+        UserIdentity.objects.filter(user=user).delete()  # a thief may have connected their own
     if user.is_staff:
         log.record_action(
             by=user, action="users.set_password", reason="own password",

@@ -76,6 +76,8 @@ PASSWORD_CHECKS = Limit(
 SIGN_IN_CODES = Limit(TRIED_TOO_OFTEN, "sign-in-code", 5, 600, _("There were too many attempts. Wait ten minutes."))
 # Of the code by which the first account is created, whoever types it.
 CODES_TRIED = Limit(TRIED_TOO_OFTEN, "first-account", 20, 600, _("There were too many attempts. Wait ten minutes."))
+# Sign-ins begun at an OpenID Connect provider, of one client: each makes a session.
+OIDC_STARTS = Limit(TRIED_TOO_OFTEN, "oidc-from", 100, 600, _("There were too many attempts. Wait ten minutes."))
 # Requests for a mail, of one client and to one address, whether or not it has an account.
 MAIL_REQUESTS = Limit(TRIED_TOO_OFTEN, "mail-from", 20, 600, _("There were too many requests. Wait ten minutes."))
 MAILS_TO_ADDRESS = Limit(TRIED_TOO_OFTEN, "mail-to", 3, 3600)

@@ -76,6 +76,21 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='UserIdentity',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('issuer', models.TextField()),
+                ('subject', models.TextField()),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='identities', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'db_table': 'user_identities',
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(models.F('issuer'), models.F('subject'), name='uq_identity')],
+            },
+        ),
+        migrations.CreateModel(
             name='UserSession',
             fields=[
                 ('session_key', models.CharField(max_length=40, primary_key=True, serialize=False, verbose_name='session key')),

@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.RunSQL(UID, migrations.RunSQL.noop),
         hide_tables("users", "users_groups", "users_user_permissions", "rate_windows", "idempotency_keys", "invitations"),
-        hide_tables("account_deletions"),
+        hide_tables("account_deletions", "user_identities"),
         enable_rls("api_tokens", "own_tokens", columns=READABLE_TOKEN_COLUMNS),
         enable_rls("user_sessions", "own_sessions", columns=READABLE_SESSION_COLUMNS),
         hide_tables("auth_group", "auth_group_permissions", "auth_permission"),

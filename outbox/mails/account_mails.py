@@ -24,6 +24,7 @@ from outbox.models import Message
 RESET, CHANGED = "account.password_reset", "account.password_changed"
 INVITED, ALREADY = "account.invitation", "account.already_exists"
 DELETED = "account.deleted"
+OIDC_CONNECTED = "account.oidc_connected"
 TOTP_CHANGED = "account.totp_changed"
 # One statement whether or not there is such an account: the time of the response must not reveal it. The commit does
 # not wait for the disk, which only a row that was written would need.
@@ -100,6 +101,14 @@ def totp_changed(message: Message) -> Mail | None:
         return None
     url = link("portal:password-reset")
     return render(user.email, "totp_changed", _language(message, user), url=url, is_on=totp.is_on(user))
+
+
+def oidc_connected(message: Message) -> Mail | None:
+    user = _active_user(message)
+    if user is None:
+        return None
+    language, url = _language(message, user), link("portal:account")
+    return render(user.email, "oidc_connected", language, url=url, provider=settings.OIDC_NAME)
 
 
 def already_exists(message: Message) -> Mail | None:

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import SetPasswordForm
@@ -140,6 +141,8 @@ def account_page(request: HttpRequest, **forms_with_errors: forms.BaseForm) -> H
     user = signed_in_user(request)
     context: dict[str, Any] = {
         "password_form": PasswordForm(user),
+        "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        "is_connected": user.identities.exists(),
         "is_two_step": totp.is_on(user),
         "notify_form": NotifyForm(instance=user),
         "sessions": sessions.list_sessions(tenant_id(request)),

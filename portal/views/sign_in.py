@@ -42,7 +42,10 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"may_sign_up": settings.SIGN_UP == "open"}
+        return super().get_context_data(**kwargs) | {
+            "may_sign_up": settings.SIGN_UP == "open",
+            "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+        }
 
     def form_valid(self, form: Any) -> HttpResponse:
         """Take the page's language for mails of a user who has chosen none."""
