@@ -20,6 +20,7 @@ GOAL_SECONDS = 15.0
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--documents", type=int, default=2_000, help="on five hosts, while each fault happens once")
+    parser.add_argument("--release", help="upgrade the hosts one by one from this commit instead")
     parser.add_argument("--failovers", type=int, default=0, help="kill the primary so many times instead")
     parser.add_argument(
         "--lost", type=int, default=0, help="fail over to an asynchronous standby without so many documents"

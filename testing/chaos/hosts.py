@@ -471,5 +471,5 @@ def _strike(world: HostsWorld, name: str, host: Host) -> FaultOutcome:
 
 def _is_ready(url: str) -> bool:
     with suppress(requests.RequestException):
-        return requests.get(f"{url}/readyz", timeout=5).ok
+        return requests.get(f"{url}/readyz", headers={"Host": "127.0.0.1"}, timeout=5).ok
     return False
