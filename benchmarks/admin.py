@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import admin
@@ -221,7 +222,8 @@ def _get(client: Client, path: str) -> None:
 
 
 def _search_names(client: Client) -> None:
-    answer = client.post(f"{FIND}beginnings/", {"q": "plan 12", "reason": "A benchmark"})
+    form = urlencode({"q": "plan 12", "reason": "A benchmark"})
+    answer = client.post(f"{FIND}beginnings/", form, content_type="application/x-www-form-urlencoded")
     if b"Plan 12" not in answer.content:
         raise RuntimeError("Nothing was found by its beginning.")
 
