@@ -24,9 +24,10 @@ UNSENT = "SELECT count(*) FROM outbox WHERE state = 'queued'"
 UNTOLD = """
     SELECT count(*) FROM upload_jobs j WHERE pipeline = 'insurance' AND state = 'done' AND NOT EXISTS (
         SELECT FROM outbox o WHERE o.payload -> 'data' ->> 'job_id' = j.job_id::text AND o.state = 'delivered')"""
+# By endpoint: a subscription whose answer a kill cut off is made again, and that user has two.
 DOUBLED = """
     SELECT coalesce(sum(n - 1), 0)::int
-    FROM (SELECT count(*) AS n FROM outbox GROUP BY payload -> 'data' ->> 'job_id') m"""
+    FROM (SELECT count(*) AS n FROM outbox GROUP BY payload -> 'data' ->> 'job_id', target_id) m"""
 
 
 @dataclass
