@@ -244,6 +244,19 @@ def test_a_statute_answers_with_its_article(ana: Person) -> None:
     assert citation["title"] == "Ley de Ejemplo (2024-01), Artículo 2, p. 1"
 
 
+def test_sentences_of_one_passage_are_cited_by_their_own_articles(ana: Person) -> None:
+    create_searchable_statute(
+        "LIVA", "Artículo 1. El impuesto de autos es del ocho.\fArtículo 2. El impuesto de casas es del nueve."
+    )
+
+    sentences = ask(ana, "impuesto", sources=["statutes"], mode="text")["sentences"]
+
+    cited = {sentence["text"].split()[-1]: sentence["citations"][0] for sentence in sentences}
+    assert cited["ocho."]["title"].endswith("Artículo 1, p. 1")
+    assert cited["nueve."]["title"].endswith("Artículo 2, p. 2")
+    assert cited["ocho."]["chunk_id"] == cited["nueve."]["chunk_id"]
+
+
 @pytest.mark.parametrize(
     ("question", "code"),
     [
