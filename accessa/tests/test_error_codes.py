@@ -58,7 +58,10 @@ def test_what_the_sandbox_reports_is_declared() -> None:
 
 def test_every_code_is_documented() -> None:
     guides = "".join(path.read_text(encoding="utf-8") for path in GUIDES)
-    of_pages = {"UNREADABLE", "INSECURE", "UNREACHABLE", "REFUSED_BY_STORE", "DOWNLOAD_TOO_LARGE", "STAFF_ACCOUNT"}
+    of_pages = {
+        "UNREADABLE", "INSECURE", "UNREACHABLE", "REFUSED_BY_STORE", "DOWNLOAD_TOO_LARGE", "STAFF_ACCOUNT",
+        "OIDC_EXPIRED", "OIDC_REFUSED", "OIDC_EMAIL_UNVERIFIED", "OIDC_NOT_CONNECTED", "OIDC_IN_USE", "SIGN_UP_CLOSED",
+    }  # fmt: skip
 
     assert {code for code in ALL if f"`{code}`" not in guides} <= of_pages
 
