@@ -379,7 +379,7 @@ class UpgradeReport:
 
     documents: int
     upgraded: list[str]
-    answers: Counter[str]
+    answers: Mapping[str, int]
     refused: int
     verdict: Verdict
 
@@ -419,7 +419,8 @@ def upgrade(
         broken.taken, broken.expected = intake.taken, ()
     with closing(World(params, folder, "calm")) as world:
         calm = undisturbed(world, taken=broken.taken, seed=seed, seconds=seconds)
-    return UpgradeReport(broken.taken, upgraded, Counter(caller.outcomes()), caller.refused, verdict(broken, calm))
+    answers = dict(Counter(caller.outcomes()))
+    return UpgradeReport(broken.taken, upgraded, answers, caller.refused, verdict(broken, calm))
 
 
 def _drain(world: World, intake: Uploader, documents: int, deadline: float) -> None:
