@@ -141,6 +141,8 @@ def embed_sentences(model: str) -> float:
     """Make the sentence vectors of all passages by ``model``; return the CPU seconds that it took."""
     settings.SENTENCE_MODEL = model
     began = time.process_time()
+    if sentence_vectors.sentence_embedder():
+        sentence_vectors.enqueue_missing()  # a process looks for them once, and may ingest again
     count = sentence_vectors.embed_pending()
     print_progress(f"sentences of {count} passages embedded by {model}")
     return round(time.process_time() - began, 1)

@@ -60,7 +60,8 @@ class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]
     revoke_tokens = forms.BooleanField(
         label=_("Revoke my API tokens, too"),
         help_text=_(
-            "Choose it if somebody else may have known the password. Programs that hold a token need a new one."
+            "Choose it if somebody else may have known the password. Programs that hold a token need a new one, and a "
+            "service that you sign in with has to be connected again."
         ),
         required=False,
     )
