@@ -2,6 +2,7 @@
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -452,7 +453,7 @@ def test_the_maintenance_loop_does_not_wait_for_a_hanging_vendor(
 ) -> None:
     settings.VENDOR_TIMEOUT_SECONDS = 5
     path = f"llamaparse://job/file/{uuid4()}:1/{uuid4()}"
-    ObjectDeletion.objects.create(document_id=uuid4(), path=path, drop_after=LONG_AGO)
+    ObjectDeletion.objects.create(user_id=uuid.uuid4(), document_id=uuid4(), path=path, drop_after=LONG_AGO)
     vendor.inject_fault("*", hang(), times=100)
     began = time.monotonic()
 
