@@ -18,6 +18,7 @@ from accessa.admin_menu import SECTIONS
 from accounts.admin_base import query_parameters
 from accounts.audit import log
 from accounts.audit.tests.personas import Staff
+from accounts.models import AccountDeletion
 from documents.models import Document, ObjectDeletion, ParseRequest
 from embeddings.models import ActiveModel, VectorIndex
 from embeddings.reindexing.models import Campaign
@@ -59,6 +60,7 @@ def rows(ana: Person) -> Document:
         parse_id=uuid4(), document=document, user_id=ana.id, job_id=uploaded.job_id, parser_name="llamaparse",
         parser_version="1", vendor_job_id="pjb-1",
     )  # fmt: skip
+    AccountDeletion.objects.create(user_id=uuid4(), email=f"{CANARY}@example.org")
     ObjectDeletion.objects.create(
         user_id=document.user_id, document_id=document.pk, path=f"raw/{CANARY}.pdf", drop_after=now
     )
