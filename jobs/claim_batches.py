@@ -37,7 +37,7 @@ class ClaimBatch:
 
     def __init__(self) -> None:
         self.waiting: deque[Claim] = deque()
-        self._ended: dict[UUID, tuple[Claim, Mapping[str, Any]]] = {}
+        self._ended: list[tuple[Claim, Mapping[str, Any]]] = []  # of one job, a lost claim may be beside the held one
         self._claimed, self._claimed_at = 0, 0.0
         self.limit = claim_queries.NO_BATCH
         self._lock = threading.RLock()
@@ -58,7 +58,7 @@ class ClaimBatch:
     def finish_later(self, claim: Claim, event: Mapping[str, Any]) -> None:
         """Finish the job with the batch, or with the next claim when it is alone. It has nothing more to write."""
         with self._lock:
-            self._ended[claim.job.pk] = (claim, {"from": claim.job.stage, **event})
+            self._ended.append((claim, {"from": claim.job.stage, **event}))
 
     def next_claim(self) -> Claim | None:
         """Return the claim of the batch whose turn it is, or None when there is none or the batch is over."""
@@ -101,10 +101,10 @@ class ClaimBatch:
         return time.monotonic() - self._claimed_at > MAX_SECONDS
 
     def _claims(self) -> list[Claim]:
-        return [claim for claim, _ in self._ended.values()]
+        return [claim for claim, _ in self._ended]
 
     def _events(self) -> dict[str, Mapping[str, Any]]:
-        return {str(job_id): event for job_id, (_, event) in self._ended.items()}
+        return {str(claim.job.pk): event for claim, event in self._ended}
 
     def _finish_and_claim(self, worker: str, last: UUID) -> list[dict[str, Any]]:
         """Return the claimed rows; none after too many collisions over a slot, when nothing is finished either."""
@@ -120,10 +120,10 @@ class ClaimBatch:
         return claim_queries.in_turn([row for row in rows if row["job_id"]], last)
 
     def _forget_ended(self, finished: set[UUID]) -> None:
-        for job_id, (claim, _) in self._ended.items():
-            if job_id not in finished:
+        for claim, _ in self._ended:
+            if claim.job.pk not in finished:
                 log.info(LOST_CLAIM, **telemetry.job_fields(claim.job))
-        self._ended = {}
+        self._ended = []
 
     def _release_waiting(self) -> None:
         if self.waiting:
@@ -134,5 +134,5 @@ class ClaimBatch:
 
 
 def _keys(claims: Iterable[Claim]) -> dict[str, Any]:
-    tokens = {claim.job.pk: claim.token for claim in claims}
-    return {"jobs": list(tokens), "tokens": list(tokens.values())}
+    claims = list(claims)
+    return {"jobs": [claim.job.pk for claim in claims], "tokens": [claim.token for claim in claims]}
