@@ -16,15 +16,12 @@ from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
 from hypothesis import strategies as st
 from schemathesis import Case
-from schemathesis.checks import CHECKS, load_all_checks
-from schemathesis.core.result import Ok
-from schemathesis.pytest.lazy import get_all_tests
+from schemathesis.checks import CHECKS
 
 from accounts.authentication import TENANT_HEADER
 from documents.storage.buckets import MIME
 
 if TYPE_CHECKING:
-    import hypothesis
     from schemathesis.schemas import BaseSchema
 
 SECRET = "a secret of two deployments"
@@ -48,14 +45,6 @@ class World:
     signed_url: str
     tag_id: str
     seen: dict[str, dict[int, int]] = field(default_factory=dict)
-
-    def fuzz(self, api: BaseSchema, label: str, settings: hypothesis.settings) -> None:
-        """Make the cases of one operation and ask each."""
-        method, path = label.split(" ")
-        schema = api.include(method=method, path=path)
-        for result in get_all_tests(schema=schema, test_func=_ask, settings=settings, given_kwargs=None):
-            assert isinstance(result, Ok), result
-            result.ok()[1](world=self)
 
     def ask(self, case: Case[Any]) -> None:
         """Send one case and check the answer in every way that schemathesis knows; count its status."""
@@ -93,10 +82,6 @@ class World:
                 case.path_parameters[name] = real
 
 
-def _ask(case: Case[Any], world: World) -> None:
-    world.ask(case)
-
-
 def _is_uuid(value: object) -> bool:
     try:
         return str(UUID(str(value))) == str(value).lower()
@@ -119,11 +104,6 @@ def operation_id(case: Case[Any]) -> str:
     return str(case.operation.definition.raw["operationId"])
 
 
-def labels(api: BaseSchema) -> list[str]:
-    """Return the method and path of each operation."""
-    return [f"{method.upper()} {path}" for path, methods in api.raw_schema["paths"].items() for method in methods]
-
-
 def _excluded(case: Case[Any]) -> list[Any]:
     names = [*NOT_ASKED, *(["negative_data_rejection"] if case.method in LENIENT else [])]
     return CHECKS.get_by_names(names)
@@ -131,7 +111,6 @@ def _excluded(case: Case[Any]) -> list[Any]:
 
 def schema(cases: int) -> BaseSchema:
     """Return the API's schema, as it is served, ready to ask ``cases`` times an operation; the same cases each time."""
-    load_all_checks()
     loaded = schemathesis.openapi.from_wsgi("/schema", get_wsgi_application())
     generation = loaded.config.generation
     generation.max_examples, generation.deterministic, generation.no_shrink = cases, True, True

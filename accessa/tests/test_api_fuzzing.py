@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from schemathesis import Case
 
 from documents.tags import create_tag
-from testing.fuzzing import SECRET, World, labels, schema, shared_connection
+from testing.fuzzing import SECRET, World, schema, shared_connection
 from testing.personas import Person, plan_pdf, upload_request
 
 pytestmark = pytest.mark.slow
 # And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
-CASES = int(os.environ.get("FUZZ_CASES", "20"))
+CASES = int(os.environ.get("FUZZ_CASES", "40"))
 
 
 @pytest.fixture
@@ -33,9 +34,9 @@ def world(ana: Person, platform: Person, settings: Any) -> Iterator[World]:
 api = schema(CASES)
 
 
-# Not schemathesis's own parametrization: it makes the cases of all operations in each process that collects tests.
-@pytest.mark.parametrize("operation", labels(api))
-def test_no_request_gets_an_answer_that_the_schema_does_not_know(operation: str, world: World) -> None:
-    world.fuzz(api, operation, settings(max_examples=CASES, database=None, suppress_health_check=list(HealthCheck)))
-
-    assert world.seen
+# Parametrized, if only by one: without it all operations share a node id, and xdist runs one test of each id.
+@pytest.mark.parametrize("world", ["api"], indirect=True)
+@api.parametrize()
+@settings(max_examples=CASES, database=None, suppress_health_check=list(HealthCheck))
+def test_no_request_gets_an_answer_that_the_schema_does_not_know(case: Case[Any], world: World) -> None:
+    world.ask(case)
