@@ -308,13 +308,13 @@ def _around(runs: list[Run]) -> Box:
 
 def _runs_of(text: str, box: Box, runs: list[Run]) -> list[Run]:
     """Return the runs of a title; its box has the first line only."""
-    rest, runs = "".join(split_words(text)), []
+    rest, of_title = "".join(split_words(text)), list[Run]()
     for run in sorted((run for run in runs if run.y1 > box.y0), key=lambda run: (run.y0, run.x0)):
         words = "".join(split_words(run.text))
         if words and rest.startswith(words):
             rest = rest[len(words) :]
-            runs.append(run)
-    return runs if not rest else []
+            of_title.append(run)
+    return of_title if not rest else []
 
 
 def _to_region(box: Box, markdown: str, level: int = 0) -> Region:

@@ -231,3 +231,13 @@ def test_titles_that_an_engine_joined_are_split() -> None:
         ["Claims and", "appeals"],
         ["4.1 How"],
     ]
+
+
+def test_a_heading_that_is_two_titles_becomes_two() -> None:
+    runs = [run("Chapter 4", 50, 10, 20), run("Claims", 50, 50, 20), run("The plan pays.", 50, 90)]
+    bbox = SimpleNamespace(x=50, y=10, width=100, height=20)  # of the first line only
+    block = SimpleNamespace(kind="heading", level=2, text="Chapter 4 Claims", bbox=bbox)
+
+    titles = liteparse_pages._split_heading(block, runs)
+
+    assert [title.markdown for title in titles] == ["## Chapter 4", "## Claims"]
