@@ -11,6 +11,7 @@ from django.conf import settings
 from accounts.errors import ApiError
 from embeddings import embedding_calls, error_codes, tokenizer
 from embeddings.active_model import require_embedder
+from embeddings.embedders import registry
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.search.lexemes import ENGLISH, per_config_sql
@@ -99,8 +100,10 @@ class QueryEmbedding:
     _vectors: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
 
     def is_at_hand(self, model: EmbeddingModel, query: Query) -> bool:
-        """Tell whether the query is embedded already: no transaction waits for an embedder."""
-        return (model.model, model.version, query.text) in self._vectors
+        """Tell whether ``vector`` calls no vendor: the query is embedded already, or the model is a local one."""
+        embedder = registry.find_embedder(model)
+        is_local = embedder is not None and not isinstance(embedder, HttpEmbedder)
+        return is_local or (model.model, model.version, query.text) in self._vectors
 
     def vector(self, model: EmbeddingModel, query: Query) -> list[float]:
         """Embed the query with this model. Raises ``ApiError`` while that is not possible."""

@@ -1,10 +1,9 @@
 """What happens during a search: the model changes, a document is deleted, the database does not answer."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,34 +13,17 @@ from django.db import connection
 from accounts.errors import ApiError
 from embeddings import active_model
 from embeddings.embedders import registry
-from embeddings.embedders.http_base import EmbedResponse, HttpEmbedder
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.search.hybrid_search import search
 from embeddings.search.query_parser import QueryEmbedding
 from embeddings.search.results import SELECT_CHUNKS
-from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
 from testing.personas import Person
-from vendors.vendor_account import Vendor
+from testing.slow_vendor import SlowVendor
 
 pytestmark = pytest.mark.django_db
-
-
-class Slow(HttpEmbedder):
-    """A vendor's model. While it embeds, something happens, once."""
-
-    model, vendor, is_billed = "slow", Vendor("slow", "key", requests_per_minute=0), False
-    meanwhile: ClassVar[list[Callable[[], None]]] = []
-
-    def cents(self, tokens: int) -> Decimal:
-        return Decimal(0)
-
-    def call(self, texts: Sequence[str], *, slot: Any = None) -> EmbedResponse:
-        while self.meanwhile:
-            self.meanwhile.pop()()
-        return EmbedResponse(InstantEmbedder().embed(texts))
 
 
 def move(user_id: UUID, model: str, version: str = "1") -> None:
@@ -77,15 +59,15 @@ STATE = """SELECT current_user, coalesce(current_setting('request.jwt.claims', t
 
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])
 def test_cut_over_while_the_query_is_embedded_keeps_the_results(mode: str, ana: Person, settings: Any) -> None:
-    settings.EMBEDDER = f"{__name__}.Slow"
+    settings.EMBEDDER = "testing.slow_vendor.SlowVendor"
     local = registry.get_embedder("local")
     create_searchable_document(ana.id, ["wig care", "wig repair"], vectors=local.embed(["wig care", "wig repair"]))
     move(ana.id, "slow")
-    Slow.meanwhile.append(lambda: move(ana.id, local.model, local.version))
+    SlowVendor.meanwhile.append(lambda: move(ana.id, local.model, local.version))
 
     passages = search(user_id=ana.id, query="wig care", mode=mode)
 
-    assert not Slow.meanwhile
+    assert not SlowVendor.meanwhile
     assert [passage.text for passage in passages] == ["wig care", "wig repair"]
     vector = passages[0].parts.vector
     assert vector
@@ -118,11 +100,11 @@ def test_search_by_words_reads_the_model_once(ana: Person) -> None:
     assert [passage.text for passage in passages] == ["wig care"]
 
 
-@pytest.mark.parametrize(("embedder", "snapshots"), [("local", 1), ("Slow", 2)])
+@pytest.mark.parametrize(("embedder", "snapshots"), [("local", 1), ("SlowVendor", 2)])
 def test_only_a_vendor_is_called_between_two_snapshots(
     embedder: str, snapshots: int, ana: Person, settings: Any
 ) -> None:
-    settings.EMBEDDER = embedder if embedder == "local" else f"{__name__}.{embedder}"
+    settings.EMBEDDER = embedder if embedder == "local" else f"testing.slow_vendor.{embedder}"
     create_searchable_document(
         ana.id, ["wig care"], vectors=registry.get_embedder(settings.EMBEDDER).embed(["wig care"])
     )
@@ -224,7 +206,7 @@ def test_a_search_sends_few_statements_and_plans_those_of_all_tenants_once(ana: 
     for tenant in (ben, ana, ben):
         search(user_id=tenant.id, query="wig care")
 
-    assert len(statements) <= 14  # and the vector search, which is composed
+    assert len(statements) <= 15  # and the vector search, which is composed
     with connection.cursor() as cursor:
         for shared in ("posting_blocks", "sentence_vectors", "vector_indexes", "WITH ORDINALITY"):
             cursor.execute(planned, [shared])

@@ -1,27 +1,26 @@
 """Concurrent changes during a search: a new version, a withdrawal, a model that is away."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from django.db import connection, connections
 
 from accounts.system_tenant import SYSTEM_TENANT_ID
-from embeddings.embedders.registry import Vectors
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from jobs import worker
 from portal.tests.conftest import signed_in
 from statutes import search
 from statutes.models import Law
 from statutes.tests.sample_laws import LOWER, RATE, TAXED, deliver, law_xml, process
-from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
 from testing.factories.searchable_statutes import create_searchable_statute
 from testing.fakes.s3 import S3Server
 from testing.personas import Person, claim_at_stage
+from testing.slow_vendor import SlowVendor
 
 # Before the model is looked up; before anything is ranked; between the ranking and what is shown of it; after that.
 POINTS = ("FROM active_models", "tsvector_to_array", "c.chunk_ord, c.text", 'FROM "law_versions"')
@@ -70,35 +69,22 @@ def test_during_a_replacement_one_of_two_versions_is_found(laws: S3Server, ana: 
         )
 
 
-class Slow(InstantEmbedder):
-    """While it embeds, something happens, once."""
-
-    model = "slow"
-    meanwhile: ClassVar[list[Callable[[], object]]] = []
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        passages = super().embed(texts)
-        while self.meanwhile:
-            self.meanwhile.pop()()
-        return passages
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize("narrowed", [{}, {"law_ids": ["LIVA"]}, {"filters": {"filename": "ley de ejemplo"}}])
 def test_a_statute_replaced_during_query_embedding_is_found(
     narrowed: dict[str, Any], ana: Person, settings: Any
 ) -> None:
-    settings.EMBEDDERS_OF = {SYSTEM_TENANT_ID: f"{__name__}.Slow"}
+    settings.EMBEDDERS_OF = {SYSTEM_TENANT_ID: "testing.slow_vendor.SlowVendor"}
     old = create_searchable_statute("LIVA", "Artículo 1. La tasa es del quince por ciento.")
 
     def replaced() -> None:
         create_searchable_statute("LIVA", "Artículo 1. La tasa es del dieciséis por ciento.", version="2024-02")
         taken_out(old)
 
-    Slow.meanwhile.append(replaced)
+    SlowVendor.meanwhile.append(replaced)
     passages = search.search_statutes(user_id=ana.id, query="tasa", **narrowed)
 
-    assert not Slow.meanwhile
+    assert not SlowVendor.meanwhile
     assert [law.version for law in passages] == ["2024-02"]
 
 
