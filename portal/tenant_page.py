@@ -13,6 +13,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 from django_htmx.http import HttpResponseClientRedirect
 
@@ -86,3 +87,11 @@ def signed_in_user(request: HttpRequest) -> User:
 def tenant_id(request: HttpRequest) -> UUID:
     """Return the tenant of the pages: the signed-in user. Staff have no more rights here than others."""
     return UUID(str(request.user.pk))
+
+
+def redirect_after_sign_in(request: HttpRequest, next_page: str) -> HttpResponseRedirect:
+    """Redirect to the page that was asked for, if it is one of ours."""
+    is_ours = url_has_allowed_host_and_scheme(
+        next_page, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return HttpResponseRedirect(next_page if is_ours else resolve_url(settings.LOGIN_REDIRECT_URL))

@@ -8,9 +8,8 @@ from django.contrib import messages
 from django.contrib.auth import login
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import redirect, resolve_url
+from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 
@@ -20,7 +19,7 @@ from accounts.models import User, UserIdentity
 from accounts.sign_in import client_address, client_network, record_sign_in
 from outbox.mails import account_mails
 from portal.error_pages import error_page
-from portal.tenant_page import signed_in_user, tenant_page
+from portal.tenant_page import redirect_after_sign_in, signed_in_user, tenant_page
 
 
 @never_cache
@@ -61,10 +60,7 @@ def callback(request: HttpRequest) -> HttpResponse:
     record_sign_in("users.sign_in", user, request, by=user)
     sessions.record_sign_in(request)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-    is_ours = url_has_allowed_host_and_scheme(
-        found.next_page, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    )
-    return redirect(found.next_page if is_ours else resolve_url(settings.LOGIN_REDIRECT_URL))
+    return redirect_after_sign_in(request, found.next_page)
 
 
 def _connected(request: HttpRequest, found: oidc.SignedIn) -> HttpResponse:

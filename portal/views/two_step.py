@@ -9,8 +9,7 @@ from django.contrib import messages
 from django.contrib.auth import get_user
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render, resolve_url
-from django.utils.http import url_has_allowed_host_and_scheme
+from django.shortcuts import redirect, render
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -20,7 +19,7 @@ from accounts import encryption, rate_limit, totp
 from accounts.models import User
 from accounts.sign_in import record_refused_sign_in
 from outbox.mails import account_mails
-from portal.tenant_page import signed_in_user, tenant_page
+from portal.tenant_page import redirect_after_sign_in, signed_in_user, tenant_page
 from portal.views.account import MAX_CODE_CHARS, CodeField, OwnPasswordField, check_own_password, use_code
 
 PAGE = "portal/settings/two_step.html"
@@ -76,10 +75,7 @@ def code(request: HttpRequest) -> HttpResponse:
     form = CodeForm(user, *([request.POST] if request.method == "POST" else []))
     if form.is_valid():
         totp.admit(request.session, user)
-        is_ours = url_has_allowed_host_and_scheme(
-            next_page, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-        )
-        return redirect(next_page if is_ours else resolve_url(settings.LOGIN_REDIRECT_URL))
+        return redirect_after_sign_in(request, next_page)
     if form.is_bound:
         record_refused_sign_in("users.sign_in_failed", rate_limit.FAILED_SIGN_IN_ENTRIES, user.email, request)
     return render(request, "portal/sign_in_code.html", {"form": form, "next": next_page})
