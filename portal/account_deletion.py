@@ -31,7 +31,7 @@ THREAD = "account-deletion"
 STAFF_ACCOUNT = ErrorCode(
     "STAFF_ACCOUNT", _("An account of staff is not deleted here: a superuser takes its rights away first."), status=409
 )
-# Of connected systems: their own queue deletes these, a page at a time.
+# Of connected systems: their own queue deletes these, a page at a time. Counted when the deletion is requested.
 COUNTED = ("connected_sources", "source_documents", "client_intelligence")
 # What is left when the documents and connected systems are gone.
 TABLES = (
@@ -150,6 +150,8 @@ def _delete_rest(user_id: UUID) -> dict[str, int]:
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE user_id = %s", [user_id])
             deleted[table] = cursor.rowcount
+        # Clients of no connected system: no queue deletes them.
+        cursor.execute("DELETE FROM client_intelligence WHERE user_id = %s", [user_id])
         cursor.execute("DELETE FROM pauses WHERE kind = 'tenant' AND subject = %s", [str(user_id)])
     deleted["users"] = User.objects.filter(pk=user_id).delete()[1].get("accounts.User", 0)
     return deleted

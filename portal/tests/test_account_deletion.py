@@ -23,6 +23,7 @@ from portal import account_deletion
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from portal.tests.test_account_export import store_everything
 from testing.factories import DocumentFactory
+from testing.factories.records import create_client
 from testing.personas import Person, plan_pdf
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,6 +68,7 @@ def finish_deletions() -> None:
 def test_nothing_of_a_deleted_account_is_left_but_what_is_said(ana: Person, ben: Person) -> None:
     document = store_everything(ana, "dental")
     store_everything(ben, "optical")
+    create_client(ana.id, "Lake Dental", "A client of no connected system.")
     endpoints.create_endpoint(user_id=ana.id, url="https://8.8.8.8/hook", events=["document.completed"])
     bens = tables_of(ben)
     assert {"documents", "document_chunks", "events", "tags", "saved_questions", "source_documents"} <= tables_of(ana)
@@ -93,6 +95,7 @@ def test_nothing_of_a_deleted_account_is_left_but_what_is_said(ana: Person, ben:
 
 def test_the_certificate_is_mailed_and_says_what_was_deleted(ana: Person, settings: Any) -> None:
     store_everything(ana, "dental")
+    create_client(ana.id, "Lake Dental", "A client of no connected system.")
     chunks = Document.objects.get(user_id=ana.id).chunks.count()
     browser, deletion = delete_account(ana)
     finish_deletions()
@@ -106,8 +109,9 @@ def test_the_certificate_is_mailed_and_says_what_was_deleted(ana: Person, settin
     assert f"/deleted/{deletion.pk}" in message.body
     assert certificate["account"] == str(ana.id)
     assert certificate["completed_at"] is not None
-    counted = ("documents", "document_chunks", "source_documents", "saved_questions", "tags", "users")
+    counted = ("documents", "document_chunks", "source_documents", "client_intelligence", "saved_questions", "tags")
     assert [certificate["deleted"][table] for table in counted] == [1, chunks, 1, 1, 1, 1]
+    assert certificate["deleted"]["users"] == 1
     account_deletion.advance_deletions()
     deletion.refresh_from_db()
     assert deletion.email is None
