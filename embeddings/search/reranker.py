@@ -7,13 +7,12 @@ from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
-from django.db import connection
 from numpy.typing import NDArray
 
 from embeddings import sentence_vectors
 from embeddings.embedders.registry import get_embedder
 from embeddings.embedders.wordllama import WordLlama
-from embeddings.search.lexemes import ENGLISH
+from embeddings.search.lexemes import ENGLISH, text_lexemes
 from embeddings.search.results import RetrievedChunk
 
 CANDIDATES = 30  # 20 lose a question in fifty of the dev sets, 80 win none
@@ -37,9 +36,6 @@ LEAST_SENTENCE_RELEVANCE = 0.7
 WHOLE = 0.999  # all words of the query
 SMALL_PRODUCT = 250_000  # multiplications that OpenBLAS leaves to the calling thread; its others spin and cost more
 WORD = re.compile(r"[^\W_]+")
-WORD_LEXEMES = """
-    SELECT word, array_agg(lexeme) FROM unnest(%(words)s::text[]) word, unnest(%(configurations)s::regconfig[]) c,
-           unnest(to_tsvector(c, word)) GROUP BY word"""
 
 Floats = NDArray[np.float32]
 
@@ -71,10 +67,9 @@ class SentenceMatch:
 def word_weights(query: str, idf: Mapping[str, float], configurations: Sequence[str] = (ENGLISH,)) -> dict[str, float]:
     """Return the query's words that are no stop words, with the idf of their lexeme."""
     words = list(dict.fromkeys(WORD.findall(query.lower())))
-    with connection.cursor() as cursor:
-        cursor.execute(WORD_LEXEMES, {"words": words, "configurations": list(configurations)})
-        lexemes: dict[str, list[str]] = dict(cursor.fetchall())
-    weights = {word: max((idf[each] for each in lexemes.get(word, []) if each in idf), default=0.0) for word in words}
+    weights = dict.fromkeys(words, 0.0)
+    for (word, _), lexemes in text_lexemes([(word, each) for word in words for each in configurations]).items():
+        weights[word] = max(weights[word], *(idf.get(lexeme, 0.0) for lexeme in lexemes), 0.0)
     return {word: weight for word, weight in weights.items() if weight}
 
 

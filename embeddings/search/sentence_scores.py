@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from math import log, sqrt
 from statistics import fmean
-from typing import Any, NamedTuple
-
-from django.db import connection
+from typing import NamedTuple
 
 from embeddings.search.answer_types import answer_pattern
+from embeddings.search.lexemes import Text, text_lexemes
 from embeddings.search.passage_sentences import Kind, Sentence
 from embeddings.search.synonyms import find_synonyms
 
@@ -31,12 +30,6 @@ ABSENT_SHARE = 0.75  # of the others' mean weight: what a word counts that no se
 DIVISIONS = frozenset({"section", "chapter", "part"})  # of documents: they name nothing
 EMPHASIS = 2.0  # of the words that a follow-up question adds
 
-LEXEMES = """
-    SELECT tsvector_to_array(to_tsvector(t.configuration, t.text))
-    FROM unnest(%(texts)s::text[], %(configurations)s::regconfig[])
-        WITH ORDINALITY t(text, configuration, number) ORDER BY t.number"""
-
-Text = tuple[str, str]  # with its text search configuration
 SynonymLexemes = tuple[frozenset[str], list[frozenset[str]]]  # of a term of the query, and of each of its synonyms
 
 
@@ -88,7 +81,7 @@ def rank_sentences(
     contexts, labels = _contexts(passages, numbered), _labels(passages, numbered)
     groups = _term_groups(question, passages)
     names = [_names(passages[at], each) for at, each in numbered]
-    lexemes = _lexemes({*texts, *contexts, *labels, *chain(*groups), *chain(*names)})
+    lexemes = text_lexemes({*texts, *contexts, *labels, *chain(*groups), *chain(*names)})
     own = [lexemes[text] for text in texts]
     around = _add_sentences_before(numbered, own, [lexemes[context] for context in contexts])
     terms = [(lexemes[term], [lexemes[other] for other in others]) for term, *others in groups]
@@ -210,14 +203,3 @@ def _follows(numbered: Sequence[tuple[int, Sentence]], at: int) -> bool:
         return False
     before, sentence = numbered[at - 1][1], numbered[at][1]
     return before.title == sentence.title and Kind.ROW not in (before.kind, sentence.kind)
-
-
-def _lexemes(texts: Collection[Text]) -> dict[Text, frozenset[str]]:
-    """Return the lexemes of each text, all by one statement."""
-    params: dict[str, Any] = {
-        "texts": [text[:MAX_CHARS] for text, _ in texts],
-        "configurations": [configuration for _, configuration in texts],
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(LEXEMES, params)
-        return {text: frozenset(lexemes) for text, (lexemes,) in zip(texts, cursor.fetchall(), strict=True)}
