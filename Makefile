@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Needs no database: the models are compared with the migrations, not with what was migrated.
 NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
 
-.PHONY: venv demo serve stop test lint suite coverage check docs messages lock
+.PHONY: venv demo serve stop test lint suite coverage check docs images messages lock
 .DEFAULT_GOAL := check
 
 venv: $(INSTALLED)
@@ -69,6 +69,10 @@ messages: $(INSTALLED)
 # The documentation as a site, in var/site. A broken link between its pages fails.
 docs: $(INSTALLED)
 	$(MKDOCS)
+
+# The pictures of the documentation, drawn from the pages as they are.
+images: $(INSTALLED)
+	SCREENSHOTS=docs/images $(BIN)/pytest -q accessa/tests/test_docs_images.py
 
 lock: $(INSTALLED)
 	for set in base dev optional sbom; do \
