@@ -255,7 +255,11 @@ JOBS_PERIODIC_TASKS = [
 ]
 JOBS_SIDE_QUEUES = ["integrations.sync.pgmq_consumer", "outbox.queue"]  # which the workers serve beside the jobs
 # The module that sends a kind of the outbox's messages (outbox.attempts.Sender).
-OUTBOX_SENDERS = {"webhook": "outbox.webhooks.delivery", "mail": "outbox.mails.delivery"}
+OUTBOX_SENDERS = {
+    "webhook": "outbox.webhooks.delivery",
+    "mail": "outbox.mails.delivery",
+    "search": "embeddings.search_engine.delivery",
+}
 OUTBOX_MAILS = settings_web.MAILS
 OUTBOX_KEEP_DAYS = env.int("OUTBOX_KEEP_DAYS", default=30)  # of what was sent, or failed for good
 WEBHOOKS_ALLOW_LOOPBACK = env.bool("WEBHOOKS_ALLOW_LOOPBACK", default=False)  # and by http: for trials on one machine
@@ -351,6 +355,16 @@ CHUNKERS = ("statutes.article_chunker.CHUNKER",)  # those of apps that `embeddin
 REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a price tells what other tenants have
 # A tenant's vectors are compared one by one up to so many passages: measured by `benchmarks search`.
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
+# Where a search finds its candidates: PostgreSQL, or the Milvus at MILVUS_URI, which the outbox feeds.
+SEARCH_ENGINE = env.str("SEARCH_ENGINE", default="postgres")
+MILVUS_URI = env.str("MILVUS_URI", default="")
+if SEARCH_ENGINE not in ("postgres", "milvus"):
+    raise ImproperlyConfigured("SEARCH_ENGINE must be postgres or milvus.")
+if SEARCH_ENGINE == "milvus" and not re.match(r"https?://", MILVUS_URI):
+    raise ImproperlyConfigured(
+        "SEARCH_ENGINE=milvus needs MILVUS_URI, http:// or https://. A file of Milvus Lite belongs to one process:"
+        " start `milvus-lite server` with it."
+    )
 # Of PostgreSQL while it builds a tenant's vector index, 4.5 kB a passage: 450,000 of them in the default.
 VECTOR_INDEX_MEMORY_MB = env.int("VECTOR_INDEX_MEMORY_MB", default=2_048)
 # Who writes answers: extractive quotes the documents, openai sends passages and question to OPENAI_ANSWER_MODEL.

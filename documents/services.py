@@ -30,6 +30,7 @@ from jobs.choices import State
 from jobs.lifecycle import log_event
 from jobs.models import Event, UploadJob
 from jobs.safe_errors import safe_error_name
+from outbox import search_feed
 
 log = logging.getLogger("accessa.documents")
 
@@ -276,6 +277,7 @@ def delete_rows(document: Document) -> dict[str, int]:
         for path in [document.raw_path, parse_store.own_path(document), thumbnail_path(document), *copies]:
             object_deletion.schedule_deletion(document.user_id, document.pk, path, seconds=seconds)
         deleted = {}
+        search_feed.enqueue([document.pk])
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table} WHERE document_id = %s", [document.pk])
             deleted[table] = cursor.rowcount

@@ -9,6 +9,7 @@ from documents.locks import lock_document
 from embeddings import active_model
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.vector_store import SET_VECTOR, empty_buffers, execute_for
+from outbox import search_feed
 
 ROWS_PER_TRANSACTION = 200  # 1.5 MB
 # Only of chunks that search finds today, and whose live vector is of another model.
@@ -35,7 +36,9 @@ def commit_shadow_vectors(document_id: UUID, model: EmbeddingModel) -> int:
 
 
 def salvage_shadow_vectors(document_id: UUID, model: EmbeddingModel) -> int:
-    return execute_for(COMMIT_SHADOWS, document_id, model)
+    if moved := execute_for(COMMIT_SHADOWS, document_id, model):
+        search_feed.enqueue([document_id])
+    return moved
 
 
 _OF_LIVE = "{row}.embed_model = l.embed_model AND {row}.embed_version = l.embed_version"
@@ -72,15 +75,18 @@ SETTLE = f"""
     settled AS ({SET_VECTOR}
         FROM batch b WHERE c.chunk_id = b.chunk_id)
     DELETE FROM shadow_vectors s USING batch b
-    WHERE s.chunk_id = b.chunk_id AND s.embed_model = b.embed_model AND s.embed_version = b.embed_version"""
+    WHERE s.chunk_id = b.chunk_id AND s.embed_model = b.embed_model AND s.embed_version = b.embed_version
+    RETURNING s.document_id"""
 DELETE_OTHERS = """
     DELETE FROM shadow_vectors WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM shadow_vectors WHERE user_id = %(user)s
-          AND (embed_model <> %(model)s OR embed_version <> %(version)s) LIMIT %(most)s))"""
+          AND (embed_model <> %(model)s OR embed_version <> %(version)s) LIMIT %(most)s))
+    RETURNING document_id"""
 DELETE_SHADOWS = """
     DELETE FROM shadow_vectors WHERE ctid = ANY(ARRAY(
         SELECT ctid FROM shadow_vectors WHERE user_id = %(user)s
-          AND embed_model = %(model)s AND embed_version = %(version)s LIMIT %(most)s))"""
+          AND embed_model = %(model)s AND embed_version = %(version)s LIMIT %(most)s))
+    RETURNING document_id"""
 
 
 def settle_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = ROWS_PER_TRANSACTION) -> int:
@@ -96,7 +102,7 @@ def settle_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = R
             if not active_model.confirm_active_model(user_id, model):
                 return None
             cursor.execute(statement, params | more)
-            return int(cursor.rowcount)
+            return _enqueue_returned(cursor)
 
     def settle_next_document(most: int) -> int | None:
         """Settle a document under its lock: commits of its vectors wait."""
@@ -123,4 +129,11 @@ def drop_shadow_vectors(user_id: UUID, model: EmbeddingModel, *, most: int = 10 
         if cursor.fetchone() == (model.model, model.version):
             return 0
         cursor.execute(DELETE_SHADOWS, {"user": user_id, "most": most, **model.params})
-        return int(cursor.rowcount)
+        return _enqueue_returned(cursor)
+
+
+def _enqueue_returned(cursor: Any) -> int:
+    """Tell the search engine of the documents that a statement returned, and return of how many rows."""
+    document_ids = [document_id for (document_id,) in cursor.fetchall()]
+    search_feed.enqueue(document_ids)
+    return len(document_ids)

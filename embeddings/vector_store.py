@@ -9,6 +9,7 @@ import psycopg
 from django.db import connection
 
 from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, Vectors, vector_sha
+from outbox import search_feed
 
 COPY = """COPY document_vector_buffer
     (user_id, document_id, chunk_id, embed_model, embed_version, vector_dim, vector_sha, embedding)
@@ -121,7 +122,8 @@ def commit_vectors(document_id: UUID, model: EmbeddingModel) -> int:
 
 def salvage_vectors(document_id: UUID, model: EmbeddingModel) -> None:
     """Copy a failed job's buffered vectors into chunks that have none yet; another chunker's stay unsearchable."""
-    execute_for(COMMIT.format(source=BUFFER) + _ONLY_MISSING, document_id, model)
+    if execute_for(COMMIT.format(source=BUFFER) + _ONLY_MISSING, document_id, model):
+        search_feed.enqueue([document_id])
 
 
 def delete_buffered_vectors(document_id: UUID, model: EmbeddingModel) -> None:

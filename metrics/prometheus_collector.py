@@ -15,11 +15,13 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from accounts import read_replica
+from embeddings.search_engine.entries import load_engine
 from jobs.cluster import live_clusters
 from metrics import distributions, gauges, rollup_queries, spend_and_storage
 from metrics.distributions import BOUNDS
 from metrics.models import MeasurementRun, MetricRollup, Resolution
 from metrics.rollup_queries import PERIODS
+from outbox import search_feed
 
 _SAFE = re.compile(r"[A-Za-z0-9_@.:+-]{0,80}")
 
@@ -61,6 +63,7 @@ class Collector:
         yield from _statutes(snapshot.get("statutes", {}))
         yield from _vendors(now)
         yield from _storage()
+        yield from _search_engine()
 
 
 def safe_label(label: str) -> str:
@@ -192,6 +195,17 @@ def _vendors(now: datetime) -> Iterator[Metric]:
     ):
         rows = [([row.day, row.vendor, row.unit], getattr(row, field)) for row in spend]
         yield gauge(name, text, ["day", "vendor", "unit"], rows)
+
+
+def _search_engine() -> Iterator[Metric]:
+    is_enabled = search_feed.is_enabled()
+    messages, age = gauges.search_feed_backlog()
+    text = "1 if the search engine answers; while it does not, PostgreSQL answers searches; now."
+    yield gauge("search_engine_up", text, [], [([], load_engine().is_reachable())] if is_enabled else [])
+    text = "Changes of documents that the search engine does not have yet; now."
+    yield gauge("search_engine_pending", text, [], [([], messages)] if is_enabled else [])
+    text = "Age of the oldest change that the search engine does not have yet; now."
+    yield gauge("search_engine_lag_seconds", text, [], [([], age)] if is_enabled else [])
 
 
 def _storage() -> Iterator[Metric]:

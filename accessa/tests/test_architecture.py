@@ -19,7 +19,7 @@ TOOLS = ("testing", "benchmarks", "samples")
 LONGEST_FILE, LONGEST_FUNCTION = 500, 50
 # Gerunds and participles that are nouns of the field.
 NOUNS = """
-batching billed billing binding branding caching chunking embed embedded embedding encoding framing fuzzing heading
+batching billed billing binding branding caching chunking embed embedded embedding encoding feed framing fuzzing heading
 highlighting indexing listing locked logging mapping numbering parsing pinning pricing ranking reembed reindexing
 rendering reprocessing reranking scheduling setting sharding speed splitting stemming streaming testing throttling
 tracing

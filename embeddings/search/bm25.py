@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from accounts.prepared_statements import prepared_cursor
 from embeddings.search import document_names
 from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH
-from embeddings.search.postings import EVERY_CHUNK, Postings, read_postings
+from embeddings.search.postings import EVERY_CHUNK, ROW_POSTING, Postings, read_postings
 from embeddings.search.table_rows import MAX_ROWS, table_rows
 from embeddings.search.vector_search import Scope
+from outbox import search_feed
 
 K1 = 1.5  # better than 1.2 on both dev sets of docs/retrieval.md
 B = 0.75
@@ -26,31 +27,34 @@ NAME_WEIGHT = 1.0  # of the idf of words that name the chunk's document
 SCALE = 1000  # impacts, BM25's part of the term frequency, are kept as thousandths
 ROW_BITS = 16
 AVERAGE_ROW_LENGTH = 30  # words of a row with its column heads and headings
+IMPACT_PARAMS = {"more": HEADING_WEIGHT - 1, "scale": SCALE, "k1": K1, "b": B}
+IMPACT_PARAMS |= {"average": AVERAGE_LENGTH, "average_row": AVERAGE_ROW_LENGTH}
 
-# Weight A marks the words of headings. Collation "C" compares bytes: a sort in a third of the time. Sorted, so that
+# Of a word ``w`` of the tsvector ``search`` of a chunk ``p`` with ``size`` words. Weight A marks the words of headings.
+SIZE = "(SELECT coalesce(sum(cardinality(positions)), 0) FROM unnest(search))::float8"
+FREQUENCY = "(cardinality(w.positions) + %(more)s * cardinality(array_positions(w.weights, 'A')))::float8"
+NORM = "%(k1)s * (1 - %(b)s + %(b)s * p.size / %(average)s)"
+IMPACT = f"round(%(scale)s * {FREQUENCY} * (%(k1)s + 1) / ({FREQUENCY} + {NORM}))"
+# Collation "C" compares bytes: a sort in a third of the time. Sorted, so that
 # concurrent writers of the same rows lock them in one order.
-INSERT = """
+INSERT = f"""
     DELETE FROM document_terms WHERE document_id = %(document)s;
     WITH chunks AS MATERIALIZED (
-        SELECT user_id, chunk_ord, search,
-               (SELECT coalesce(sum(cardinality(positions)), 0) FROM unnest(search))::float8 AS size
+        SELECT user_id, chunk_ord, search, {SIZE} AS size
         FROM document_chunks WHERE document_id = %(document)s AND embedding IS NOT NULL),
     words AS (
-        SELECT w.lexeme COLLATE "C" AS term, p.user_id, p.chunk_ord,
-               %(k1)s * (1 - %(b)s + %(b)s * p.size / %(average)s) AS norm,
-               (cardinality(positions) + %(more)s * cardinality(array_positions(weights, 'A')))::float8 AS tf
-        FROM chunks p, unnest(p.search) w){row_terms}
+        SELECT w.lexeme COLLATE "C" AS term, p.user_id, p.chunk_ord, {IMPACT}::smallint AS impact
+        FROM chunks p, unnest(p.search) w){{row_terms}}
     INSERT INTO document_terms (user_id, document_id, term, postings, row_postings)
-    SELECT user_id, %(document)s, term, postings, {row_postings} FROM (
+    SELECT user_id, %(document)s, term, postings, {{row_postings}} FROM (
         SELECT user_id, term, string_agg(
-            int4send(chunk_ord) || int2send(round(%(scale)s * tf * (%(k1)s + 1) / (tf + norm))::smallint), ''
-            ORDER BY chunk_ord) AS postings
+            int4send(chunk_ord) || int2send(impact), '' ORDER BY chunk_ord) AS postings
         FROM words GROUP BY user_id, term
         UNION ALL
         SELECT user_id, %(every)s, string_agg(int4send(chunk_ord) || int2send(0::smallint), '' ORDER BY chunk_ord)
-        FROM chunks GROUP BY user_id) c{join}
+        FROM chunks GROUP BY user_id) c{{join}}
     ORDER BY 1, 3"""
-ROW_TERMS = """,
+ROW_TERMS = """
     rows AS MATERIALIZED (
         SELECT ord, number, search, (SELECT sum(cardinality(positions)) FROM unnest(search))::float8 AS size
         FROM unnest(%(ords)s::int[], %(numbers)s::int[], %(configurations)s::regconfig[], %(titles)s::text[],
@@ -73,12 +77,14 @@ WITHOUT_ROWS = {"row_terms": "", "row_postings": "NULL::bytea", "join": ""}
 # A full join is never a nested loop, which the planner would choose, taking thousands of rows for a few; nor is it
 # reduced to a left one while the condition is not strict.
 IN_ROWS = " FULL JOIN row_terms USING (term) WHERE coalesce(user_id) IS NOT NULL"
-WITH_ROWS = {"row_terms": ROW_TERMS, "row_postings": "rows", "join": IN_ROWS}
+WITH_ROWS = {"row_terms": f",{ROW_TERMS}", "row_postings": "rows", "join": IN_ROWS}
 # The pattern finds the line below a table's header.
-SELECT_TABLES = """
+HAS_TABLE = r"strpos(text, '|') > 0 AND text ~ '\n *[|:-][ |:-]*(\n|$)'"
+SELECT_TABLES = f"""
     SELECT chunk_ord, text, meta -> 'headings', meta ->> 'language' FROM document_chunks
-    WHERE document_id = %s AND embedding IS NOT NULL AND strpos(text, '|') > 0 AND text ~ '\n *[|:-][ |:-]*(\n|$)'
+    WHERE document_id = %s AND embedding IS NOT NULL AND {HAS_TABLE}
     ORDER BY chunk_ord"""
+SELECT_ROW_TERMS = f"WITH{ROW_TERMS} SELECT term, rows FROM row_terms WHERE term = ANY(%(words)s::text[])"
 
 
 def index_document(document_id: UUID) -> None:
@@ -86,18 +92,14 @@ def index_document(document_id: UUID) -> None:
 
     Call inside the transaction that commits the vectors.
     """
-    params: dict[str, Any] = {"document": document_id, "more": HEADING_WEIGHT - 1, "scale": SCALE}
-    params |= {"k1": K1, "b": B, "average": AVERAGE_LENGTH, "average_row": AVERAGE_ROW_LENGTH, "every": EVERY_CHUNK}
+    params: dict[str, Any] = {"document": document_id, "every": EVERY_CHUNK, **IMPACT_PARAMS}
     with connection.cursor() as cursor:
         cursor.execute(SELECT_TABLES, [document_id])
         rows = [row for chunk in cursor.fetchall() for row in _rows_of_chunk(*chunk)]
-        parts = WITHOUT_ROWS
-        if rows:
-            for name, column in zip(RowOfChunk._fields, zip(*rows, strict=True), strict=True):
-                params[name] = list(column)
-            parts = WITH_ROWS
-        cursor.execute(INSERT.format(**parts), params)
+        parts = WITH_ROWS if rows else WITHOUT_ROWS
+        cursor.execute(INSERT.format(**parts), params | _row_params(rows))
     document_names.index_name(document_id)
+    search_feed.enqueue([document_id])
 
 
 class RowOfChunk(NamedTuple):
@@ -108,6 +110,26 @@ class RowOfChunk(NamedTuple):
     configurations: str
     titles: str
     texts: str
+
+
+def _row_params(rows: Sequence[RowOfChunk]) -> dict[str, Any]:
+    return dict(zip(RowOfChunk._fields, map(list, zip(*rows, strict=True)), strict=False))
+
+
+def match_rows(
+    chunks: Sequence[tuple[int, str, str | None, str | None]], lexemes: Sequence[str]
+) -> list[tuple[str, NDArray[Any]]]:
+    """Return the postings (ROW_POSTING) of lexemes in the tables of chunks: number, text, headings as JSON, language.
+
+    The number stands in the place of the ordinal.
+    """
+    rows = [row for chunk in chunks for row in _rows_of_chunk(*chunk)]
+    if not rows:
+        return []
+    params = IMPACT_PARAMS | {"every": EVERY_CHUNK, "words": list(lexemes)} | _row_params(rows)
+    with connection.cursor() as cursor:
+        cursor.execute(SELECT_ROW_TERMS, params)
+        return [(term, np.frombuffer(postings, ROW_POSTING)) for term, postings in cursor.fetchall()]
 
 
 def _rows_of_chunk(ord: int, text: str, headings: str | None, language: str | None) -> Iterator[RowOfChunk]:
@@ -151,14 +173,14 @@ class TextHit(NamedTuple):
     row: RowHit | None = None
 
 
-def _idf(chunk_count: int, size: int) -> float:
+def inverse_frequency(chunk_count: int, size: int) -> float:
     return log(1 + (chunk_count - size + 0.5) / (size + 0.5))
 
 
 def inverse_frequencies(postings: Postings, lexemes: Sequence[str]) -> dict[str, float]:
     """Return the idf of each lexeme. One that no chunk has is the rarest; without any word, all weigh alike."""
-    own = {word.word: _idf(postings.chunk_count, word.chunk_count) for word in postings.words}
-    rarest = _idf(postings.chunk_count, 0) if own else 1.0
+    own = {word.word: inverse_frequency(postings.chunk_count, word.chunk_count) for word in postings.words}
+    rarest = inverse_frequency(postings.chunk_count, 0) if own else 1.0
     return {lexeme: own.get(lexeme, rarest) for lexeme in lexemes}
 
 
@@ -212,7 +234,7 @@ def _ranked_batches(
     """
     scores = np.zeros(postings.begins[-1])
     for word in postings.words:
-        word.add_to(scores, _idf(postings.chunk_count, word.chunk_count) / SCALE)
+        word.add_to(scores, inverse_frequency(postings.chunk_count, word.chunk_count) / SCALE)
     if name_scores is not None and name_scores.any():
         added = np.repeat(NAME_WEIGHT * name_scores, np.diff(postings.begins))
         np.add(scores, added, out=scores, where=scores > 0)
@@ -250,7 +272,7 @@ def _best_rows(postings: Postings, scores: NDArray[Any]) -> dict[int, RowHit]:
     least = np.partition(scores, -CHUNKS_WITH_ROWS)[-CHUNKS_WITH_ROWS] if scores.size > CHUNKS_WITH_ROWS else 0.0
     keys, impacts, idfs = [], [], []
     for word in words:
-        idf = _idf(postings.chunk_count, word.chunk_count)
+        idf = inverse_frequency(postings.chunk_count, word.chunk_count)
         kept = (scores[word.row_slots] >= least) & (scores[word.row_slots] > 0)
         keys.append(word.row_slots[kept] << ROW_BITS | word.row_numbers[kept])
         impacts.append(idf / SCALE * word.row_impacts[kept])
@@ -258,7 +280,7 @@ def _best_rows(postings: Postings, scores: NDArray[Any]) -> dict[int, RowHit]:
     rows, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     bm25 = np.bincount(inverse, np.concatenate(impacts), rows.size)
     share = np.bincount(inverse, np.concatenate(idfs), rows.size) / sum(
-        _idf(postings.chunk_count, word.chunk_count) for word in words
+        inverse_frequency(postings.chunk_count, word.chunk_count) for word in words
     )
     order = np.argsort(-bm25, kind="stable")
     chunks, first = np.unique(rows[order] >> ROW_BITS, return_index=True)

@@ -26,10 +26,11 @@ from embeddings.search.answer_types import content_words
 from embeddings.search.filters import parse_filters
 from embeddings.search.fusion import fuse
 from embeddings.search.lexemes import configs_of_tenant, query_lexemes
-from embeddings.search.postings import NO_POSTINGS, Postings, read_postings, send_reads
+from embeddings.search.postings import NO_POSTINGS, Postings
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.results import Passage, RetrievedChunk, fetch_chunks, make_passages
 from embeddings.search.vector_search import PLANNER_SETTINGS, Scope, nearest_chunks
+from embeddings.search_engine.retrieval import choose_retriever
 
 __all__ = ["HYBRID", "TEXT", "VECTOR", "Passage", "probe_index", "search", "search_snapshot"]
 
@@ -109,12 +110,15 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
     n = max(MIN_CANDIDATES, 4 * k)
     configurations = configs_of_tenant(scope.user_id)
     lexemes = _content_lexemes(query.text, configurations)
+    retriever = choose_retriever(scope, n)
     fetch_postings = None
     if mode != VECTOR:  # sent together with the first statement of the vector search
-        fetch_postings = send_reads(scope, lexemes, document_names.split_words(query.text), configurations)
-    vector_hits = nearest_chunks(scope, vector, n) if vector else []
+        fetch_postings = retriever.send_reads(lexemes, document_names.split_words(query.text), configurations)
+    vector_hits = retriever.nearest_chunks(vector) if vector else []
     postings = fetch_postings() if fetch_postings else NO_POSTINGS
-    query, lexemes, postings, replaced = _replace_absent_words(scope, query, lexemes, postings, configurations)
+    query, lexemes, postings, replaced = _replace_absent_words(
+        scope, retriever.read_postings, query, lexemes, postings, configurations
+    )
     name_scores = document_names.score_names(postings)
     text_hits = bm25.rank_chunks(scope, postings, n, name_scores)
     idf = bm25.inverse_frequencies(postings, lexemes)
@@ -139,7 +143,12 @@ def _content_lexemes(text: str, configurations: Sequence[str]) -> list[str]:
 
 
 def _replace_absent_words(
-    scope: Scope, query: Query, lexemes: list[str], postings: Postings, configurations: Sequence[str]
+    scope: Scope,
+    read_postings: Callable[[Sequence[str], str, Sequence[str]], Postings],
+    query: Query,
+    lexemes: list[str],
+    postings: Postings,
+    configurations: Sequence[str],
 ) -> tuple[Query, list[str], Postings, Mapping[str, str]]:
     """Return all as given, or with synonyms, or the nearest terms, in the place of words that no passage has."""
     replaced: Mapping[str, str] = {}
@@ -149,7 +158,7 @@ def _replace_absent_words(
     if text := _replace_absent_terms(query.text, postings, configurations):
         query = replace(query, text=text)
         lexemes = _content_lexemes(text, configurations)
-        postings = read_postings(scope, lexemes, names, configurations)
+        postings = read_postings(lexemes, names, configurations)
     if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages whose words the local model does not know
         known = {word.word for word in postings.words}
         if terms := synonyms.find_synonyms(query.text):
@@ -157,7 +166,7 @@ def _replace_absent_words(
         replaced = misspellings.find_neighbours(scope, query.text, [each for each in lexemes if each not in known])
     if replaced:
         lexemes = list(dict.fromkeys(replaced.get(lexeme, lexeme) for lexeme in lexemes))
-        postings = read_postings(scope, lexemes, names, configurations)
+        postings = read_postings(lexemes, names, configurations)
     return query, lexemes, postings, replaced
 
 

@@ -77,12 +77,14 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class IndexSegment:
-    """Vectors of one table that were written in [since, upto); without limits where these are None."""
+    """Vectors of one table that were written in [since, upto), of some chunks or documents; None: without a limit."""
 
     table: str
     since: datetime | None = None
     upto: datetime | None = None
     indexed: bool = False
+    chunk_ids: Sequence[UUID] | None = None
+    document_ids: Sequence[UUID] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,21 @@ def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> l
 def nearest_chunks_exact(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
     """Return what ``nearest_chunks`` returns, by comparing every vector in the scope."""
     return _run(scope, index_segments(scope, []), vector, n)[0]
+
+
+def nearest_candidates(
+    scope: Scope, vector: Sequence[float] | Vectors, n: int, chunk_ids: Sequence[UUID], document_ids: Sequence[UUID]
+) -> tuple[list[VectorHit], int]:
+    """Return the ``n`` nearest of these chunks and of those of these documents, and how many of the former there are.
+
+    Chunks that are not in the scope, or that its tenant may not read, are left out.
+    """
+    segments = []
+    for table in [SHADOW, LIVE] if scope.live.shadowed else [LIVE]:
+        segments.append(IndexSegment(table, chunk_ids=chunk_ids))
+        segments.append(IndexSegment(table, document_ids=document_ids))
+    hits, counts = _run(scope, segments, vector, n)
+    return hits, sum(counts[at] for at in range(0, len(segments), 2))
 
 
 def index_segments(scope: Scope, indexes: Iterable[VectorIndex]) -> list[IndexSegment]:
@@ -218,7 +235,7 @@ def compose_sql(
             source=SQL(source),
             conditions=conditions,
             order=SQL(BY_INDEX if segment.indexed else BY_DISTANCE).format(t=table),
-            most=Literal(candidates if segment.indexed else n),
+            most=Literal(candidates if segment.indexed else max(n, len(segment.chunk_ids or ()))),
         )
         composed.append(sql)
     digits = orjson.dumps(np.asarray(vector, "f4"), option=orjson.OPT_SERIALIZE_NUMPY).decode()
@@ -234,6 +251,8 @@ def _conditions(scope: Scope, segment: IndexSegment, table: Identifier) -> Itera
         ("{t}.embed_updated_at >= {literal}", segment.since),
         ("{t}.embed_updated_at < {literal}", segment.upto),
         ("{t}.document_id = ANY({literal})", documents),
+        ("{t}.document_id = ANY({literal})", segment.document_ids),
+        ("{t}.chunk_id = ANY({literal})", segment.chunk_ids),
     ):
         if literal is not None:
             yield SQL(sql).format(t=table, literal=Literal(literal))
