@@ -199,9 +199,11 @@ def _discover(issuer: str) -> dict[str, str]:
     """Return the provider's addresses; an error is not remembered."""
     try:
         response = httpx.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration", timeout=TIMEOUT_SECONDS)
-        found = response.raise_for_status().json()
-        addresses = {name: str(found[name]) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")}
-        is_issuer = found["issuer"] == issuer
+        configuration = response.raise_for_status().json()
+        addresses = {
+            name: str(configuration[name]) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        }
+        is_issuer = configuration["issuer"] == issuer
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise unavailable() from error
     if not is_issuer:

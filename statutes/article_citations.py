@@ -171,8 +171,8 @@ def _citation(title: str, version: str, place: str, pages: Sequence[int]) -> str
 
 def article_at(articles: Sequence[ArticleSpan], offset: int) -> ArticleSpan | None:
     """Return the one article that an offset of the passage's text is in; None: of several, or in none."""
-    found = [article for article in articles if article.start <= offset < article.end]
-    return found[0] if len(found) == 1 else None
+    containing = [article for article in articles if article.start <= offset < article.end]
+    return containing[0] if len(containing) == 1 else None
 
 
 def strip_heading_marks(text: str) -> str:

@@ -74,18 +74,18 @@ def search(call: ToolCall) -> dict[str, Any]:
         "k": RESULTS,
         "query_embedding": QueryEmbedding(call.user_id),
     }
-    found = search_sources(**query, sources=(UPLOADS, *RECORDS))
+    retrieved = search_sources(**query, sources=(UPLOADS, *RECORDS))
     results = [
         (
             f"passage:{passage.chunk_id}",
             items.passage_title(passage.filename, passage.pages, passage.headings),
             items.document_url(passage.document_id, passage.chunk_id),
         )
-        for passage in found.passages
+        for passage in retrieved.passages
     ]
     results += [
         (f"record:{record.record_id}", record.title or record.external_id or "", items.record_url(record.url))
-        for record in found.records
+        for record in retrieved.records
     ]
     results += [
         (f"statute:{law.chunk_id}", law.citation, items.statute_url(law.chunk_id, law.answer_span))

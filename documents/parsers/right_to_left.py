@@ -75,13 +75,13 @@ def _place_words(text_page: Any, height: float) -> list[list[Word]] | None:
     if len(text) != text_page.count_chars():
         return None
     lines: list[list[Word]] = [[]]
-    for found in _PIECE.finditer(text):
-        if found[0] == "\n":
+    for piece in _PIECE.finditer(text):
+        if piece[0] == "\n":
             lines.append([])
             continue
-        places = [text_page.get_charbox(index) for index in range(*found.span())]
+        places = [text_page.get_charbox(index) for index in range(*piece.span())]
         box = bounds([Box(-right, height - top, -left, height - bottom) for left, bottom, right, top in places])
-        lines[-1].append(Word(_order_letters(text_page, found), box))
+        lines[-1].append(Word(_order_letters(text_page, piece), box))
     return [_order_latin(line) for line in lines]
 
 

@@ -119,12 +119,12 @@ def already_exists(message: Message) -> Mail | None:
 
 
 def invitation(message: Message) -> Mail | None:
-    found = Invitation.objects.filter(pk=message.target_id, expires_at__gt=Now()).first()
-    if found is None:
+    invited = Invitation.objects.filter(pk=message.target_id, expires_at__gt=Now()).first()
+    if invited is None:
         return None
-    days = max(1, (found.expires_at - timezone.now() + timedelta(hours=1)).days)
-    url = link("portal:invitation", invitations.sign(found))
-    return render(found.email, "invitation", _language(message), url=url, days=days)
+    days = max(1, (invited.expires_at - timezone.now() + timedelta(hours=1)).days)
+    url = link("portal:invitation", invitations.sign(invited))
+    return render(invited.email, "invitation", _language(message), url=url, days=days)
 
 
 def deleted(message: Message) -> Mail | None:

@@ -88,8 +88,8 @@ def _judge(response: httpx.Response) -> Attempt:
         return Attempt(status=status)
     if status == HTTPStatus.GONE:
         return Attempt(error_codes.WEBHOOK_GONE, status, is_final=True)
-    asked = retry_after(response.headers) if status in WAITING_STATUSES else None
-    return Attempt(error_codes.WEBHOOK_STATUS, status, retry_after=asked or 0.0)
+    seconds = retry_after(response.headers) if status in WAITING_STATUSES else None
+    return Attempt(error_codes.WEBHOOK_STATUS, status, retry_after=seconds or 0.0)
 
 
 def record(message: Message, attempt: Attempt) -> None:

@@ -49,7 +49,7 @@ def test_without_an_answer_only_passages_are_shown(query: str, client: Client) -
 
 @pytest.mark.parametrize(("right", "stored"), [("yes", True), ("no", False)])
 def test_an_opinion_is_stored_once_it_is_given(right: str, stored: bool, client: Client, ana: Person) -> None:
-    given = client.post("/find", {"query": QUESTION}).context["given"].sentences[0].citations[0]
+    given = client.post("/find", {"query": QUESTION}).context["quoted_answer"].sentences[0].citations[0]
     form = {"question": QUESTION, "passage": given.chunk_id, "span": "-".join(map(str, given.span)), "right": right}
 
     plain = client.post("/find/feedback", form, follow=True)

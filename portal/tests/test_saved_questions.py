@@ -42,8 +42,8 @@ def test_a_question_has_an_address_without_its_words(client: Client, ana: Person
     assert f'data-address="{address}"' in first.content.decode()
     assert (saved.user_id, saved.question, saved.mode) == (ana.id, QUESTION, "text")
     assert again.context["form"].query == QUESTION
-    assert [each.text for each in again.context["given"].sentences] == [
-        each.text for each in first.context["given"].sentences
+    assert [each.text for each in again.context["quoted_answer"].sentences] == [
+        each.text for each in first.context["quoted_answer"].sentences
     ]
     assert SavedQuestion.objects.count() == 1
 
@@ -55,10 +55,10 @@ def test_a_follow_up_is_completed_from_the_page_before(client: Client) -> None:
     page = client.post("/find", {"query": "and out of network?", "after": subject.pk})
 
     assert "Asked after “What do I pay for physical therapy?”" in page.content.decode()
-    assert "40% after deductible" in page.context["given"].text
+    assert "40% after deductible" in page.context["quoted_answer"].text
     follow_up = SavedQuestion.objects.exclude(pk=subject.pk).get()
     assert follow_up.history == [QUESTION]
-    assert "40% after deductible" in client.get(f"/find/{follow_up.pk}").context["given"].text
+    assert "40% after deductible" in client.get(f"/find/{follow_up.pk}").context["quoted_answer"].text
 
 
 def test_a_question_is_its_tenants_alone(ana: Person, ben: Person) -> None:
@@ -117,7 +117,7 @@ def test_a_page_buys_no_answer_of_a_model_but_lets_the_browser_ask(client: Clien
     nothing = client.post("/find", {"query": "asdkjh qwe"})
 
     assert json.loads(page.context["model_request"])["question"] == QUESTION
-    assert page.context["given"].answerer == "extractive"
+    assert page.context["quoted_answer"].answerer == "extractive"
     assert 'id="model-answer"' in page.content.decode()
     assert 'id="model-answer"' not in nothing.content.decode()
     with connection.cursor() as cursor:

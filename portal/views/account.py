@@ -208,13 +208,13 @@ def delete(request: HttpRequest) -> HttpResponse:
 @never_cache
 def deletion(request: HttpRequest, deletion_id: UUID) -> HttpResponse:
     """Show the progress of a deletion, then its certificate, to whoever has its address."""
-    found = get_object_or_404(AccountDeletion, pk=deletion_id)
-    counts = [(name, found.deleted[table]) for table, name in DELETED_KINDS if found.deleted.get(table)]
-    return render(request, "portal/deletion.html", {"deletion": found, "counts": counts})
+    row = get_object_or_404(AccountDeletion, pk=deletion_id)
+    counts = [(name, row.deleted[table]) for table, name in DELETED_KINDS if row.deleted.get(table)]
+    return render(request, "portal/deletion.html", {"deletion": row, "counts": counts})
 
 
 @never_cache
 def certificate(request: HttpRequest, deletion_id: UUID) -> HttpResponse:
-    found = get_object_or_404(AccountDeletion, pk=deletion_id, completed_at__isnull=False)
-    headers = {"Content-Disposition": f'attachment; filename="deletion-{found.pk}.json"'}
-    return JsonResponse(account_deletion.certificate(found), headers=headers, json_dumps_params={"indent": 1})
+    row = get_object_or_404(AccountDeletion, pk=deletion_id, completed_at__isnull=False)
+    headers = {"Content-Disposition": f'attachment; filename="deletion-{row.pk}.json"'}
+    return JsonResponse(account_deletion.certificate(row), headers=headers, json_dumps_params={"indent": 1})

@@ -79,13 +79,13 @@ def sign_up(request: HttpRequest) -> HttpResponse:
 @never_cache
 def invitation(request: HttpRequest, signed: str) -> HttpResponse:
     """Choose the password of a new account. ``SIGN_UP=closed`` closes the links that were sent, too."""
-    found = invitations.find_invitation(signed) if settings.SIGN_UP != "closed" else None
-    if found is None:
+    invited = invitations.find_invitation(signed) if settings.SIGN_UP != "closed" else None
+    if invited is None:
         return _expired(request, "portal:sign-in")
-    form = SetPasswordForm(User(email=found.email, username=found.email), request.POST or None)
+    form = SetPasswordForm(User(email=invited.email, username=invited.email), request.POST or None)
     if not form.is_valid():
         return _choose_password(request, form)
-    if invitations.accept(found, form.cleaned_data["new_password1"]) is None:
+    if invitations.accept(invited, form.cleaned_data["new_password1"]) is None:
         return _expired(request, "portal:sign-in")
     messages.success(request, gettext("Your account is ready. Sign in with your password."))
     return redirect("portal:sign-in")

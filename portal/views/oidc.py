@@ -51,16 +51,16 @@ def callback(request: HttpRequest) -> HttpResponse:
     if not oidc.is_configured():
         raise Http404
     try:
-        found = oidc.complete(request.session, request.GET.dict(), redirect_uri=_redirect_uri())
-        if found.connect:
-            return _connected(request, found)
-        user = oidc.find_or_create_user(found)
+        signed_in = oidc.complete(request.session, request.GET.dict(), redirect_uri=_redirect_uri())
+        if signed_in.connect:
+            return _connected(request, signed_in)
+        user = oidc.find_or_create_user(signed_in)
     except ApiError as error:
         return error_page(error, request)
     record_sign_in("users.sign_in", user, request, by=user)
     sessions.record_sign_in(request)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-    return redirect_after_sign_in(request, found.next_page)
+    return redirect_after_sign_in(request, signed_in.next_page)
 
 
 def _connected(request: HttpRequest, found: oidc.SignedIn) -> HttpResponse:

@@ -111,19 +111,21 @@ def _results(user_id: UUID, form: SearchForm) -> dict[str, object]:
         scope |= restrictions
         check_rate(SEARCHES, user_id)
         retrieval = _retrieve(query, scope, form.history)
-        given = quote_answer(retrieval) if retrieval else None
-        may_ask = retrieval is not None and given is not None and may_generate(retrieval, given.sentences)
+        quoted_answer = quote_answer(retrieval) if retrieval else None
+        may_ask = (
+            retrieval is not None and quoted_answer is not None and may_generate(retrieval, quoted_answer.sentences)
+        )
         if retrieval and form.history:
             query["query"] = retrieval.question.text
         results = retrieval.results if retrieval else search(**query, **scope)
         statutes = [] if form.scope.is_narrow else search_available_statutes(**query, query_embedding=embedding)
         by_law = None  # statutes answer what no document answers
-        if statutes and retrieval and not (given and given.answered):
+        if statutes and retrieval and not (quoted_answer and quoted_answer.answered):
             by_law = quote_answer(retrieval.of_statutes(statutes))
     except ApiError as error:
         return {"problem": error_message(error)}
     return {
-        "given": given,
+        "quoted_answer": quoted_answer,
         "by_law": by_law,
         "model_request": _model_request(form, restrictions) if may_ask else None,
         "passages": results.passages,

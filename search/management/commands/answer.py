@@ -21,16 +21,16 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         sources = [UPLOADS, STATUTES] if options["statutes"] else [UPLOADS]
         try:
-            given = answer(user_id=find_tenant_id(options["user"]), question=options["question"], sources=sources)
+            response = answer(user_id=find_tenant_id(options["user"]), question=options["question"], sources=sources)
         except ApiError as refused:
             raise CommandError(f"{refused.code}: {refused.detail}") from None
-        if not given.answered:
-            self.stdout.write(given.text)
-        for sentence in given.sentences:
+        if not response.answered:
+            self.stdout.write(response.text)
+        for sentence in response.sentences:
             self._write(sentence)
-        if given.contradiction:
+        if response.contradiction:
             self.stdout.write("\nThe documents differ:")
-        for sentence in given.contradiction:
+        for sentence in response.contradiction:
             self._write(sentence)
 
     def _write(self, sentence: AnswerSentence) -> None:
