@@ -13,7 +13,6 @@ from jobs.choices import FAILED_STATUSES, STATUSES, State
 from jobs.cluster import live_clusters
 from jobs.display_status import USERS_AT_LIMIT, USERS_AT_LOW_PRIORITY_LIMIT
 from metrics.distributions import MetricSample
-from outbox import search_feed
 from statutes.models import ALIVE, Consumer
 
 KINDS = ("queued", "starved", "waiting", "retrying", "working", "dead")
@@ -80,10 +79,6 @@ SELECT coalesce(extract(epoch FROM max(clock_timestamp() - first.due_at)), 0)::f
 FROM webhook_endpoints e CROSS JOIN LATERAL (
     SELECT due_at FROM outbox o WHERE o.target_id = e.id AND o.state = 'queued' ORDER BY due_at LIMIT 1) first
 WHERE e.failures = 0 AND first.due_at <= clock_timestamp()"""
-# By ix_outbox_due, whose messages are few: what is sent is deleted.
-SEARCH_FEED = f"""
-SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8
-FROM outbox WHERE state = 'queued' AND kind = '{search_feed.KIND}'"""
 BREAKERS = """
 SELECT split_part(key, ':', 1), split_part(key, '/', 2), state, faults FROM vendor_breakers ORDER BY 1, 2"""
 PAUSES = """
@@ -135,12 +130,6 @@ def jobs_working() -> int:
 def outbox_lag() -> float:
     """Return for how many seconds a message has been due whose receiver does not fail."""
     return float(_number(OUTBOX_LAG))
-
-
-def search_feed_backlog() -> tuple[int, float]:
-    """Return how many messages wait for the search engine, and the age of the oldest in seconds."""
-    messages, age = _rows(SEARCH_FEED)[0]
-    return int(messages), float(age)
 
 
 def connector_queue() -> ConnectorQueue:

@@ -81,7 +81,7 @@ MAIL_OBSOLETE = attempt_failure(
 SEARCH_ENGINE_UNAVAILABLE = attempt_failure(
     "SEARCH_ENGINE_UNAVAILABLE",
     staff_message=_("The server of `MILVUS_URI` does not answer, or with an error."),
-    remedy=_("Nothing is missing in searches meanwhile; it is tried again. Look at that server."),
+    remedy=_("Searches miss nothing; it is tried again. Look at the server, and `manage.py search_engine status`."),
 )
 BUG.explain(Context.OUTBOX_FAILURE, staff_message=_("A bug of ours."), remedy=_("Tell a developer; it is tried again."))
 

@@ -16,14 +16,21 @@ from accounts.prepared_statements import prepared_cursor
 KIND = "search"
 # One target a tenant: its documents are sent one after another, and its messages are found by the outbox's index.
 TARGET = f"md5({{user}}::text || ':{KIND}')::uuid"
-ENQUEUE = f"""
+INSERT = f"""
     INSERT INTO outbox (id, user_id, kind, target_id, payload)
     SELECT gen_random_uuid(), user_id, '{KIND}', {TARGET.format(user="user_id")},
            jsonb_build_object('type', 'passages.changed', 'document_id', document_id)
-    FROM documents WHERE document_id = ANY(%s)"""
+    FROM documents"""
+ENQUEUE = f"{INSERT} WHERE document_id = ANY(%s)"
+ENQUEUE_ALL = f"{INSERT} WHERE %(user)s::uuid IS NULL OR user_id = %(user)s"
 PENDING = f"""
     SELECT DISTINCT (payload ->> 'document_id')::uuid FROM outbox
     WHERE target_id = {TARGET.format(user="%(user)s")} AND user_id = %(user)s LIMIT %(most)s"""
+
+# By ix_outbox_due: what is sent is deleted.
+BACKLOG = f"""
+    SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8
+    FROM outbox WHERE state = 'queued' AND kind = '{KIND}'"""
 
 
 def is_enabled() -> bool:
@@ -37,9 +44,24 @@ def enqueue(document_ids: Iterable[UUID]) -> None:
             cursor.execute(ENQUEUE, [list(document_ids)])
 
 
-def pending_documents(user_id: UUID, *, most: int) -> list[UUID]:
+def enqueue_all(user_id: UUID | None) -> int:
+    """Write that the passages of all documents change, of a tenant or of all; return how many documents these are."""
+    with connection.cursor() as cursor:
+        cursor.execute(ENQUEUE_ALL, {"user": user_id})
+        return int(cursor.rowcount)
+
+
+def pending_documents(user_id: UUID, *, most: int | None = None) -> list[UUID]:
     """Return up to ``most`` documents of the tenant that are not sent as they are. May be called in ``as_tenant``."""
     params: dict[str, Any] = {"user": user_id, "most": most}
     with prepared_cursor() as cursor:
         cursor.execute(PENDING, params)
         return [document_id for (document_id,) in cursor.fetchall()]
+
+
+def backlog() -> tuple[int, float]:
+    """Return how many messages are not sent yet, and the age of the oldest in seconds."""
+    with connection.cursor() as cursor:
+        cursor.execute(BACKLOG)
+        messages, seconds = cursor.fetchone()
+    return int(messages), float(seconds)

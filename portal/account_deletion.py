@@ -19,9 +19,11 @@ from accounts.models import AccountDeletion, ApiToken, User
 from documents import services
 from documents.models import Document, ObjectDeletion
 from embeddings.models import VectorIndex
+from embeddings.search_engine.entries import EngineUnavailable, load_engine
 from integrations.disconnect import disconnect_source
 from integrations.models import ConnectedSource
 from jobs.cluster import maintenance
+from outbox import search_feed
 from outbox.mails.account_mails import DELETED, enqueue_mail
 from outbox.models import Message
 
@@ -39,6 +41,7 @@ TABLES = (
     "legacy_tenants", "campaign_tenants", "active_models", "posting_blocks", "posting_segments", "storage_usage",
     "tenant_budgets", "api_tokens", "user_sessions",
 )  # fmt: skip
+SEARCH_ENGINE = "search_engine"  # its entries, beside the tables
 # By the account's id alone: what was paid to vendors, who did what when, and the certificate.
 KEPT = ("purchases", "daily_spends", "audit_entries", "account_deletions")
 
@@ -95,10 +98,13 @@ def _advance(pk: UUID) -> None:
     """Delete what can be deleted now; the rest waits for connectors' queues, leases of workers, and the file store."""
     deletion = AccountDeletion.objects.get(pk=pk)
     documents = Document.objects.filter(user_id=deletion.user_id).order_by("pk")
+    _delete_from_engine(deletion)
     while document := documents.first():
         with transaction.atomic():
             _add(pk, services.delete_rows(document))
         services.delete_objects(document.pk)
+    if not _delete_from_engine(deletion):
+        return
     sources = ConnectedSource.objects.filter(user_id=deletion.user_id)
     owner = User.objects.filter(pk=deletion.user_id).first()
     for source in sources.exclude(status=ConnectedSource.Status.DISCONNECTED):
@@ -108,6 +114,19 @@ def _advance(pk: UUID) -> None:
     with transaction.atomic():
         _add(pk, _delete_rest(deletion.user_id))
     _complete(deletion)
+
+
+def _delete_from_engine(deletion: AccountDeletion) -> bool:
+    """Delete what the search engine has of the account; tell whether nothing is left there, or on its way."""
+    if not search_feed.is_enabled():
+        return True
+    try:
+        entries = load_engine().delete_tenant(deletion.user_id)
+    except EngineUnavailable:
+        return False
+    with transaction.atomic():
+        _add(deletion.pk, {SEARCH_ENGINE: entries})
+    return not search_feed.pending_documents(deletion.user_id, most=1)
 
 
 def _complete(deletion: AccountDeletion) -> None:

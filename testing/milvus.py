@@ -28,6 +28,8 @@ def milvus(milvus_uri: str, settings: Any, monkeypatch: pytest.MonkeyPatch) -> I
     settings.SEARCH_ENGINE, settings.MILVUS_URI = "milvus", milvus_uri
     monkeypatch.setattr(retrieval, "_paused_until", 0.0)
     engine = load_engine()
+    if not engine.is_reachable():
+        engine.create_collection()
     yield engine
     settings.MILVUS_URI = milvus_uri
     with engine.connected() as client:

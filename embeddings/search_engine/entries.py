@@ -11,17 +11,18 @@ from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.search.bm25 import IMPACT, IMPACT_PARAMS, SCALE, SIZE
 from embeddings.vector_store import decode_vector
 
+SHA = "left({vector}.vector_sha, 32) || left(c.chunk_sha, 32)"
 # Chunks with a vector, live or shadow. The version comes in the same statement: what is read later is newer.
 SELECT_ENTRIES = f"""
     WITH chunks AS (
-        SELECT chunk_id, chunk_sha, embed_model, embed_version, vector_sha, embedding, search FROM document_chunks
-        WHERE document_id = %(document)s AND embedding IS NOT NULL
+        SELECT chunk_id, embed_model, embed_version, {SHA.format(vector="c")} AS sha, embedding, search
+        FROM document_chunks c WHERE document_id = %(document)s AND embedding IS NOT NULL
         UNION ALL
-        SELECT chunk_id, c.chunk_sha, s.embed_model, s.embed_version, s.vector_sha, s.embedding, c.search
+        SELECT chunk_id, s.embed_model, s.embed_version, {SHA.format(vector="s")}, s.embedding, c.search
         FROM shadow_vectors s JOIN document_chunks c USING (chunk_id) WHERE s.document_id = %(document)s)
     SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint, p.*
     FROM (SELECT) one LEFT JOIN LATERAL (
-        SELECT p.chunk_id, p.embed_model, p.embed_version, left(p.vector_sha, 32) || left(p.chunk_sha, 32),
+        SELECT p.chunk_id, p.embed_model, p.embed_version, p.sha,
                vector_send(p.embedding), words.lexemes, words.impacts
         FROM (SELECT *, {SIZE} AS size FROM chunks) p, LATERAL (
             SELECT array_agg(w.lexeme) AS lexemes, array_agg({IMPACT}::int) AS impacts FROM unnest(p.search) w) words

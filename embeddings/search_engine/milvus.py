@@ -63,7 +63,7 @@ def replace_document(user_id: UUID, document_id: UUID, entries: Sequence[Entry],
     rows = [
         of_all
         | {
-            "id": f"{entry.chunk_id}:{_hash(entry.model.label)}",
+            "id": entry_id(entry.chunk_id, entry.model),
             "model": _hash(entry.model.label),
             "sha": entry.sha,
             DENSE: entry.vector,
@@ -83,35 +83,90 @@ def sparse_vector(weights: Mapping[str, float]) -> dict[int, float]:
     return {int(_hash(term, 4), 16) % (2**32 - 1): weight for term, weight in weights.items()}
 
 
+def delete_tenant(user_id: UUID, *, before: int | None = None) -> int:
+    """Delete a tenant's entries, or those of versions ``before`` one; return how many it had."""
+    entries = count_entries(user_id)
+    older = "" if before is None else f" and version < {before}"
+    with connected() as client:
+        client.delete(_collection(), filter=f'tenant == "{user_id}"{older}', timeout=WRITE_SECONDS)
+    return entries
+
+
+def count_entries(user_id: UUID | None = None) -> int:
+    """Return how many entries a tenant has; None: all tenants together."""
+    where = "" if user_id is None else f'tenant == "{user_id}"'
+    with connected() as client:
+        (row,) = client.query(_collection(), filter=where, output_fields=["count(*)"], timeout=WRITE_SECONDS)
+    return int(row["count(*)"])
+
+
+def list_entries(user_id: UUID) -> dict[str, tuple[UUID, str]]:
+    """Return the document and the sha of each entry of a tenant by its id, as ``entry_id`` makes it."""
+    where, entries = f'tenant == "{user_id}"', dict[str, tuple[UUID, str]]()
+    with connected() as client:
+        pages = client.query_iterator(
+            _collection(), batch_size=1_000, filter=where, output_fields=["document", "sha"], timeout=WRITE_SECONDS
+        )
+        while page := pages.next():
+            entries |= {row["id"]: (UUID(row["document"]), row["sha"]) for row in page}
+    return entries
+
+
 def is_reachable() -> bool:
+    """Tell whether searches can ask: the server answers, and was built."""
     try:
-        with connected() as client:
-            client.get_server_version(timeout=SEARCH_SECONDS)
+        count_entries()
     except EngineUnavailable:
         return False
     return True
 
 
+def entry_id(chunk_id: UUID, model: EmbeddingModel) -> str:
+    return f"{chunk_id}:{_hash(model.label)}"
+
+
 @contextmanager
 def connected() -> Iterator[MilvusClient]:
     """Yield the client of this process. Raises ``EngineUnavailable``; then the next call connects anew."""
-    try:
+    with _errors():
         with _lock:
             client = _client(settings.MILVUS_URI, _collection(), os.getpid())
         yield client
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
     except MilvusException as error:
         _client.cache_clear()
         raise EngineUnavailable(f"Milvus: {error.code}") from error
 
 
+def _connect() -> MilvusClient:
+    return MilvusClient(uri=settings.MILVUS_URI, timeout=SEARCH_SECONDS)
+
+
 @lru_cache(maxsize=1)
 def _client(uri: str, collection: str, process: int) -> MilvusClient:
     """Return one client a process: connections do not survive a fork."""
-    client = MilvusClient(uri=uri, timeout=SEARCH_SECONDS)
-    if not client.has_collection(collection, timeout=SEARCH_SECONDS):
-        _create(client, collection)
-    client.load_collection(collection, timeout=WRITE_SECONDS)  # a server that was started again has none loaded
+    client = _connect()
+    # A server that was started again has none loaded. It is missing until `search_engine rebuild`: a search must not
+    # take it for complete before.
+    client.load_collection(collection, timeout=WRITE_SECONDS)
     return client
+
+
+def drop_collection() -> None:
+    """Forget all entries, whether there are any or not. No search asks the engine until ``create_collection``."""
+    with _errors():
+        _connect().drop_collection(_collection(), timeout=WRITE_SECONDS)
+
+
+def create_collection() -> None:
+    with _errors():
+        client = _connect()
+        _create(client, _collection())
 
 
 def _create(client: MilvusClient, collection: str) -> None:
@@ -127,14 +182,10 @@ def _create(client: MilvusClient, collection: str) -> None:
     indexes = client.prepare_index_params()
     indexes.add_index(DENSE, index_type="HNSW", metric_type="COSINE", params=HNSW)
     indexes.add_index(WORDS, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
-    try:
-        # Strong: a search sees what was written before it began, or a document that was sent would not be found yet.
-        client.create_collection(
-            collection, schema=schema, index_params=indexes, consistency_level="Strong", timeout=WRITE_SECONDS
-        )
-    except MilvusException:
-        if not client.has_collection(collection, timeout=SEARCH_SECONDS):  # else another process was faster
-            raise
+    # Strong: a search sees what was written before it began, or a document that was sent would not be found yet.
+    client.create_collection(
+        collection, schema=schema, index_params=indexes, consistency_level="Strong", timeout=WRITE_SECONDS
+    )
 
 
 def _collection() -> str:

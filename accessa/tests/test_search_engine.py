@@ -1,24 +1,39 @@
 """Search by Milvus: the same answers, from the rows alone; its feed; and PostgreSQL wherever it has no answer."""
 
+import os
+from datetime import timedelta
+from io import StringIO
 from typing import Any
+from uuid import uuid4
 
+import hypothesis
 import pytest
+from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
+from hypothesis import strategies as st
 
-from documents import services
-from documents.models import Document
+from documents import periodic, services
+from documents.models import Document, ObjectDeletion
+from embeddings import shadow_vectors
 from embeddings.embedders import registry
 from embeddings.embedders.registry import EmbeddingModel
-from embeddings.search_engine import delivery, entries, retrieval
+from embeddings.models import ActiveModel, DocumentChunk
+from embeddings.search import hybrid_search
+from embeddings.search_engine import delivery, entries, maintenance, retrieval
+from embeddings.tests.campaign_helpers import TARGET, reembed
+from jobs import worker
 from outbox.models import Message
+from portal import account_deletion
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
 from testing.milvus import feed
-from testing.personas import Person
+from testing.personas import Person, plan_pdf
 from vendors import calls
 from vendors.models import VendorCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+TENANTS = int(os.environ.get("LEAK_TENANTS", "5"))
+FUZZ_CASES = int(os.environ.get("FUZZ_CASES", "10"))
 TEXTS = (
     "The deductible is 500 dollars a year.",
     "Emergency care abroad is covered for 30 days.",
@@ -77,7 +92,7 @@ def test_what_is_not_sent_yet_is_found(ana: Person, milvus: Any, asked: list[str
 
     assert passages(ana, "dental cleanings")[0]["document_id"] == str(later)
     assert asked[:2] == ["search_vectors", "search_words"]
-    assert stored(milvus, ana) == 2
+    assert milvus.count_entries(ana.id) == 2
 
 
 def test_what_is_deleted_is_not_found_although_the_engine_has_it(ana: Person, milvus: Any) -> None:
@@ -89,7 +104,7 @@ def test_what_is_deleted_is_not_found_although_the_engine_has_it(ana: Person, mi
 
     assert str(gone) not in {hit["document_id"] for hit in passages(ana, "dental cleanings")}
     assert ("milvus", "check_candidates", "stale") in outcomes()
-    assert (stored(milvus, ana), feed(), stored(milvus, ana)) == (4, 1, 2)
+    assert (milvus.count_entries(ana.id), feed(), milvus.count_entries(ana.id)) == (4, 1, 2)
 
 
 def test_no_answer_of_the_engine_shows_another_tenants_passages(
@@ -138,7 +153,7 @@ def test_messages_wait_for_an_engine_that_is_away_and_are_never_given_up(
     assert Message.objects.filter(state="queued", due_at__gt=Now()).count() == 3
     settings.MILVUS_URI = uri
     Message.objects.filter(payload__document_id=str(documents[0])).update(due_at=Now())
-    assert (feed(), Message.objects.count(), stored(milvus, ana)) == (3, 0, 3)
+    assert (feed(), Message.objects.count(), milvus.count_entries(ana.id)) == (3, 0, 3)
 
 
 def test_postgresql_answers_alone_while_many_documents_wait(
@@ -168,7 +183,7 @@ def test_an_old_version_that_arrives_late_deletes_nothing(ana: Person, milvus: A
 
     delivery.send(ana.id, document, [], old)
 
-    assert stored(milvus, ana) == len(TEXTS)
+    assert milvus.count_entries(ana.id) == len(TEXTS)
 
 
 def test_without_an_engine_nothing_is_written_for_it(ana: Person) -> None:
@@ -177,16 +192,143 @@ def test_without_an_engine_nothing_is_written_for_it(ana: Person) -> None:
     assert not Message.objects.exists()
 
 
+def test_an_engine_that_was_never_built_is_not_asked(ana: Person, milvus: Any, asked: list[str]) -> None:
+    """As where it is turned on beside documents: it would find none of them."""
+    create_searchable_document(ana.id, TEXTS)
+    Message.objects.all().delete()
+    milvus.drop_collection()
+
+    assert passages(ana, "dental cleanings")
+    assert {each.removesuffix(" failed") for each in asked} != set(asked)
+    with pytest.raises(CommandError, match="never built"):
+        run_command("status")
+    milvus.create_collection()
+
+
+def test_a_rebuilt_engine_has_what_the_rows_hold(ana: Person, ben: Person, milvus: Any) -> None:
+    document = create_searchable_document(ana.id, TEXTS)
+    create_searchable_document(ben.id, TEXTS[:1])
+    feed()
+    assert "5 entries compared: 0 missing, 0 stale, 0 of tenants that are gone" in run_command("verify")
+    delivery.send(ana.id, document, [], entries.read_entries(document)[0])
+    stray = uuid4()
+    delivery.send(stray, stray, entries.read_entries(document)[1], 1)
+    with pytest.raises(CommandError, match="differs"):
+        run_command("verify")
+    assert maintenance.verify(ana.id).missing == {document: 4}
+
+    assert "2 documents will be sent" in run_command("rebuild")
+
+    assert maintenance.verify().is_clean  # what is not sent yet is no difference
+    assert passages(ana, "dental cleanings")
+    feed()
+    assert "5 entries compared: 0 missing, 0 stale, 0 of tenants that are gone" in run_command("verify")
+    assert "has 5 entries" in run_command("status")
+
+
+def test_one_tenant_is_rebuilt_alone(ana: Person, ben: Person, milvus: Any) -> None:
+    for person in (ana, ben):
+        create_searchable_document(person.id, TEXTS[:2])
+    feed()
+
+    assert maintenance.rebuild(ana.id) == 1
+
+    assert (milvus.count_entries(ana.id), milvus.count_entries(ben.id)) == (0, 2)
+    assert passages(ana, "deductible")
+    feed()
+    assert maintenance.verify().is_clean
+    assert milvus.count_entries() == 4
+
+
+def test_a_campaign_is_cut_over_at_once_on_the_engine_too(ana: Person, milvus: Any, settings: Any) -> None:
+    settings.EMBEDDER = "local"
+    uploaded = ana.ingest(plan_pdf("hospital care", "drugs", "dental care"))
+    feed()
+    old = passages(ana, "hospital", mode="vector")
+
+    reembed(uploaded)
+    worker.drain()
+    feed()
+    assert passages(ana, "hospital", mode="vector") == old
+    ActiveModel.objects.filter(pk=ana.id).update(embed_model=TARGET.model, embed_version=TARGET.version, shadowed=True)
+    shadowed = passages(ana, "hospital", mode="vector")
+    assert shadowed != old
+    settings.SEARCH_ENGINE = "postgres"
+    assert passages(ana, "hospital", mode="vector") == shadowed
+    settings.SEARCH_ENGINE = "milvus"
+
+    while shadow_vectors.settle_shadow_vectors(ana.id, TARGET):
+        assert maintenance.verify().is_clean
+    feed()
+
+    assert passages(ana, "hospital", mode="vector") == shadowed
+    assert maintenance.verify().is_clean
+    assert milvus.count_entries(ana.id) == DocumentChunk.objects.count()
+
+
+def test_the_engine_keeps_nothing_of_a_deleted_account(ana: Person, ben: Person, milvus: Any) -> None:
+    for person in (ana, ben):
+        create_searchable_document(person.id, TEXTS[:2])
+    feed()
+    deletion = account_deletion.request_deletion(ana.user, by=ana.user, reason="By its owner.")
+
+    for _ in range(2):
+        account_deletion.advance_deletions()
+        ObjectDeletion.objects.update(drop_after=Now() - timedelta(seconds=1))
+        periodic.delete_removed_objects()
+    deletion.refresh_from_db()
+    assert deletion.completed_at is None  # until what is on its way has arrived
+    feed()
+    account_deletion.advance_deletions()
+
+    deletion.refresh_from_db()
+    assert deletion.completed_at is not None
+    assert deletion.deleted["search_engine"] == 2
+    assert (milvus.count_entries(ana.id), milvus.count_entries(ben.id)) == (0, 2)
+
+
+def test_each_tenant_finds_its_own_alone(milvus: Any, settings: Any) -> None:
+    people = [uuid4() for _ in range(TENANTS)]
+    for person in people:
+        create_searchable_document(person, [f"Dental care of {person} is free.", "Drugs cost ten dollars."])
+    feed()
+    embedder = registry.get_embedder(settings.EMBEDDER)
+    model, vector = EmbeddingModel(embedder.model, embedder.version), embedder.embed(["dental care"])[0]
+    owners = dict(DocumentChunk.objects.values_list("pk", "user_id"))
+
+    for person in people:
+        hits = hybrid_search.search(user_id=person, query="dental care", k=50)
+        assert {owners[hit.chunk_id] for hit in hits} == {person}
+        nearest = milvus.search_vectors(person, model, vector, 50)
+        assert {owners[each] for each in nearest} == {person}
+
+
+@hypothesis.given(query=st.text(min_size=1, max_size=60))
+@hypothesis.settings(max_examples=FUZZ_CASES, suppress_health_check=list(hypothesis.HealthCheck))
+def test_any_text_is_answered_alike_by_both_engines(query: str, ana: Person, milvus: Any, settings: Any) -> None:
+    if not DocumentChunk.objects.exists():
+        create_searchable_document(ana.id, TEXTS)
+        feed()
+
+    found = []
+    for engine in ("milvus", "postgres"):
+        settings.SEARCH_ENGINE = engine
+        answer = ana.post("/search", {"query": query})
+        found.append((answer.status_code, answer.json()))
+
+    assert found[0] == found[1]
+
+
+def run_command(action: str) -> str:
+    output = StringIO()
+    call_command("search_engine", action, stdout=output)
+    return output.getvalue()
+
+
 def outcomes() -> set[tuple[str, str, str]]:
     """Return the vendor's calls by operation and outcome."""
     calls.flush_call_records()
     return set(VendorCall.objects.values_list("vendor", "operation", "outcome"))
-
-
-def stored(engine: Any, person: Person) -> int:
-    with engine.connected() as client:
-        rows = client.query(engine._collection(), filter=f'tenant == "{person.id}"', output_fields=["id"], limit=100)
-    return len(rows)
 
 
 def queries(engine: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
