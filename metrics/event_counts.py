@@ -95,23 +95,25 @@ WITH seen AS MATERIALIZED (
         FROM events e WHERE s.is_moving AND e.job_id = s.job_id AND e.ts <= %(until)s
     ) h ON true
 ), line AS (
-    SELECT job_id, ts, true AS is_new, is_move, {_mode()} AS now_mode FROM seen WHERE is_move
+    SELECT s.*, true AS is_new, {_mode()} AS now_mode FROM seen s
     UNION ALL
-    SELECT job_id, before_ts, false, true, {_mode("before_")}
+    SELECT job_id, before_ts, before_type, before_code, NULL, NULL, NULL, NULL, true, false, {_mode("before_")}
     FROM jobs WHERE before_ts IS NOT NULL
 ), paced AS (
-    SELECT job_id, ts, is_new, lag(now_mode) OVER w AS mode, ts - lag(ts) OVER w AS took
-    FROM line WINDOW w AS (PARTITION BY job_id ORDER BY ts, is_new)
+    SELECT *, lag(now_mode) OVER moves_of_job AS mode, ts - lag(ts) OVER moves_of_job AS took
+    FROM line WINDOW moves_of_job AS (PARTITION BY job_id, is_move ORDER BY ts, is_new)
 ), moves AS MATERIALIZED (
-    SELECT s.*, j.pipeline, j.declared, j.retried, j.requeued, j.first_embedded, p.mode,
-           extract(epoch FROM p.took)::float8 AS seconds,
+    SELECT s.job_id, s.ts, s.type, s.code, s.payload, s.origin, s.stage, s.is_move, j.pipeline, j.declared, j.retried,
+           j.requeued, j.first_embedded, CASE WHEN s.is_move THEN s.mode END AS mode,
+           CASE WHEN s.is_move THEN extract(epoch FROM s.took)::float8 END AS seconds,
            s.is_move AND s.type IN ('stage_done', 'finalized') AND s.origin IS NOT NULL AS advanced,
            CASE WHEN s.code IN ('RETRY_SCHEDULED', 'LEASE_EXPIRED', 'DLQ_MOVED')
                 THEN coalesce(s.payload ->> 'code', 'WORKER_LOST') ELSE s.code END AS error,
            CASE WHEN s.type = 'finalized' THEN 'done' WHEN s.code IN ('CANCELLED', 'SUPERSEDED') THEN 'let_go'
                 ELSE 'failed' END AS outcome
-    FROM seen s JOIN jobs j ON j.job_id = s.job_id
-    LEFT JOIN paced p ON p.job_id = s.job_id AND p.ts = s.ts AND p.is_new AND s.is_move
+    -- A full join is never a nested loop, which the planner would choose, taking thousands of events for a few; nor is
+    -- it reduced to another join while the condition is not strict.
+    FROM paced s FULL JOIN jobs j USING (job_id) WHERE coalesce(s.is_new AND j.declared IS NOT NULL, false)
 ), facts AS ({_FACTS_SQL}),
 bucketed AS (
     -- Of descending bounds, because a time that equals a bound belongs to the bucket below it.
