@@ -235,7 +235,7 @@ def test_events_and_jobs_are_joined_without_a_nested_loop() -> None:
     """The planner takes the events since the last count for a few: the loop took nine seconds for 3,456 of them."""
     now = database_time()
     with connection.cursor() as cursor:
-        params = {"since": now, "until": now, "bounds": [-bound for bound in reversed(BOUNDS)]}
+        params: dict[str, Any] = {"since": now, "until": now, "bounds": [-bound for bound in reversed(BOUNDS)]}
         cursor.execute(f"EXPLAIN {event_counts.COUNT}", params)
         plan = [line for (line,) in cursor.fetchall()]
 
