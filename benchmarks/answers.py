@@ -17,6 +17,7 @@ from benchmarks.questions import SPLITS
 from benchmarks.report import Result
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.results import render_snippets, strip_marks
+from samples import make_retrieval
 from search.answers.services import Answer, AnswerSentence, answer
 from search.error_codes import NO_WORDS
 from testing.fakes.openai import OpenAIServer
@@ -28,7 +29,17 @@ QUICK_DOCUMENTS = ("PerksPlus.pdf", "Benefit_Options.pdf")
 QUICK_OFF_TOPIC = 10
 EVERYDAY = question_sets.HERE / "everyday.jsonl"
 SAMPLES, PLANS = "samples", "plans"
-COLLECTIONS = {SAMPLES: stored_pdfs.SAMPLES, PLANS: question_sets.SHARED / "pdfs" / "plans"}
+COLLECTIONS = {SAMPLES: (stored_pdfs.SAMPLES,), PLANS: (question_sets.SHARED / "pdfs" / "plans",)}
+# Of booklets and tables that samples/ has as text or PDF: each collection is in one half.
+TABLES = stored_pdfs.SAMPLES / "tables"
+PRINTED = {
+    "dental and vision": ("dental_plan.pdf", "vision_plan.pdf"),
+    "gold plan": (TABLES / "gold_ppo.pdf", TABLES / "drug_tiers.pdf"),
+    "medicare supplement": ("medicare_supplement.pdf",),
+    "disability": ("short_term_disability.pdf",),
+    "travel policy": ("travel_medical.pdf",),
+    "drug list and silver plan": ("drug_list.pdf", TABLES / "silver_hmo.pdf"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +132,28 @@ def measure(options: Namespace) -> Result:
 def measure_everyday(options: Namespace) -> dict[str, dict[str, float]]:
     """Ask members' questions of each collection alone; quickly of the plans, which are there already."""
     figures = {}
-    for name, folder in COLLECTIONS.items():
-        if options.quick and name != PLANS:
-            continue
+    asked = [each for each in read_everyday() if options.quick or options.split in ("all", each.split)]
+    with tempfile.TemporaryDirectory() as folder:
         if not options.quick:
-            retrieval.ingest(stored_pdfs.pdf_paths(folder), options.embedder)
-            retrieval.embed_sentences(options.sentence_model)
-        asked = [each for each in read_everyday() if each.collection == name]
-        chosen = [each for each in asked if options.quick or options.split in ("all", each.split)]
-        figures[name] = _everyday_figures([read_first_line(each) for each in chosen])
+            make_retrieval.make(Path(folder))
+        for name, documents in _collections(Path(folder)).items():
+            chosen = [each for each in asked if each.collection == name]
+            if not chosen or (options.quick and name != PLANS):
+                continue
+            if not options.quick:
+                retrieval.ingest(documents, options.embedder)
+                retrieval.embed_sentences(options.sentence_model)
+            figures[name] = _everyday_figures([read_first_line(each) for each in chosen])
     return figures
+
+
+def _collections(folder: Path) -> dict[str, list[Path]]:
+    """Return each collection's documents; the booklets are those in ``folder``."""
+    places = {name: [folder / each for each in documents] for name, documents in PRINTED.items()}
+    return {
+        name: [path for place in each for path in stored_pdfs.pdf_paths(place)]
+        for name, each in (COLLECTIONS | places).items()
+    }
 
 
 def read_everyday() -> list[EverydayQuestion]:
