@@ -32,7 +32,7 @@ SAMPLES, PLANS = "samples", "plans"
 COLLECTIONS = {SAMPLES: (stored_pdfs.SAMPLES,), PLANS: (question_sets.SHARED / "pdfs" / "plans",)}
 # Of booklets and tables that samples/ has as text or PDF: each collection is in one half.
 TABLES = stored_pdfs.SAMPLES / "tables"
-PRINTED = {
+PRINTED: dict[str, tuple[str | Path, ...]] = {
     "dental and vision": ("dental_plan.pdf", "vision_plan.pdf"),
     "gold plan": (TABLES / "gold_ppo.pdf", TABLES / "drug_tiers.pdf"),
     "medicare supplement": ("medicare_supplement.pdf",),

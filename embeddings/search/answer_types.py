@@ -22,7 +22,7 @@ _QUESTIONS = tuple(
         (
             NUMBER,
             r"how (?:much|far|large|big|high|heavy|close|short|fast|tall|deep|wide)"
-            r"|percentage|percent|rate|limit|maximum|minimum|amount|number|share|average|age|total|distance|diameter",
+            r"|percentage|percent|rate|limit|maximum|minimum|amount|number|share|average|age|total|distance|diameter|max|min",
         ),
     )
 )
@@ -49,13 +49,14 @@ _ANSWERS = {
         DATE: rf"\b(?:1[5-9]|20)\d\d\b|\b(?:{_MONTHS})\b|\b\d{{1,2}}[./]\d{{1,2}}[./]\d|\bdays?\b",
         MONEY: r"[$€£¥]|\d ?%|\b(?:percent|dollars|free|no charge)\b",
         AGE: (
-            r"\b(?:aged?|ages|under|over|turns?|until|birthday|older than|younger than)\b[^.;]{0,12}\b\d+\b"
+            r"\b(?:aged?|ages|under|over|turns?|becomes?|reach(?:es)?|until|birthday|older than|younger than)\b"
+            r"[^.;]{0,12}\b\d+\b"
             r"(?! (?:days|weeks|months))|\byears? (?:old|of age)\b"
         ),
         COUNT: rf"(?<![$€£¥\d.,])\d+(?:[.,]\d+)*(?![\d.,]* ?%)\b|\b(?:{_WORDS}|unlimited)\b",
         FREQUENCY: (
             rf"\b(?:every|each|once|twice|per|yearly|no limit)\b|\b(?:\d+|{_WORDS}) {_SPANS}\b"
-            r"|\ba (?:plan )?(?:day|week|month|year)\b"
+            r"|\ba (?:\w+ )?(?:day|week|month|year)\b"
         ),
         DURATION: (
             rf"\b(?:\d+|{_WORDS})[ -](?:\w+ )?{_SPANS}\b|\bno (?:time )?limit\b"

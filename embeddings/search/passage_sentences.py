@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from documents.markdown.sentences import plain_text, sentence_spans
 from documents.markdown.structure import split_cells
 from embeddings.chunking.splitter import Structure
-from embeddings.search.table_rows import MAX_HEAD_CHARS, TableRow, table_rows
+from embeddings.search.table_rows import TableRow, table_rows
 
 _LINE = re.compile(r"[^\n]+")
 _ITEM = re.compile(r" *+(?:[-*+]|\d{1,9}[.)]) ++(?=\S)")
@@ -120,10 +120,11 @@ class _Reader:
 
     def _table(self, start: int) -> Iterator[Sentence]:
         first = bisect_left(self.rows, start, key=lambda row: row.header)
-        header = self.text[start : self.text.index("\n", start)]
-        heads = tuple(plain_text(head)[:MAX_HEAD_CHARS] for head in split_cells(header))
         for row in takewhile(lambda row: row.header == start, islice(self.rows, first, None)):
-            yield self._row(row.start, row.end, heads, plain_text(row.text))
+            if row.is_head:
+                yield self._sentence(Kind.HEADING, row.start, row.end, plain_text(row.text))
+            else:
+                yield self._row(row.start, row.end, tuple(map(plain_text, row.heads)), plain_text(row.text))
 
     def _row(self, start: int, end: int, heads: tuple[str, ...] = (), text: str = "") -> Sentence:
         cells = tuple(map(plain_text, split_cells(self.text[start:end])))

@@ -31,8 +31,9 @@ NEAR_HEADINGS = 2  # of the path: they are read before each sentence
 # and those of sentences, where passages have them.
 COVERAGE_WEIGHT, WORD_WEIGHT, MANY_WORDS = 0.3, 0.1, 6
 LEAST_RELEVANCE = 0.83
-SENTENCE_COVERAGE_WEIGHT, SENTENCE_WORD_WEIGHT = 0.1, 0.06
-LEAST_SENTENCE_RELEVANCE = 0.7
+# Those of sentences are a logistic regression's, divided by the similarity's weight.
+SENTENCE_COVERAGE_WEIGHT, SENTENCE_WORD_WEIGHT = 0.14, 0.025
+LEAST_SENTENCE_RELEVANCE = 0.57
 WHOLE = 0.999  # all words of the query
 SMALL_PRODUCT = 250_000  # multiplications that OpenBLAS leaves to the calling thread; its others spin and cost more
 WORD = re.compile(r"[^\W_]+")

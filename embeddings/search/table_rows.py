@@ -1,6 +1,7 @@
 """Rows of the tables in a chunk: each row's cells with their column heads, as the index of words counts them."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ MAX_ROWS = 32_767  # of a chunk: a posting's row is a half-word
 class TableRow(NamedTuple):
     """``title`` is the nearest heading above the table in the chunk, ``text`` the row as the index counts it.
 
-    The row stands at [start, end) of the chunk, its table's header and delimiter at [header, body).
+    The row stands at [start, end) of the chunk, its table's header and delimiter at [header, body). ``heads`` are those
+    of its columns; ``is_head`` is a second line of heads, below those that span columns.
     """
 
     title: str
@@ -23,6 +25,8 @@ class TableRow(NamedTuple):
     body: int
     start: int
     end: int
+    heads: tuple[str, ...]
+    is_head: bool
 
 
 def table_rows(text: str) -> Iterator[TableRow]:
@@ -39,18 +43,35 @@ def table_rows(text: str) -> Iterator[TableRow]:
             title, at = headings[at].title, at + 1
         heads = [head[:MAX_HEAD_CHARS] for head in split_cells(text[start : text.index("\n", start)])]
         group = label = ""
+        is_first = True
         for line in re.finditer(r"[^\n]+", text[body:end]):
             cells = split_cells(line[0])
             values = {cell for cell in cells if cell}
             if not values:
                 continue
+            is_head, is_first = is_first and _are_heads(cells, heads), False
             if len(cells) > 1 and len(values) == 1:
                 group, label = values.pop(), ""
                 row = group
             else:
                 label = cells[0] or label
                 row = " ".join(filter(None, (group, _sentence(label, cells, heads))))
-            yield TableRow(title, row, start, body, body + line.start(), body + line.end())
+            if is_head:
+                below = [cell[:MAX_HEAD_CHARS] for cell in cells]
+                heads = [head if head == cell else f"{head}, {cell}" for head, cell in zip(heads, below, strict=True)]
+                label = ""
+            place = start, body, body + line.start(), body + line.end()
+            yield TableRow(title, row, *place, tuple(heads), is_head)
+
+
+def _are_heads(cells: Sequence[str], heads: Sequence[str]) -> bool:
+    """Tell whether a table's first row has heads of columns: different ones below a head that several columns share."""
+    counted = Counter(heads)
+    if len(cells) != len(heads) or len(counted) == len(heads):
+        return False
+    below = [cell for head, cell in zip(heads, cells, strict=True) if counted[head] > 1]
+    repeated = [cell == head for head, cell in zip(heads, cells, strict=True) if head and counted[head] == 1]
+    return any(repeated) and all(repeated) and all(below) and not any(re.search(r"\d", cell) for cell in below)
 
 
 def _sentence(label: str, cells: Sequence[str], heads: Sequence[str]) -> str:

@@ -121,6 +121,16 @@ def test_a_row_has_its_cells_and_column_heads() -> None:
     assert row.cells == ("In network", "$30 copay")
 
 
+def test_a_second_line_of_heads_is_none_of_the_rows() -> None:
+    table = "| Tier | Retail | Retail |\n|---|---|---|\n| Tier | **Near** | Far |\n| 1 | $3 | $9 |"
+
+    heads, row = passage_sentences(table)
+
+    assert heads.kind == Kind.HEADING
+    assert row.heads == ("Tier", "Retail, Near", "Retail, Far")
+    assert row.cells == ("1", "$3", "$9")
+
+
 def test_offsets_are_of_the_passage_and_in_order() -> None:
     sentences = passage_sentences(PASSAGE)
 

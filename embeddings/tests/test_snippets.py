@@ -84,6 +84,7 @@ def test_a_question_for_a_cost_prefers_money_to_other_numbers() -> None:
         ("In which year did it start?", DATE),
         ("What is the copay for a specialist?", MONEY),
         ("What is the limit of visits?", NUMBER),
+        ("whats the max a year", NUMBER),
         ("Until what age is my child covered?", AGE),
         ("How often can I get glasses?", FREQUENCY),
         ("How long do I have to appeal?", DURATION),

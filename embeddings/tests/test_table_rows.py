@@ -57,6 +57,22 @@ def test_a_table_without_words_above_its_columns_has_rows_without_heads() -> Non
     assert texts("| | |\n|---|---|\n| Visit | $1 |") == ["Visit — $1"]
 
 
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ("| Tier | Near | Far |", "1 — Retail, Near: $3; Retail, Far: $9"),
+        ("| Tier | $1 | $2 |", "1 — Retail: $3; Retail: $9"),
+        ("| 0 | Near | Far |", "1 — Retail: $3; Retail: $9"),
+        ("| Tier | Near | |", "1 — Retail: $3; Retail: $9"),
+    ],
+)
+def test_a_second_line_of_heads_names_the_columns_that_share_a_head(first: str, expected: str) -> None:
+    rows = list(table_rows(f"| Tier | Retail | Retail |\n|---|---|---|\n{first}\n| 1 | $3 | $9 |"))
+
+    assert [row.is_head for row in rows] == [", Near" in expected, False]
+    assert rows[1].text == expected
+
+
 def test_rows_in_code_are_none() -> None:
     assert texts("```\n| a | b |\n|---|---|\n| 1 | 2 |\n```") == []
 

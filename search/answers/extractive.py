@@ -20,6 +20,8 @@ RANK_SHARE, RANK_SLOPE = 0.35, 3.0  # what a passage's rank counts against its s
 NAME_WEIGHT = 0.25  # of the share of what a row or list item is about that the question names
 SIMILARITY_WEIGHT, USUAL_SIMILARITY = 0.75, 0.4  # of its cosine; of a sentence that the model has not read
 LEAST_SHARE = 0.35  # of the question's words, by their rarity, in a sentence that answers it or around it
+# Of a sentence that the model has read: its cosine, and what the share of the words counts beside it.
+LEAST_EVIDENCE, SHARE_WEIGHT = 0.45, 0.5
 FURTHER_SHARE, SAME_SHARE = 0.8, 0.95  # of the best score and of its share: other sentences of the answer
 UNKNOWN_IDF = 1.0  # of a word that the search did not look for
 
@@ -79,8 +81,9 @@ def rank_candidates(sources: Sequence[Source], question: CompleteQuestion) -> li
             prior = RANK_SHARE * RANK_SLOPE / (RANK_SLOPE + rank - 1)
             similarities = dict(zip(source.sentences, source.similarities, strict=False))
             for each in sentences:
-                if each.sentence.start >= source.repeated and each.share >= LEAST_SHARE and _says_something(each):
-                    similarity = similarities.get(each.sentence, USUAL_SIMILARITY)
+                known = similarities.get(each.sentence)
+                if each.sentence.start >= source.repeated and _is_evidence(each, known) and _says_something(each):
+                    similarity = USUAL_SIMILARITY if known is None else known
                     score = each.score + prior + NAME_WEIGHT * each.named + SIMILARITY_WEIGHT * similarity
                     score += type_bonus(question.asked, each.sentence) - facet_loss(question.text, each.sentence)
                     score -= example_loss(question.text, (*source.headings[-1:], each.sentence.title))
@@ -105,6 +108,13 @@ def _rank(
         added=question.added,
         added_lexemes=query_lexemes(question.added, (configuration,)) if question.added else (),
     )
+
+
+def _is_evidence(ranked: RankedSentence, similarity: float | None) -> bool:
+    """Tell whether a sentence is close enough to the question: by its words, or by what it means."""
+    if similarity is None:
+        return ranked.share >= LEAST_SHARE
+    return similarity + SHARE_WEIGHT * ranked.share >= LEAST_EVIDENCE
 
 
 def _says_something(ranked: RankedSentence) -> bool:

@@ -52,6 +52,10 @@ What is not covered:
 
 You pay $35 of the $118 that therapy costs.
 
+# Wigs
+
+A wig is hair that may be paid. One wig is paid in a calendar year.
+
 # Dependents
 
 Care of a child under 18 months is covered at home. A child is covered until the month in which it turns 26.
@@ -92,6 +96,7 @@ BIRTH = "Birth or adoption — You must ask within: 60 days; Coverage begins: Th
         ("how many phisical therapy visits", "Limits — Physical therapy: 40 visits a plan year"),
         ("is therapy free", "In network, you pay — Physical therapy: $35 copay"),
         ("until what age is my child covered", "A child is covered until the month in which it turns 26."),
+        ("how often is a wig paid", "One wig is paid in a calendar year."),
     ],
 )
 def test_an_everyday_question_is_answered_in_the_first_line(question: str, first: str, ana: Person) -> None:
@@ -123,6 +128,23 @@ def test_the_sentence_models_similarity_decides_between_the_same_words(ana: Pers
         similarities = [0.9 if near in each.text else 0.1 for each in source.sentences]
         best = rank_candidates([replace(source, similarities=similarities)], retrieval.question)[0]
         assert near in best.text
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("question", "similarity", "answers"),
+    [("Is LASIK a wig?", 0.1, False), ("Is LASIK a wig?", 0.4, True), ("Is a wig shown?", 0.1, True)],
+)
+def test_a_sentence_answers_by_its_words_or_by_its_meaning(
+    question: str, similarity: float, answers: bool, ana: Person
+) -> None:
+    create_searchable_markdown(ana.id, "# Hair\n\nA wig is shown at noon.\n")
+    retrieval = retrieve(user_id=ana.id, question=question)
+    (source,) = retrieval.sources
+
+    read = replace(source, similarities=[similarity] * len(source.sentences))
+
+    assert bool(rank_candidates([read], retrieval.question)) is answers
 
 
 @pytest.mark.django_db
