@@ -357,13 +357,13 @@ REUSE_ACROSS_TENANTS = env.bool("REUSE_ACROSS_TENANTS", default=False)  # a pric
 SEARCH_EXACT_PASSAGES = env.int("SEARCH_EXACT_PASSAGES", default=3_000)
 # Where a search finds its candidates: PostgreSQL, or the Milvus at MILVUS_URI, which the outbox feeds.
 SEARCH_ENGINE = env.str("SEARCH_ENGINE", default="postgres")
-MILVUS_URI = env.str("MILVUS_URI", default="")
+MILVUS_URI = env.str("MILVUS_URI", default="") or "http://127.0.0.1:19530"  # `serve` and `demo` start one there
 if SEARCH_ENGINE not in ("postgres", "milvus"):
     raise ImproperlyConfigured("SEARCH_ENGINE must be postgres or milvus.")
-if SEARCH_ENGINE == "milvus" and not re.match(r"https?://", MILVUS_URI):
+if not re.match(r"https?://", MILVUS_URI):
     raise ImproperlyConfigured(
-        "SEARCH_ENGINE=milvus needs MILVUS_URI, http:// or https://. A file of Milvus Lite belongs to one process:"
-        " start `milvus-lite server` with it."
+        "MILVUS_URI must begin with http:// or https://. A file of Milvus Lite belongs to one process: start"
+        " `milvus-lite server` with it, or leave MILVUS_URI out, and `manage.py serve` starts one."
     )
 # Of PostgreSQL while it builds a tenant's vector index, 4.5 kB a passage: 450,000 of them in the default.
 VECTOR_INDEX_MEMORY_MB = env.int("VECTOR_INDEX_MEMORY_MB", default=2_048)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from accessa.server import search_engine
 from accessa.server.address import Address
 from accessa.server.supervisor import Program
 from accounts.models import User
@@ -42,6 +43,8 @@ def programs(address: Address, mcp: Address | None = None, code: str = "") -> li
         own = {"MCP_URL": os.environ.get("MCP_URL") or mcp_url(mcp)}
         serve_mcp = [sys.executable, "manage.py", "serve_mcp", "--bind", mcp.bind]
         running.append(Program("the MCP server", serve_mcp, REPOSITORY, environment | own))
+    if search_engine.is_ours():
+        running.append(search_engine.own_server())
     if settings.SQS_QUEUE_URL:
         consume = [sys.executable, "manage.py", "consume_sqs"]
         running.append(Program("the statutes' consumer", consume, REPOSITORY, environment))

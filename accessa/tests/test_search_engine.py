@@ -20,7 +20,7 @@ from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import ActiveModel, DocumentChunk
 from embeddings.search import hybrid_search
 from embeddings.search_engine import delivery, entries, maintenance, retrieval
-from embeddings.tests.campaign_helpers import TARGET, reembed
+from embeddings.tests.campaign_helpers import TARGET, recording_embedder, reembed
 from jobs import worker
 from outbox.models import Message
 from portal import account_deletion
@@ -246,12 +246,15 @@ def test_a_campaign_is_cut_over_at_once_on_the_engine_too(ana: Person, milvus: A
     feed()
     old = passages(ana, "hospital", mode="vector")
 
+    recording_embedder(settings)
     reembed(uploaded)
     worker.drain()
     feed()
+    assert milvus.count_entries(ana.id) == 2 * DocumentChunk.objects.count()
     assert passages(ana, "hospital", mode="vector") == old
     ActiveModel.objects.filter(pk=ana.id).update(embed_model=TARGET.model, embed_version=TARGET.version, shadowed=True)
     shadowed = passages(ana, "hospital", mode="vector")
+    assert shadowed
     assert shadowed != old
     settings.SEARCH_ENGINE = "postgres"
     assert passages(ana, "hospital", mode="vector") == shadowed

@@ -18,6 +18,7 @@ from accessa.server import pidfile
 from accessa.server.address import ADDRESS, PIDFILE, Address, publish_address, published_url
 from accessa.server.programs import first_account_code, mcp_url, programs
 from testing.personas import Person
+from testing.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +115,43 @@ def test_an_mcp_port_in_use_is_named_and_exits_2() -> None:
             call_command("serve", bind="127.0.0.1:0", mcp_port=port)
 
     assert refusal.value.returncode == 2
+
+
+def test_milvus_lite_runs_beside_the_workers_unless_a_milvus_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MILVUS_URI", raising=False)
+    port = free_port()
+    settings.SEARCH_ENGINE, settings.MILVUS_URI = "milvus", f"http://127.0.0.1:{port}"
+
+    *_, server = programs(Address("127.0.0.1", 8123))
+
+    assert server.name == "the search engine"
+    assert server.command[-6:] == [
+        "--data-dir",
+        str(settings.VAR / "milvus"),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(CommandError, match=f":{port}, for Milvus Lite, is in"),
+    ):
+        programs(Address("127.0.0.1", 8123))
+    monkeypatch.setenv("MILVUS_URI", "https://milvus.example.org")
+    assert len(programs(Address("127.0.0.1", 8123))) == 2
+
+
+def test_a_file_is_no_uri_of_a_milvus() -> None:
+    environment = {**os.environ, "SEARCH_ENGINE": "milvus", "MILVUS_URI": "./milvus.db"}
+
+    command = [sys.executable, "manage.py", "search_engine", "status"]
+    tried = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+
+    assert tried.returncode
+    assert "A file of Milvus Lite belongs to one process" in tried.stderr
 
 
 @pytest.mark.parametrize(("queue", "kept"), [("", 2), ("https://sqs.us-east-1.amazonaws.com/1/laws", 3)])

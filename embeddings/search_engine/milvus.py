@@ -112,6 +112,11 @@ def list_entries(user_id: UUID) -> dict[str, tuple[UUID, str]]:
     return entries
 
 
+def is_built() -> bool:
+    with _errors():
+        return bool(_connect().has_collection(_collection(), timeout=SEARCH_SECONDS))
+
+
 def is_reachable() -> bool:
     """Tell whether searches can ask: the server answers, and was built."""
     try:

@@ -13,14 +13,18 @@ STOP_SECONDS = 10.0
 HOST = "127.0.0.1"
 
 
+def command(folder: Path, port: int) -> list[str]:
+    """Return the command of a server on ``port`` with the data of ``folder``."""
+    own = [sys.executable, "-m", "milvus_lite", "server", "--data-dir", str(folder)]
+    return [*own, "--host", HOST, "--port", str(port)]
+
+
 @contextmanager
 def running_server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start a server on ``port`` with the data of ``folder``, and stop it. Raises ``TimeoutError``."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "milvus_lite", "server", "--data-dir", str(folder)]
-    command += ["--host", HOST, "--port", str(port)]
     with (folder.parent / "milvus.log").open("ab") as log:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        server = subprocess.Popen(command(folder, port), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         _wait(server, port)
         yield server

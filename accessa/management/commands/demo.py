@@ -22,6 +22,7 @@ from accessa.demo.api_client import ApiClient
 from accessa.demo.legacy import LegacyScenario
 from accessa.demo.scenarios import ConnectorScenario, Demo, DocumentScenario, Scenario, VendorScenario
 from accessa.demo.statutes import StatuteScenario
+from accessa.server import search_engine
 from accessa.server.address import Address
 from accessa.server.database import migrated_database
 from accessa.server.programs import programs
@@ -136,12 +137,14 @@ def run_programs(console: Console, address: Address, scenarios: list[Scenario]) 
         connections.close_all()
         try:
             until = time.monotonic() + START_SECONDS
-            while not address.answers():
+            while not address.answers() or not search_engine.is_ready():
                 if time.monotonic() > until:
-                    raise CommandError(f"The API did not answer within {START_SECONDS:.0f} s.")
+                    raise CommandError(f"The API, or Milvus Lite, did not answer within {START_SECONDS:.0f} s.")
                 supervisor.tick()
                 time.sleep(0.1)
             console.print(f"PostgreSQL, the API ({address.url}) and {settings.WORKERS} workers are up.")
+            if search_engine.is_ours():
+                console.print(f"Milvus Lite ({settings.MILVUS_URI}) finds the candidates of searches.")
             console.print("The consumer of the queue is up.\n" if settings.SQS_QUEUE_URL else "")
             yield supervisor
         finally:

@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from accessa.embedded_postgres.installation import EmbeddedError
 from accessa.embedded_postgres.server import EmbeddedServer
-from accessa.server import pidfile
+from accessa.server import pidfile, search_engine
 from accessa.server.address import PIDFILE, Address, publish_address
 from accessa.server.database import migrated_database
 from accessa.server.programs import first_account_code, mcp_url, programs
@@ -77,9 +77,11 @@ class Command(BaseCommand):
         self._say("Accessa has stopped.")
 
     def _announce(self, address: Address, mcp: Address | None, code: str) -> bool:
-        if not address.answers() or (mcp and not mcp.answers()):
+        if not address.answers() or (mcp and not mcp.answers()) or not search_engine.is_ready():
             return False
         self._say(f"Accessa is up: {address.url} (API docs at /docs)")
+        if search_engine.is_ours():
+            self._say(f"Milvus Lite finds the candidates of searches, at {settings.MILVUS_URI}")
         if mcp:
             self._say(f"Assistants connect to {os.environ.get('MCP_URL') or mcp_url(mcp)} (docs/assistants.md)")
         if code:
