@@ -17,7 +17,7 @@ from accounts.errors import ApiError
 from accounts.rls import SET_TENANT_ROLE, as_tenant, bound_cursor, tenant_role_params
 from accounts.system_tenant import SYSTEM_TENANT_ID
 from embeddings import sentence_vectors
-from embeddings.active_model import active_model, send_select
+from embeddings.active_model import send_select
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.error_codes import SEARCH_UNAVAILABLE
 from embeddings.models import DocumentChunk, ShadowVector
@@ -44,7 +44,6 @@ SET_ISOLATION = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 SETTINGS = {"statement_timeout": "", "plan_cache_mode": "force_generic_plan", **PLANNER_SETTINGS}
 READ_SETTINGS = ", ".join(f"current_setting('{name}')" for name in SETTINGS)
 SET_SETTINGS = ", ".join(f"set_config('{name}', %s, true)" for name in SETTINGS)
-SET_TIMEOUT = "SELECT set_config('statement_timeout', %s, true)"
 
 
 def search(
@@ -198,15 +197,17 @@ def _has_vectors(scope: Scope) -> bool:
 
 
 @contextmanager
-def search_snapshot(user_id: UUID, model: EmbeddingModel | None = None) -> Iterator[Callable[[], EmbeddingModel]]:
-    """Read as ``user_id``, all statements from one snapshot.
+def search_snapshot(
+    user_id: UUID, model: EmbeddingModel | None = None, *, seconds: float = SECONDS
+) -> Iterator[Callable[[], EmbeddingModel]]:
+    """Read as ``user_id``, all statements from one snapshot, each within ``seconds``.
 
     Yields a function that returns ``model``, or without it the tenant's active model in that snapshot. A statement is
     sent together with those before it once rows are fetched: the way to the database and back takes longer than most.
     Inside a caller's transaction the isolation is the caller's, and each is sent by itself. Raises
     ``ApiError("SEARCH_UNAVAILABLE")`` when a statement takes too long.
     """
-    values = [*(SETTINGS | {"statement_timeout": f"{SECONDS}s"}).values()]
+    values = [*(SETTINGS | {"statement_timeout": f"{max(1, int(seconds * 1000))}ms"}).values()]
     try:
         if connection.get_autocommit():
             # The transaction's end resets isolation, time limit, role and claims.
@@ -218,8 +219,9 @@ def search_snapshot(user_id: UUID, model: EmbeddingModel | None = None) -> Itera
             ):
                 with bound_cursor() as cursor:
                     cursor.execute(SET_ISOLATION)
+                    cursor.execute(f"SELECT {SET_SETTINGS}", values)
                     fetch_model = _send_model(user_id, model)
-                    cursor.execute(f"SELECT {SET_SETTINGS}, {SET_TENANT_ROLE}", values + tenant_role_params(user_id))
+                    cursor.execute(f"SELECT {SET_TENANT_ROLE}", tenant_role_params(user_id))
                 yield fetch_model
         else:
             fetch_model = _send_model(user_id, model)
@@ -253,14 +255,10 @@ def probe_index(document_id: UUID, *, user_id: UUID, seconds: float) -> float | 
 
     Raises ``TimeoutError`` after ``seconds``.
     """
-    timeout = [str(max(1, int(seconds * 1000)))]
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(SET_TIMEOUT, timeout)
-            model = active_model(user_id)  # tenants cannot read it
-        rows: dict[str, Any] = {"document_id": document_id, "embed_model": model.model, "embed_version": model.version}
-        with as_tenant(user_id), connection.cursor() as cursor:
-            cursor.execute(SET_TIMEOUT, timeout)
+        with search_snapshot(user_id, seconds=seconds) as fetch_model:
+            model = fetch_model()
+            rows = {"document_id": document_id, "embed_model": model.model, "embed_version": model.version}
             chunks = DocumentChunk.objects.filter(**rows).order_by("chunk_ord")
             vector = chunks.values_list("embedding", flat=True).first()
             if vector is None and model.shadowed:
@@ -271,7 +269,5 @@ def probe_index(document_id: UUID, *, user_id: UUID, seconds: float) -> float | 
             began = time.monotonic()
             nearest_chunks(Scope(user_id, model), vector, 1)
             return time.monotonic() - began
-    except OperationalError as error:
-        if not _is_timeout(error):
-            raise
+    except ApiError as error:
         raise TimeoutError from error

@@ -126,12 +126,13 @@ def test_a_replica_that_ends_during_a_search_is_replaced_by_the_primary(
     replica: EmbeddedServer, servers: list[str], ana: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploaded = ana.ingest(plan_pdf("dental care"))
+    send_reads = postings.send_reads
 
     def stop_first(*args: Any) -> Any:
         replica.stop("immediate")
-        return postings.send_reads(*args)
+        return send_reads(*args)
 
-    monkeypatch.setattr(hybrid_search, "send_reads", stop_first)
+    monkeypatch.setattr(postings, "send_reads", stop_first)
 
     assert found(ana, "dental care") == {uploaded.document_id}
     assert found(ana, "dental care") == {uploaded.document_id}
