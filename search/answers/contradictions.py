@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
+from embeddings.search.synonyms import find_synonyms
+
 if TYPE_CHECKING:
     from search.answers.extractive import Candidate
 
@@ -14,6 +16,7 @@ SIDE_SHARE = 0.75  # of the words' score of the sentence that answers: what anot
 SAME_WORDS = 0.6  # of the question's words in both sentences
 SAME_NAME = 0.5  # of the words of both names
 SAME_PROSE = 0.4  # of the words of both sentences, where one of them is prose
+AMENDMENT_SHARE = 0.4  # as SIDE_SHARE, of a sentence that replaces the figure of the one that answers
 
 # A number with its unit: $, % or the word after it.
 _FIGURE = re.compile(r"(?P<money>[$€£])?(?P<number>\d+(?:[.,]\d+)*) ?(?P<unit>%|[^\W\d_]+)?")
@@ -37,6 +40,7 @@ _ALTERNATIVES = tuple(
         (r"urgent|expedited", r"standard"),
     )
 )  # fmt: skip
+_BETWEEN = ("to", "or", "and")  # two figures of one unit
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _NUMBER = re.compile(r"\d+")
 _NETWORK = re.compile(r"\b(?:in|out[- ]of)[- ]network\b", re.IGNORECASE)  # names no benefit
@@ -50,7 +54,8 @@ def find_sides(answers: "Sequence[Candidate]", candidates: "Sequence[Candidate]"
         sides = [answer]
         for each in candidates:
             is_other = all(each.source.key != side.source.key for side in sides)
-            if is_other and each.ranked.score >= SIDE_SHARE * answer.ranked.score and _contradicts(answer, each):
+            least = AMENDMENT_SHARE if _replaces(answer, each) else SIDE_SHARE
+            if is_other and each.ranked.score >= least * answer.ranked.score and _contradicts(answer, each):
                 sides.append(each)
         if len(sides) > 1:
             return sides[:MAX_SIDES]
@@ -58,7 +63,16 @@ def find_sides(answers: "Sequence[Candidate]", candidates: "Sequence[Candidate]"
 
 
 def _contradicts(one: "Candidate", other: "Candidate") -> bool:
-    return _same_words(one, other) and _same_name(one, other) and _same_alternatives(one, other) and _differ(one, other)
+    is_same = _same_words(one, other) and _same_alternatives(one, other)
+    return is_same and _differ(one, other) and (_same_name(one, other) or _replaces(one, other))
+
+
+def _replaces(one: "Candidate", other: "Candidate") -> bool:
+    """Tell whether one sentence tells a change of the other's figure: "extended from 180 to 210 days"."""
+    if not _is_change(one, other):
+        return False
+    first, second = _figures(one), _figures(other)
+    return any(first[unit] < second[unit] or second[unit] < first[unit] for unit in first if unit in second)
 
 
 def _differ(one: "Candidate", other: "Candidate") -> bool:
@@ -71,10 +85,12 @@ def _differ(one: "Candidate", other: "Candidate") -> bool:
 
 
 def _figures(candidate: "Candidate") -> dict[str, set[str]]:
-    """Return the numbers of a sentence by their unit."""
+    """Return the numbers of a sentence by their unit; both of "from 180 to 210 days" are of days."""
     found = defaultdict(set)
-    for figure in _FIGURE.finditer(candidate.ranked.sentence.text):
-        unit = figure["money"] or (figure["unit"] or "").lower().removesuffix("s")
+    unit = ""
+    for figure in reversed([*_FIGURE.finditer(candidate.ranked.sentence.text)]):
+        if figure["unit"] not in _BETWEEN:
+            unit = figure["money"] or (figure["unit"] or "").lower().removesuffix("s")
         found[unit].add(figure["number"].replace(",", ""))
     return found
 
@@ -117,7 +133,12 @@ def _names(candidate: "Candidate") -> list[str]:
     label, *values = candidate.ranked.sentence.cells or ("",)
     texts = (label, *candidate.ranked.sentence.heads, *(value for value in values if not _NUMBER.search(value)))
     names = (_NETWORK.sub("", text) for text in texts)
-    return [name for name in names if _stems_in(candidate.ranked.words, name)]
+    synonyms = [each for others in find_synonyms(" ".join(candidate.ranked.words)).values() for each in others]
+    return [
+        name
+        for name in names
+        if _stems_in(candidate.ranked.words, name) or any(each in name.lower() for each in synonyms)
+    ]
 
 
 def _same_alternatives(one: "Candidate", other: "Candidate") -> bool:

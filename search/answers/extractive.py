@@ -85,7 +85,7 @@ def rank_candidates(sources: Sequence[Source], question: CompleteQuestion) -> li
                 if each.sentence.start >= source.repeated and _is_evidence(each, known) and _says_something(each):
                     similarity = USUAL_SIMILARITY if known is None else known
                     score = each.score + prior + NAME_WEIGHT * each.named + SIMILARITY_WEIGHT * similarity
-                    score += type_bonus(question.asked, each.sentence) - facet_loss(question.text, each.sentence)
+                    score += type_bonus(question.asked, each) - facet_loss(question.text, each.sentence)
                     score -= example_loss(question.text, (*source.headings[-1:], each.sentence.title))
                     candidate = Candidate(source, each, score)
                     found.setdefault(candidate.place, candidate)
@@ -98,7 +98,8 @@ def _rank(
     idf = group[0][1].idf  # of all words of the question
     lexemes = query_lexemes(subject_words(question.text), (configuration,))
     lexemes = lexemes or query_lexemes(content_words(question.text), (configuration,))
-    lexemes = [each for each in lexemes if "-" not in each] or lexemes  # "out-of-network": its parts are lexemes too
+    # The parts of "out-of-network" are lexemes too; of "HM-601" one is the number -601.
+    lexemes = [each for each in lexemes if "-" not in each[1:]] or lexemes
     lexemes = [group[0][1].replaced.get(each, each) for each in lexemes]
     return rank_sentences(
         [source.ranked_text for _, source in group],

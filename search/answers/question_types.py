@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from embeddings.search.passage_sentences import Kind, Sentence
+from embeddings.search.sentence_scores import RankedSentence
 
 TYPE_BONUS = 0.65  # as that of a number that is asked for
 
@@ -99,11 +100,20 @@ def fits_type(question: str, sentence: Sentence) -> bool:
     return any(each.question.search(question) and each.answer.search(sentence.text) for each in _TYPES)
 
 
-def type_bonus(question: str, sentence: Sentence) -> float:
-    """Return what a sentence gains of the type, or a row about the facet, that the question asks for."""
+def type_bonus(question: str, ranked: RankedSentence) -> float:
+    """Return what a sentence gains of the type, or a row about the facet, that the question asks for.
+
+    A list of what is covered says so only of the item that is asked for, and not of one that has its words.
+    """
+    sentence = ranked.sentence
     is_named = any(each.row.search(_label(sentence)) and each.row.search(question) for each in _FACETS)
     says_coverage = _COVERAGE.search(question) and _COVERAGE.search(_label(sentence) or sentence.text)
-    return TYPE_BONUS * fits_type(question, sentence) + FACET_GAIN * is_named + COVERAGE_BONUS * bool(says_coverage)
+    is_asked = sentence.kind != Kind.ITEM or ranked.named > 0
+    return (
+        TYPE_BONUS * fits_type(question, sentence)
+        + FACET_GAIN * is_named
+        + COVERAGE_BONUS * bool(says_coverage and is_asked)
+    )
 
 
 def facet_loss(question: str, sentence: Sentence) -> float:

@@ -56,6 +56,16 @@ You pay $35 of the $118 that therapy costs.
 
 A wig is hair that may be paid. One wig is paid in a calendar year.
 
+# Forms
+
+Form HM-140 is for children, form HM-9 for all others. Ask for it on form HM-601.
+
+# Not insured
+
+What is not covered:
+
+- Membership fees of air ambulance subscription programs
+
 # Dependents
 
 Care of a child under 18 months is covered at home. A child is covered until the month in which it turns 26.
@@ -66,6 +76,7 @@ SUMMARY = """\
 | Service | In network, you pay | Out of network, you pay |
 |---|---|---|
 | X-rays | $40 copay | 40% after deductible |
+| Ambulance | $50 copay | $90 copay |
 
 # Excluded services and other covered services
 
@@ -97,6 +108,8 @@ BIRTH = "Birth or adoption — You must ask within: 60 days; Coverage begins: Th
         ("is therapy free", "In network, you pay — Physical therapy: $35 copay"),
         ("until what age is my child covered", "A child is covered until the month in which it turns 26."),
         ("how often is a wig paid", "One wig is paid in a calendar year."),
+        ("what is form HM-601", "Ask for it on form HM-601."),
+        ("is an ambulance covered", "Ambulance — In network, you pay: $50 copay; Out of network, you pay: $90 copay"),
     ],
 )
 def test_an_everyday_question_is_answered_in_the_first_line(question: str, first: str, ana: Person) -> None:
@@ -164,6 +177,36 @@ def test_rows_contradict_only_what_is_said_of_the_same(
 ) -> None:
     for name, row in (("one.pdf", one), ("other.pdf", other)):
         create_searchable_markdown(ana.id, f"# Costs\n\n| Service | You pay |\n|---|---|\n{row}\n", filename=name)
+
+    assert bool(ask(ana, question)["contradiction"]) == differ
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("one", "other", "question", "differ"),
+    [
+        (
+            "You may appeal within 180 days of the day on which the denial came.",
+            "The time for an appeal is extended from 180 to 210 days.",
+            "how long do i have to appeal",
+            True,
+        ),
+        (
+            "You may appeal within 180 days of the day on which the denial came.",
+            "The time to hear of an appeal is extended from 30 to 60 days.",
+            "how long do i have to appeal",
+            False,
+        ),
+        ("| Service | You pay |\n|---|---|\n| Emergency department | $350 copay |",
+         "| Benefit | Until May | From June |\n|---|---|---|\n| Emergency department | $350 copay | $300 copay |",
+         "how much is the ER", True),
+    ],
+)  # fmt: skip
+def test_an_amendment_contradicts_the_figure_that_it_repeats(
+    one: str, other: str, question: str, differ: bool, ana: Person
+) -> None:
+    for name, text in (("booklet.pdf", one), ("amendment.pdf", other)):
+        create_searchable_markdown(ana.id, f"# Rules\n\n{text}\n", filename=name)
 
     assert bool(ask(ana, question)["contradiction"]) == differ
 
