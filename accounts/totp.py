@@ -154,23 +154,3 @@ def _decrypt(user: User) -> str:
     if opened["user"] != str(user.pk):
         raise ValueError("A secret of an authenticator is in another user's row.")
     return str(opened["s"])
-
-
-def rotate_keys(*, write: bool) -> tuple[int, int, int]:
-    """Check all secrets; with ``write``, encrypt those under an older vault key under the newest.
-
-    Return their counts by their key before: the newest, an older one, none.
-    """
-    newest = older = unknown = 0
-    for user in User.objects.exclude(totp_secret=None).order_by("pk"):
-        secret = bytes(user.totp_secret or b"")
-        if encryption.is_under_newest_key(secret):
-            newest += 1
-        elif encryption.is_readable(secret):
-            older += 1
-            if write:
-                rewritten = encryption.vault().rotate(secret)
-                User.objects.filter(pk=user.pk, totp_secret=secret).update(totp_secret=rewritten)
-        else:
-            unknown += 1
-    return newest, older, unknown

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from cryptography.fernet import InvalidToken
@@ -36,7 +35,6 @@ DELETE FROM vault_tokens WHERE id IN (
     ORDER BY v.orphaned_at LIMIT {DELETED_AT_ONCE} FOR UPDATE SKIP LOCKED
 )
 """
-REWRITE = "UPDATE vault_tokens SET secret = %s WHERE id = %s AND secret = %s"
 
 
 class UnknownVaultKey(Wait):
@@ -93,30 +91,3 @@ def delete_orphaned_tokens() -> int:
     with connection.cursor() as cursor:
         cursor.execute(DELETE_ORPHANED)
         return int(cursor.rowcount)
-
-
-class RotationCounts(NamedTuple):
-    """Tokens of one batch by their key before: the newest, an older one, none."""
-
-    newest: int = 0
-    older: int = 0
-    unknown: int = 0
-    last: UUID | None = None  # the last token of the batch; None: there are no more
-
-
-def rotate_keys(after: UUID | None, *, most: int, write: bool) -> RotationCounts:
-    """Check the next ``most`` tokens by id; with ``write``, encrypt those under an older key under the newest."""
-    rows = VaultToken.objects.filter(**({"pk__gt": after} if after else {})).order_by("pk")[:most]
-    newest, older, unknown, last = 0, [], 0, None
-    for row in rows:
-        last, secret = row.pk, bytes(row.secret)
-        if encryption.is_under_newest_key(secret):
-            newest += 1
-        elif encryption.is_readable(secret):
-            older.append((encryption.vault().rotate(secret), row.pk, secret))
-        else:
-            unknown += 1
-    if write and older:
-        with connection.cursor() as cursor:
-            cursor.executemany(REWRITE, older)
-    return RotationCounts(newest, len(older), unknown, last)

@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection
 from django.utils import timezone
 
+from accounts.encryption import rotate_column
 from accounts.rls import as_tenant
 from integrations.models import ConnectedSource, VaultToken
 from integrations.oauth import token_vault
@@ -104,7 +105,7 @@ def test_the_vault_is_encrypted_under_the_newest_key(
 
     with pytest.raises(CommandError, match="still needed"):
         call_command("rotate_vault", "--check")
-    call_command("rotate_vault", "--batch", "3")
+    call_command("rotate_vault")
     call_command("rotate_vault")
     call_command("rotate_vault", "--check")
     settings.INTEGRATIONS_VAULT_KEYS = [NEW]
@@ -114,11 +115,11 @@ def test_the_vault_is_encrypted_under_the_newest_key(
 
 
 def test_a_rotation_that_was_stopped_goes_on(source: ConnectedSource, settings: Any) -> None:
-    filled(source, 5)
+    tokens = filled(source, 5)
     settings.INTEGRATIONS_VAULT_KEYS = [NEW, OLD]
 
-    first = token_vault.rotate_keys(None, most=2, write=True)
-    again = token_vault.rotate_keys(None, most=10, write=True)
+    first = rotate_column(VaultToken.objects.filter(pk__in=[*tokens][:2]), "secret", write=True)
+    again = rotate_column(VaultToken.objects.all(), "secret", write=True)
 
     assert (first.older, again.newest, again.older) == (2, 2, 3)
 
@@ -152,7 +153,7 @@ def test_keys_rotate_under_traffic_without_losing_tokens(source: ConnectedSource
         try:
             for keys in ([OLD, NEW], [NEW, OLD]):
                 settings.INTEGRATIONS_VAULT_KEYS = keys
-                call_command("rotate_vault", "--batch", "5", stdout=Silent())
+                call_command("rotate_vault", stdout=Silent())
         finally:
             stop.set()
         return 0

@@ -133,24 +133,6 @@ def signing_secrets(endpoint: WebhookEndpoint) -> list[str]:
     return [_decrypt(endpoint, bytes(each)) for each in stored]
 
 
-def rotate_keys(*, write: bool) -> tuple[int, int, int]:
-    """Check all stored secrets; with ``write``, encrypt those under an older vault key under the newest.
-
-    Return their counts by their key before: the newest, an older one, none.
-    """
-    newest = older = unknown = 0
-    for endpoint in WebhookEndpoint.objects.order_by("pk").iterator():
-        stored = {name: bytes(value) for name in SECRETS if (value := getattr(endpoint, name)) is not None}
-        old = {name: each for name, each in stored.items() if not encryption.is_under_newest_key(each)}
-        readable = {name: each for name, each in old.items() if encryption.is_readable(each)}
-        newest, older = newest + len(stored) - len(old), older + len(readable)
-        unknown += len(old) - len(readable)
-        if write and readable:
-            unchanged = WebhookEndpoint.objects.filter(pk=endpoint.pk, **readable)
-            unchanged.update(**{name: encryption.vault().rotate(each) for name, each in readable.items()})
-    return newest, older, unknown
-
-
 def _update(endpoint: WebhookEndpoint, **columns: Any) -> None:
     if not WebhookEndpoint.objects.filter(pk=endpoint.pk).update(**columns, updated_at=Now()):
         raise not_found()

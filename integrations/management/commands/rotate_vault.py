@@ -2,13 +2,20 @@
 
 from argparse import ArgumentParser
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounts import totp
-from integrations.oauth import token_vault
-from outbox.webhooks import endpoints
+from accounts.encryption import rotate_column
+from accounts.models import User
+from integrations.models import VaultToken
+from outbox.models import WebhookEndpoint
+from outbox.webhooks.endpoints import SECRETS
+
+COLUMNS = (
+    (VaultToken.objects.all(), "secret"),
+    (User.objects.all(), "totp_secret"),
+    *((WebhookEndpoint.objects.all(), name) for name in SECRETS),
+)
 
 
 class Command(BaseCommand):
@@ -20,19 +27,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--check", action="store_true")
-        parser.add_argument("--batch", type=int, default=500)
 
-    def handle(self, *args: Any, check: bool, batch: int, **options: Any) -> None:
-        newest, older, unknown = endpoints.rotate_keys(write=not check)
-        of_users = totp.rotate_keys(write=not check)
-        newest, older, unknown = (sum(counts) for counts in zip((newest, older, unknown), of_users, strict=True))
-        after: UUID | None = None
-        while True:
-            counts = token_vault.rotate_keys(after, most=max(batch, 1), write=not check)
-            newest, older, unknown = newest + counts.newest, older + counts.older, unknown + counts.unknown
-            if counts.last is None:
-                break
-            after = counts.last
+    def handle(self, *args: Any, check: bool, **options: Any) -> None:
+        counts = [rotate_column(rows, column, write=not check) for rows, column in COLUMNS]
+        newest, older, unknown = map(sum, zip(*counts, strict=True))
         done = "need an older key" if check else "encrypted anew"
         self.stdout.write(f"{older} secrets {done}, {newest} were under the newest key.")
         if unknown:
