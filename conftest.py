@@ -20,11 +20,11 @@ from accounts.api_tokens import ALL_SCOPES
 from accounts.audit import roles
 from integrations.sync import pgmq
 from testing import planner_statistics
-from testing.milvus import milvus, milvus_uri
+from testing.milvus import milvus, milvus_server
 from testing.personas import Person
 from vendors import calls
 
-__all__ = ["milvus", "milvus_uri"]  # fixtures
+__all__ = ["milvus", "milvus_server"]  # fixtures
 
 MIGRATED = {"django_migrations", "django_content_type", "auth_permission"}
 FORM = "application/x-www-form-urlencoded"

@@ -8,7 +8,8 @@ from django.db import connections
 
 from accessa.embedded_postgres.server import EmbeddedServer
 from benchmarks.report import Result, print_progress
-from testing.chaos import connectors, kill_loop, queues, statute_samples, statutes, verdict, world
+from testing.chaos import connectors, kill_loop, queues, search_engine, statute_samples, statutes, verdict, world
+from testing.ports import free_port
 
 SUMMARY = __doc__ or ""
 MOST_SECONDS = 3600.0
@@ -20,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--connectors", action="store_true", help="of a sync of 2,000 records instead")
     parser.add_argument("--statutes", action="store_true", help=f"of {STATUTES} statutes from a queue instead")
+    parser.add_argument("--engine", action="store_true", help="of the search engine and its feed instead")
     parser.add_argument("--vendors", action="store_true", help="by LlamaParse's and OpenAI's fakes")
     parser.add_argument("--sentences", action="store_true", help="with the sentence vectors of minilm, compared too")
 
@@ -27,6 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def measure(options: Namespace) -> Result:
     if options.statutes:
         return _statutes(options)
+    if options.engine:
+        return _search_engine(options)
     return _sync(options) if options.connectors else _documents(options)
 
 
@@ -66,6 +70,35 @@ def _statutes(options: Namespace) -> Result:
             "bought_again_bound": broken.bound,
             "seconds": broken.seconds,
             "seconds_undisturbed": calm.seconds,
+        },
+    )
+
+
+def _search_engine(options: Namespace) -> Result:
+    folder = EmbeddedServer().data.parent / "chaos"
+    print_progress(f"Killing {options.kills} times: senders at {len(search_engine.POINTS)} points, workers, Milvus …")
+    done = search_engine.trial(folder, port=free_port(), kills=options.kills, seed=options.seed)
+    found = done.verification
+    return Result(
+        name="chaos",
+        value=done.kills.total(),
+        unit="kills",
+        against="the answers of PostgreSQL alone, after each kill",
+        ratio=1 - done.different / max(1, done.searches),
+        goal="equal answers, and an engine that has what the rows hold",
+        ok=not done.different and found.is_clean and not done.missed and done.kills.total() >= options.kills,
+        details={
+            "points": dict(done.kills),
+            "missed": dict(done.missed),
+            "changes": done.changes,
+            "searches": done.searches,
+            "different": done.different,
+            "while_the_engine_was_away": done.away,
+            "seconds_to_converge": done.seconds_to_converge,
+            "entries": found.entries,
+            "missing": found.missing.total(),
+            "stale": found.stale.total(),
+            "orphans": found.orphans,
         },
     )
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import eq
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.test import override_settings
 
+from accessa.embedded_postgres.server import EmbeddedServer
 from accounts.rls import as_tenant
 from benchmarks import job_timings, question_sets, questions, ranking_metrics, stored_pdfs, subprocesses, text_loss
 from benchmarks.baselines import bm25
@@ -23,18 +25,25 @@ from benchmarks.questions import Question
 from benchmarks.report import Result, print_progress
 from embeddings import sentence_vectors
 from embeddings.embedders import registry
+from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.models import DocumentChunk
 from embeddings.search.hybrid_search import search
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR
+from embeddings.search.vector_search import Scope, nearest_chunks_exact
+from embeddings.search_engine import maintenance, milvus_lite
+from embeddings.search_engine.entries import load_engine
 from jobs.models import UploadJob
+from outbox import queue
 from samples import make_retrieval
+from testing.ports import free_port
 
 SUMMARY = __doc__
 TENANT = UUID("0b54a4c6-6a0e-4a55-9c40-5d2f6f5d9c3e")
 TIMEOUT_SECONDS = 1_800.0
 QUICK_DOCUMENTS = ("amendment.pdf", "dental_plan.pdf")
 RATIOS = ("hit@1", "hit@5", "mrr")  # of hybrid to the better baseline
+ENGINE_RECALL, ENGINE_DIFFERENCE = 0.98, 0.01  # of its ten nearest vectors; of hit@5 to PostgreSQL's
 GOAL = "more than BM25 at hit@5, and no less than the better arm"
 SELECT_LEXEMES = """
     SELECT chunk_id, lexeme, cardinality(positions) FROM document_chunks, unnest(search)
@@ -51,6 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--set", choices=question_sets.NAMES, help="a set over documents that are not shipped")
     parser.add_argument("--embedder", type=parse_embedder, default="local", help="as EMBEDDER; default: local")
     add_sentence_model(parser)
+    parser.add_argument("--search-engine", action="store_true", help="by Milvus Lite too, against PostgreSQL's figures")
     parser.add_argument("--split", choices=questions.SPLITS, default="test", help="default: test")
 
 
@@ -101,8 +111,48 @@ def measure(options: Namespace) -> Result:
         refused = {name: _refused(asked) for name, asked in texts.items()}
         with override_settings(SENTENCE_MODEL=registry.NO_SENTENCE_MODEL):
             static = {name: _refused(asked) for name, asked in texts.items()}
-    more = {"pipeline_loss": loss, "refused": refused, "refused_static": static, "sentence_cpu_seconds": seconds}
+        engine = _measure_engine(chosen, passages, ranked) if options.search_engine else {}
+    more = {
+        "pipeline_loss": loss,
+        "refused": refused,
+        "refused_static": static,
+        "sentence_cpu_seconds": seconds,
+        **engine,
+    }
     return _result(options, chosen, passages, ranked, more)
+
+
+def _measure_engine(
+    chosen: Sequence[Question], passages: dict[UUID, CitedPassage], ranked: dict[str, list[dict[str, float]]]
+) -> dict[str, Any]:
+    """Return the engine's recall of vectors against an exact search, and its hit rate beside PostgreSQL's."""
+    port, folder = free_port(), EmbeddedServer().data.parent / "milvus"
+    environment = {"SEARCH_ENGINE": "milvus", "MILVUS_URI": f"http://127.0.0.1:{port}"}
+    embedder = registry.get_embedder(settings.EMBEDDER)
+    model = EmbeddingModel(embedder.model, embedder.version)
+    with milvus_lite.running_server(folder, port), override_settings(**environment):
+        maintenance.rebuild()
+        queue.send_due(time.monotonic() + TIMEOUT_SECONDS)
+        assert maintenance.verify().is_clean
+        engine = load_engine()
+        with engine.connected() as client:
+            client.flush(engine.collection_name())  # from here on by its HNSW index
+        recalls = [_engine_recall(model, vector) for vector in embedder.embed([each.text for each in chosen])]
+        hybrid = _score(_rankings()[HYBRID], chosen, passages)
+    by_engine, by_postgres = (ranking_metrics.mean_scores(each) for each in (hybrid, ranked[HYBRID]))
+    return {
+        "engine": by_engine,
+        "engine_recall@10": sum(recalls) / len(recalls),
+        "engine_same_answers": sum(map(eq, hybrid, ranked[HYBRID])) / len(chosen),
+        "engine_ok": sum(recalls) / len(recalls) >= ENGINE_RECALL
+        and abs(by_engine["hit@5"] - by_postgres["hit@5"]) <= ENGINE_DIFFERENCE,
+    }
+
+
+def _engine_recall(model: EmbeddingModel, vector: Vectors) -> float:
+    exact = nearest_chunks_exact(Scope(TENANT, model), vector, 10)
+    found = load_engine().search_vectors(TENANT, model, vector, 10)
+    return len({hit.chunk_id for hit in exact} & set(found)) / max(1, len(exact))
 
 
 @contextmanager
@@ -239,7 +289,7 @@ def _result(
         against=f"BM25 over the same passages, the better of plain and stemmed words: {rival:.3f}",
         ratio=ratios["hit@5"],
         goal=GOAL,
-        ok=hybrid > rival and hybrid >= arms,
+        ok=hybrid > rival and hybrid >= arms and more.get("engine_ok", True),
         details={
             "set": options.set or "samples",
             "split": options.split,

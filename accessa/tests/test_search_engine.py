@@ -1,6 +1,7 @@
 """Search by Milvus: the same answers, from the rows alone; its feed; and PostgreSQL wherever it has no answer."""
 
 import os
+import signal
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -25,7 +26,7 @@ from jobs import worker
 from outbox.models import Message
 from portal import account_deletion
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
-from testing.milvus import feed
+from testing.milvus import Server, feed
 from testing.personas import Person, plan_pdf
 from vendors import calls
 from vendors.models import VendorCall
@@ -139,6 +140,25 @@ def test_postgresql_answers_while_the_engine_is_away(
     assert "PostgreSQL answers searches for a while." in caplog.text
     assert any(vendor == "milvus" and outcome == "VENDOR_UNREACHABLE" for vendor, _, outcome in outcomes())
     settings.MILVUS_URI = uri
+
+
+def test_a_search_does_not_wait_long_for_an_engine_that_hangs(
+    ana: Person, milvus: Any, milvus_server: Server, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_searchable_document(ana.id, TEXTS)
+    feed()
+    expected = passages(ana, "dental cleanings")
+    monkeypatch.setattr(milvus, "SEARCH_SECONDS", 0.1)
+    asked.clear()
+
+    os.kill(milvus_server.process.pid, signal.SIGSTOP)
+    try:
+        found = passages(ana, "dental cleanings")
+    finally:
+        os.kill(milvus_server.process.pid, signal.SIGCONT)
+
+    assert found == expected
+    assert asked[0] == "search_vectors failed"
 
 
 def test_messages_wait_for_an_engine_that_is_away_and_are_never_given_up(

@@ -14,11 +14,13 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from grpc import RpcError
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import MilvusException
 
 from embeddings.embedders.registry import DIMENSIONS, EmbeddingModel, Vectors
 from embeddings.search_engine.entries import EngineUnavailable, Entry
+from jobs import failpoints
 
 DENSE, WORDS = "dense", "words"
 SEARCH_SECONDS = 2.0  # of a search: then PostgreSQL answers
@@ -46,7 +48,7 @@ def _search(user_id: UUID, model: EmbeddingModel, field: str, query: Any, most: 
     where = f'tenant == "{user_id}" and model == "{_hash(model.label)}"'
     with connected() as client:
         (hits,) = client.search(
-            _collection(),
+            collection_name(),
             data=[query],
             anns_field=field,
             filter=where,
@@ -74,8 +76,9 @@ def replace_document(user_id: UUID, document_id: UUID, entries: Sequence[Entry],
     older = f'tenant == "{user_id}" and document == "{document_id}" and version < {version}'
     with connected() as client:
         for start in range(0, len(rows), BATCH):
-            client.upsert(_collection(), rows[start : start + BATCH], timeout=WRITE_SECONDS)
-        client.delete(_collection(), filter=older, timeout=WRITE_SECONDS)
+            client.upsert(collection_name(), rows[start : start + BATCH], timeout=WRITE_SECONDS)
+        failpoints.failpoint("search_engine:written")
+        client.delete(collection_name(), filter=older, timeout=WRITE_SECONDS)
 
 
 def sparse_vector(weights: Mapping[str, float]) -> dict[int, float]:
@@ -88,7 +91,7 @@ def delete_tenant(user_id: UUID, *, before: int | None = None) -> int:
     entries = count_entries(user_id)
     older = "" if before is None else f" and version < {before}"
     with connected() as client:
-        client.delete(_collection(), filter=f'tenant == "{user_id}"{older}', timeout=WRITE_SECONDS)
+        client.delete(collection_name(), filter=f'tenant == "{user_id}"{older}', timeout=WRITE_SECONDS)
     return entries
 
 
@@ -96,7 +99,7 @@ def count_entries(user_id: UUID | None = None) -> int:
     """Return how many entries a tenant has; None: all tenants together."""
     where = "" if user_id is None else f'tenant == "{user_id}"'
     with connected() as client:
-        (row,) = client.query(_collection(), filter=where, output_fields=["count(*)"], timeout=WRITE_SECONDS)
+        (row,) = client.query(collection_name(), filter=where, output_fields=["count(*)"], timeout=WRITE_SECONDS)
     return int(row["count(*)"])
 
 
@@ -105,7 +108,7 @@ def list_entries(user_id: UUID) -> dict[str, tuple[UUID, str]]:
     where, entries = f'tenant == "{user_id}"', dict[str, tuple[UUID, str]]()
     with connected() as client:
         pages = client.query_iterator(
-            _collection(), batch_size=1_000, filter=where, output_fields=["document", "sha"], timeout=WRITE_SECONDS
+            collection_name(), batch_size=1_000, filter=where, output_fields=["document", "sha"], timeout=WRITE_SECONDS
         )
         while page := pages.next():
             entries |= {row["id"]: (UUID(row["document"]), row["sha"]) for row in page}
@@ -114,7 +117,7 @@ def list_entries(user_id: UUID) -> dict[str, tuple[UUID, str]]:
 
 def is_built() -> bool:
     with _errors():
-        return bool(_connect().has_collection(_collection(), timeout=SEARCH_SECONDS))
+        return bool(_connect().has_collection(collection_name(), timeout=SEARCH_SECONDS))
 
 
 def is_reachable() -> bool:
@@ -135,7 +138,7 @@ def connected() -> Iterator[MilvusClient]:
     """Yield the client of this process. Raises ``EngineUnavailable``; then the next call connects anew."""
     with _errors():
         with _lock:
-            client = _client(settings.MILVUS_URI, _collection(), os.getpid())
+            client = _client(settings.MILVUS_URI, collection_name(), os.getpid())
         yield client
 
 
@@ -143,9 +146,9 @@ def connected() -> Iterator[MilvusClient]:
 def _errors() -> Iterator[None]:
     try:
         yield
-    except MilvusException as error:
+    except (MilvusException, RpcError) as error:  # a deadline is gRPC's own
         _client.cache_clear()
-        raise EngineUnavailable(f"Milvus: {error.code}") from error
+        raise EngineUnavailable(f"{type(error).__name__} {getattr(error, 'code', '')}".strip()) from error
 
 
 def _connect() -> MilvusClient:
@@ -165,13 +168,13 @@ def _client(uri: str, collection: str, process: int) -> MilvusClient:
 def drop_collection() -> None:
     """Forget all entries, whether there are any or not. No search asks the engine until ``create_collection``."""
     with _errors():
-        _connect().drop_collection(_collection(), timeout=WRITE_SECONDS)
+        _connect().drop_collection(collection_name(), timeout=WRITE_SECONDS)
 
 
 def create_collection() -> None:
     with _errors():
         client = _connect()
-        _create(client, _collection())
+        _create(client, collection_name())
 
 
 def _create(client: MilvusClient, collection: str) -> None:
@@ -193,7 +196,7 @@ def _create(client: MilvusClient, collection: str) -> None:
     )
 
 
-def _collection() -> str:
+def collection_name() -> str:
     """Return the collection's name, by the database whose rows it has: two of them may share a server."""
     return f"passages_{_hash(str(settings.DATABASES['default']['NAME']))}"
 
