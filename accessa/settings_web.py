@@ -6,6 +6,7 @@ from typing import Any
 from corsheaders.defaults import default_headers
 from django.templatetags.static import static
 
+from accessa import __version__
 from accessa.admin_menu import SIDEBAR
 
 REST_FRAMEWORK: dict[str, Any] = {
@@ -33,7 +34,7 @@ CORS_ALLOW_HEADERS = [
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Accessa",
-    "VERSION": "0.1.0",
+    "VERSION": __version__,
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "POSTPROCESSING_HOOKS": ["drf_spectacular.hooks.postprocess_schema_enums", "accessa.openapi.hooks.complete"],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from accessa.checks.database import VECTOR, check_database
 from accessa.checks.deployment import EMBEDDED
@@ -53,9 +54,7 @@ def check_connection() -> Iterator[Finding]:
         yield error(f"The embedded PostgreSQL does not start: {str(failure).splitlines()[0]}", "Read its log.")
         return
     except (DatabaseError, InterfaceError) as failure:
-        message = str(failure).lower()
-        reasons = (reason for sign, reason in CONNECT_ERRORS.items() if sign in message)
-        reason = next(reasons, safe_error_name(failure))
+        reason = explain_connect_error(failure)
         yield error(f"The database cannot be reached: {reason}.", "Start it, or correct DATABASE_URL.")
         return
     yield from system_check_findings(check_database(app_configs=None, databases=["default"]))
@@ -65,6 +64,11 @@ def check_connection() -> Iterator[Finding]:
         yield note(f"PostgreSQL {version // 10000}.{version % 10000}, pgvector {cursor.fetchone()[0]}.")
 
 
+def explain_connect_error(failure: Exception) -> str:
+    message = str(failure).lower()
+    return next((reason for sign, reason in CONNECT_ERRORS.items() if sign in message), safe_error_name(failure))
+
+
 def check_migrations() -> Iterator[Finding]:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -72,9 +76,13 @@ def check_migrations() -> Iterator[Finding]:
         first = plan[0][0]
         message = f"{len(plan)} migrations are not applied, {first.app_label}.{first.name} first."
         yield error(message, "Run: manage.py migrate")
-    on_disk = executor.loader.disk_migrations
+    yield from check_ahead(executor.loader)
+
+
+def check_ahead(loader: MigrationLoader) -> Iterator[Finding]:
+    on_disk = loader.disk_migrations
     apps = {app for app, _ in on_disk}
-    for app, name in sorted(key for key in executor.loader.applied_migrations if key not in on_disk):
+    for app, name in sorted(key for key in loader.applied_migrations or () if key not in on_disk):
         if app in apps:
             message = f"The database is ahead of this program: it has {app}.{name}."
             yield error(message, "Deploy the version that was migrated, here and for all workers.")

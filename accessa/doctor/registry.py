@@ -1,5 +1,6 @@
 """The table of doctor's checks, in the order in which they run and are printed."""
 
+from dataclasses import replace
 from functools import partial
 
 from django.conf import settings
@@ -17,9 +18,11 @@ from accessa.doctor import (
     file_store,
     parsers,
     public_urls,
+    replica,
     statutes,
     supabase_jwks,
     tenant_isolation,
+    upgrade,
 )
 from accessa.doctor.findings import system_check_findings
 from accessa.doctor.runner import Check
@@ -39,6 +42,8 @@ CHECKS = (
     Check("migrations", "All are applied, and none is of a newer version.", database.check_migrations, ("database",)),
     Check("tenants", "No tenant reads or writes another's rows.", tenant_isolation.check_isolation, MIGRATED, 20),
     Check("limits", "Connections, timeouts, autovacuum and disk are sufficient.", database.check_limits, MIGRATED),
+    Check("replica", "A standby of this primary, which keeps up.", replica.check_replica, MIGRATED,
+          timeout_remedy=DATABASE_FIREWALL),
     Check("broker", "A NOTIFY reaches another session.", broker.check_broker, ("database",)),
     Check("workers", "Alive:", clusters.check_workers, MIGRATED),
     Check("likeness", "All workers run with this configuration and this code.", clusters.check_configuration,
@@ -64,5 +69,18 @@ CHECKS = (
           timeout_remedy=FIREWALL),
     Check("cors-api", "Browsers of the named origins may call, others not.", public_urls.check_api_cors, ("api",)),
     Check("cors-bucket", "Browsers may upload.", public_urls.check_bucket_cors, ("storage-raw",)),
+)
+SHARED = {check.name: replace(check, needs=("database",)) for check in CHECKS}
+# By the new version, before it migrates: what the old one serves, meanwhile and after.
+UPGRADE_CHECKS = (
+    replace(SHARED["configuration"], needs=()),
+    replace(SHARED["database"], needs=()),
+    Check("pending", "Migrations only add.", upgrade.check_pending_migrations, ("database",)),
+    Check("jobs", "This version continues each unfinished job.", upgrade.check_unfinished_jobs, ("database",), 60),
+    Check("sessions", "Connections suffice for both versions, and no long transaction is open.",
+          upgrade.check_sessions, ("database",)),
+    SHARED["limits"],
+    SHARED["replica"],
+    Check("backups", "Nothing says that they have stopped.", upgrade.check_backups, ("database",)),
 )
 # fmt: on

@@ -111,7 +111,7 @@ def test_a_working_deployment_passes_and_keeps_no_probe(
     assert [each for each in verdicts if each["level"] not in ("ok", "skipped")] == []
     assert [each["check"] for each in verdicts] == [name for name in NAMES if name != SLOW]
     assert {each["check"] for each in verdicts if each["level"] == "skipped"} == {
-        "signers", "titan", "statutes-queue", "statutes-bucket",
+        "replica", "signers", "titan", "statutes-queue", "statutes-bucket",
     }  # fmt: skip
     assert rows() == before
     assert [list(storages[name].names()) for name in ("raw", "parsed")] == [[], []]  # type: ignore[attr-defined]

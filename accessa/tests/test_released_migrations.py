@@ -10,6 +10,7 @@ from django.db import models
 from django.db.migrations import Migration, operations
 from django.db.migrations.loader import MigrationLoader
 
+from accessa import migration_operations
 from testing import released_migrations
 
 REMOVED = operations.RunSQL("ALTER TABLE documents DROP COLUMN IF EXISTS colour;", operations.RunSQL.noop)
@@ -33,7 +34,7 @@ FIT = {
 
 def reasons(*each: Any) -> list[str]:
     migration = type("Migration", (Migration,), {"operations": each})("0002_hue", "documents")
-    return list(released_migrations.unfit_operations(migration, lambda name: name == "colour"))
+    return list(migration_operations.unfit_operations(migration, lambda name: name == "colour"))
 
 
 @pytest.mark.parametrize("name", UNFIT)
@@ -79,6 +80,6 @@ def test_migrations_since_the_release_are_added_and_fit() -> None:
     migrations = MigrationLoader(None).disk_migrations
 
     assert released_migrations.changed_migrations(settings.BASE_DIR, commit) == []
-    assert {key: list(released_migrations.unfit_operations(migrations[key], is_read)) for key in added} == {
+    assert {key: list(migration_operations.unfit_operations(migrations[key], is_read)) for key in added} == {
         key: [] for key in added
     }

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, connections
 from django.db.backends.base.base import NO_DB_ALIAS
 
+from accessa.doctor.replica import check_replica
 from accessa.embedded_postgres.server import EmbeddedServer
 from accounts import read_replica
 from embeddings.search import hybrid_search, postings
@@ -149,3 +150,30 @@ def test_a_server_that_does_not_follow_this_primary_is_not_read(
     assert found(ana, "dental care") == {uploaded.document_id}
     assert servers == ["primary"]
     assert metric("accessa_replica_up") == [0]
+
+
+def test_doctor_reports_a_sound_replica_and_what_makes_searches_read_the_primary(
+    replica: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_replica = connections[read_replica.REPLICA]
+    sound = dict(of_replica.settings_dict)
+
+    def doctor(**changed: Any) -> str:
+        of_replica.settings_dict.update(sound, **changed)
+        return " ".join(each.message for each in check_replica())
+
+    assert doctor().endswith("bytes of the log behind.")
+    assert "cannot be read: nobody listens there" in doctor(HOST="/tmp", PORT="1")
+    assert "cannot be read: the database or the role does not exist" in doctor(USER="nobody")
+    assert "another of its databases" in doctor(NAME="postgres")
+    assert "a primary of its own" in doctor(**connection.settings_dict)
+    administer(replica, "SELECT pg_wal_replay_pause()")
+    try:
+        monkeypatch.setattr("accessa.doctor.replica.MAX_LAG_BYTES", 0)
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('jobs', '9999_later', now())")
+        assert "of the log behind. The replica lacks 1 of the primary's migrations." in doctor()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM django_migrations WHERE name = '9999_later'")
+        administer(replica, "SELECT pg_wal_replay_resume()")

@@ -46,6 +46,8 @@ DATABASE_OPTIONS = "connect_timeout=3&tcp_user_timeout=10000&keepalives_idle=5&k
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 IN_NAMESPACE = ("unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"')
 HAPROXY = """
+global
+    stats socket {socket} level admin
 defaults
     mode http
     timeout connect 1s
@@ -223,8 +225,27 @@ class HostsWorld(World):
         check = "check inter 500ms fall 2 rise 1"
         servers = [f"    server {name} {self.hosts[name].address}:{API_PORT} {check}" for name in API_HOSTS]
         config = self.folder / "haproxy.cfg"
-        config.write_text(HAPROXY.format(address=ADDRESS, port=self.ports["proxy"], servers="\n".join(servers)))
+        port, admin = self.ports["proxy"], self.folder / "haproxy.sock"
+        config.write_text(HAPROXY.format(address=ADDRESS, port=port, socket=admin, servers="\n".join(servers)))
         self._run([str(shutil.which("haproxy", path=PATH)), "-db", "-f", str(config)])
+
+    def set_proxied(self, host: str, state: str) -> None:
+        """Let HAProxy send a host with the API no new requests ("drain"), or all again ("ready")."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            admin.connect(str(self.folder / "haproxy.sock"))
+            admin.sendall(f"set server api/{host} state {state}\n".encode())
+            if answer := admin.recv(1000).strip():
+                raise RuntimeError(answer.decode())
+
+    def upgrade(self, host: str) -> None:
+        """Replace the program of a host as docs/operations/deploy.md says: an API host is drained before it ends."""
+        if host in API_HOSTS:
+            self.set_proxied(host, "drain")
+        self.hosts[host].upgrade()
+        apis = [f"http://{self.hosts[api].address}:{API_PORT}" for api in API_HOSTS]
+        wait_until(lambda: all(map(_is_ready, apis)), seconds=120)
+        if host in API_HOSTS:
+            self.set_proxied(host, "ready")
 
     def _run(self, command: list[str]) -> None:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
@@ -405,11 +426,7 @@ def upgrade(
         caller.start()
         for name in ("work1", "api1", "work2", "api2", "work3"):
             _await_progress(world, intake, began + seconds)
-            world.hosts[name].upgrade()
-            wait_until(
-                lambda: all(_is_ready(f"http://{world.hosts[api].address}:{API_PORT}") for api in API_HOSTS),
-                seconds=120,
-            )
+            world.upgrade(name)
             upgraded.append(name)
         _drain(world, intake, documents, began + seconds)
         caller.ended.set()

@@ -5,15 +5,16 @@ import logging
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from accessa.doctor import embedded_server, public_urls
 from accessa.doctor.findings import Level
-from accessa.doctor.registry import CHECKS
+from accessa.doctor.registry import CHECKS, UPGRADE_CHECKS
 from accessa.doctor.runner import CheckResult, run_checks
 
 NAMES = tuple(check.name for check in CHECKS)
 MARKS = {Level.OK: "ok", Level.WARNING: "warn", Level.ERROR: "FAIL", Level.SKIPPED: "skip"}
+UPGRADE_NAMES = tuple(check.name for check in UPGRADE_CHECKS)
 WIDTH = max(map(len, NAMES))
 
 
@@ -22,18 +23,28 @@ class Command(BaseCommand):
     requires_system_checks = ()  # they are one of the checks, and the others run too
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--only", action="append", default=[], choices=NAMES, metavar="NAME", help=", ".join(NAMES))
-        parser.add_argument("--skip", action="append", default=[], choices=NAMES, metavar="NAME")
+        names = (*NAMES, *(name for name in UPGRADE_NAMES if name not in NAMES))
+        parser.add_argument("--only", action="append", default=[], choices=names, metavar="NAME", help=", ".join(names))
+        parser.add_argument("--skip", action="append", default=[], choices=names, metavar="NAME")
+        parser.add_argument(
+            "--before-upgrade",
+            action="store_true",
+            help=f"with the new version, before `migrate`, while the old one runs: {', '.join(UPGRADE_NAMES)}",
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object a line, for machines")
 
     def handle(self, *, only: list[str], skip: list[str], **options: Any) -> None:
+        checks = UPGRADE_CHECKS if options["before_upgrade"] else CHECKS
+        if other := set(only) - {check.name for check in checks}:
+            mode = "with" if options["before_upgrade"] else "without"
+            raise CommandError(f"No check {mode} --before-upgrade: {', '.join(sorted(other))}.")
         if not embedded_server.database_exists():  # no other check may create one
             only, skip = only and ["database", *only], [name for name in skip if name != "database"]
         logging.disable(logging.ERROR)  # the checks report the errors that they provoke
         levels: list[Level] = []
         try:
             with public_urls.public_url_of_serve(), embedded_server.embedded_server_running():
-                for outcome in run_checks(CHECKS, only=only, skip=skip):
+                for outcome in run_checks(checks, only=only, skip=skip):
                     levels.append(outcome.level)
                     if options["json"]:
                         rows = [{"level": f.level, "says": f.message, "remedy": f.remedy} for f in outcome.findings]
@@ -47,7 +58,8 @@ class Command(BaseCommand):
         failed, doubtful = levels.count(Level.ERROR), levels.count(Level.WARNING)
         warnings = f"{doubtful} warning{'' if doubtful == 1 else 's'}"
         if not options["json"]:
-            summary = f"It works, with {warnings}." if doubtful else "All is well."
+            works = "The upgrade can begin" if options["before_upgrade"] else "It works"
+            summary = f"{works}, with {warnings}." if doubtful else "All is well."
             self.stdout.write(f"{failed} check{'' if failed == 1 else 's'} failed, {warnings}." if failed else summary)
         if failed:
             raise SystemExit(1)
