@@ -1,6 +1,7 @@
 """Tables without lines: neighbouring lines of a page's text with the same columns of white space."""
 
 import re
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
@@ -9,6 +10,7 @@ from statistics import median
 
 from documents.parsers.table_grids import (
     MAX_COLUMNS,
+    NARROW_GAP,
     SNAP,
     Box,
     Line,
@@ -18,6 +20,8 @@ from documents.parsers.table_grids import (
     Word,
     column_gap,
     group_lines,
+    is_near,
+    join_lines,
     join_wrapped,
     to_segments,
 )
@@ -27,58 +31,93 @@ ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
 ROW_GAP_STEP = 0.1  # of a line's height by which rows are further apart than lines, in tables set closer than that
 BLOCK_GAP = 2.4
 BESIDE = 0.3  # of a line's height that a heading has in common with it
-CENTERED = 4.0  # points by which a head may be off the middle of its columns
-LINES_BELOW, CELLS_BELOW = 6, 3  # below a head, and of them with a cell at one place
+CENTERED, OFF_CENTER = 4.0, 0.2  # points, or of their width, by which a head may be off the middle of its columns
+SPACE_STRETCH, WORDY = 1.8, 5  # a gap between columns, of a space in lines of so many words
+GROUP_GAP, LARGE = 1.2, 1.1  # of the height of a line: the space around a group's heading, and that heading
+LINES_NEAR, CELLS_NEAR = 6, 3  # above and below a line, and of them with a gap between two columns at one place
 FULL_ROWS_SHARE = 0.7
 TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is more likely than a table
 WRAPPED_LINES = 1.5
 NARROWEST_GAP = 3.0
 PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
+FIGURES_SHARE = 0.8  # of the cells of a column
 PROSE_LINES, WIDE_SHARE = 3, 0.75  # in a column of text, and how much of its width they take
 ALIGNED_SHARE = 0.6
 _MARKER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)\]]\.?|o")
-_BULLET = re.compile(r"[•◦▪■·●\uf000-\uf8ff\s]+")
+_SECTION = re.compile(r"\d[\d. ]*")
+_BULLET = re.compile(r"[•◦▪■·●\x80-\x9f\uf000-\uf8ff\s]+")
 _NO_CELL = re.compile(r"\.{4,}|(?:\. ){3,}|\\[a-z]+|\^\{|_\{")  # dot leaders, formulas
 
 
-def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = ()) -> list[Table]:
-    """Return the tables without lines; none goes across a heading that stands alone on its line."""
-    lines = group_lines(words)
+def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = (), rules: Sequence[Box] = ()) -> list[Table]:
+    """Return the tables without lines down; none goes across a heading that stands alone on its line."""
+    lines = _mark_ruled(group_lines(words), rules)
     if len(lines) > MAX_LINES:
         return []
     columns = _split_text_columns(lines)
     if columns:
-        return [table for part in columns for table in find_aligned_tables(part, headings)]
+        return [table for part in columns for table in find_aligned_tables(part, headings, rules)]
     rows = [line for line in lines if len(line.segments) > 1]
     headings = [box for box in headings if not any(_is_beside(line, box) for line in rows)]
     parts: list[list[Line]] = [[]]
-    for line in lines:
-        if _is_heading(line, headings):
-            parts.append([])
-        else:
+    for index, line in enumerate(lines):
+        if not _is_heading(line, headings):
             parts[-1].append(line)
+        elif _is_group(lines, index):
+            parts[-1].append(line._replace(begins_row=True))
+        else:
+            parts.append([])
     return [
         half
         for part in parts
-        for table in _find_in([_part_heads(part, n) for n in range(len(part))])
-        for half in _split_twins(table)
+        for table in _find_in(_part_segments(part))
+        for one in _split_titled(table)
+        for half in _split_twins(one)
     ]
+
+
+def _mark_ruled(lines: list[Line], rules: Sequence[Box]) -> list[Line]:
+    """Return the lines, marked those below a drawn line that is as wide as they are."""
+    middles = [(line.y0 + line.y1) / 2 for line in lines]
+    for rule in rules:
+        index = bisect(middles, rule.y0)
+        if 0 < index < len(lines) and rule.y1 - rule.y0 < SNAP:
+            segments = lines[index].segments
+            if rule.x0 < segments[0].x0 + SNAP and rule.x1 > segments[-1].x0:
+                lines[index] = lines[index]._replace(begins_row=True)
+    return lines
+
+
+def _split_titled(table: Table) -> list[Table]:
+    """Return a table for each title in the first row, where each is over heads of its own and labels."""
+    if len(table.rows) < 4 or not all(table.rows[1]):
+        return [table]
+    starts = [n for n, cell in enumerate(table.rows[0]) if cell]
+    ends = [*starts[1:], len(table.columns)]
+    is_titled = len(starts) > 1 and starts[0] == 0 and min(end - n for n, end in zip(starts, ends, strict=True)) > 1
+    labels = [row[n] for row in table.rows[1:] for n in starts if row[n]]
+    if not is_titled or not all(label[0].isalpha() for label in labels):
+        return [table]
+    return [_take_columns(table, n, end, title=table.rows[0][n]) for n, end in zip(starts, ends, strict=True)]
 
 
 def _split_twins(table: Table) -> list[Table]:
-    """Return two tables for one whose heads repeat: a list that goes on beside itself."""
-    half, is_odd = divmod(len(table.columns), 2)
-    heads = table.rows[0]
-    if is_odd or half < 2 or heads[:half] != heads[half:] or not all(heads) or len(set(heads)) < half:
-        return [table]
-    return [
-        Table(
-            table.box._replace(x0=table.columns[start][0], x1=table.columns[start + half - 1][1]),
-            [row[start : start + half] for row in table.rows if any(row[start : start + half])],
-            table.columns[start : start + half],
-        )
-        for start in (0, half)
-    ]
+    """Return a table for each part that has the heads, or the labels below them, of the first one."""
+    heads, *body = table.rows
+    count = len(table.columns)
+    for width in (width for width in range(2, count // 2 + 1) if count % width == 0):
+        starts = range(0, count, width)
+        same_heads = all(heads[n : n + width] == heads[:width] for n in starts) and len(set(heads[:width])) == width
+        same_labels = len(body) > 1 and all(row[n] == row[0] and row[0][:1].isalpha() for row in body for n in starts)
+        if all(heads) and (same_heads or same_labels):
+            return [_take_columns(table, n, n + width) for n in starts]
+    return [table]
+
+
+def _take_columns(table: Table, start: int, end: int, *, title: str = "") -> Table:
+    box = table.box._replace(x0=table.columns[start][0], x1=table.columns[end - 1][1])
+    rows = [row[start:end] for row in table.rows[bool(title) :] if any(row[start:end])]
+    return Table(box, rows, table.columns[start:end], title)
 
 
 def _split_text_columns(lines: Sequence[Line]) -> list[list[Word]]:
@@ -137,16 +176,48 @@ def _are_text_columns(sides: Sequence[Sequence[Line]]) -> bool:
     return True
 
 
-def _part_heads(lines: Sequence[Line], index: int) -> Line:
-    """Return the line with its segments parted where the cells of the lines below begin: heads may nearly touch."""
-    line, below = lines[index], lines[index + 1 : index + 1 + LINES_BELOW]
-    if len(line.segments) < 2:
-        return line
-    places = [segment.x0 for other in below for segment in other.segments[1:]]
-    if len(places) < CELLS_BELOW:
-        return line
-    starts = [place for place in places if sum([abs(place - other) < SNAP for other in places]) >= CELLS_BELOW]
-    return line._replace(segments=to_segments(line.words, column_gap(line.words), starts)) if starts else line
+def _part_segments(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines, their segments parted at narrow gaps that several lines have at one place."""
+    spaces = [gap for line in lines if len(line.words) >= WORDY for gap in _spaces(line)]
+    space = median(spaces) if spaces else 0.0
+    gaps = [_gaps(line, max(NARROW_GAP * column_gap(line.words), SPACE_STRETCH * space)) for line in lines]
+    parted = list(lines)
+    for index, line in enumerate(lines):
+        near = range(max(0, index - LINES_NEAR), min(len(lines), index + LINES_NEAR + 1))
+        starts = [
+            gap[1]
+            for gap in gaps[index]
+            if gap[1] - gap[0] < column_gap(line.words)
+            and sum(n != index and any(_are_one(gap, other) for other in gaps[n]) for n in near) >= CELLS_NEAR
+            and sum(any(_crosses_gap(word, gap) for word in lines[n].words) for n in near) <= CELLS_NEAR
+        ]
+        if starts:
+            parted[index] = line._replace(segments=to_segments(line.words, column_gap(line.words), starts))
+    return parted
+
+
+def _spaces(line: Line) -> list[float]:
+    return [two.x0 - one.x1 for (_, one), (_, two) in pairwise(line.words)]
+
+
+def _gaps(line: Line, least: float) -> list[Range]:
+    """Return the gaps between the words of a line that are no mere spaces, but for one after the mark of a list."""
+    texts = accumulate(word.text for word in line.words)
+    return [
+        (one.x1, two.x0)
+        for text, ((_, one), (_, two)) in zip(texts, pairwise(line.words), strict=False)
+        if two.x0 - one.x1 > least and not _MARKER.fullmatch(text)
+    ]
+
+
+def _are_one(gap: Range, other: Range) -> bool:
+    """Tell whether two gaps part the same columns: their texts begin, or end, at one place."""
+    overlap = min(gap[1], other[1]) > max(gap[0], other[0])
+    return overlap and (abs(gap[1] - other[1]) < SNAP or abs(gap[0] - other[0]) < SNAP)
+
+
+def _crosses_gap(word: Word, gap: Range) -> bool:
+    return word.box.x0 < gap[0] and word.box.x1 > gap[1]
 
 
 def _is_beside(line: Line, heading: Box) -> bool:
@@ -158,6 +229,22 @@ def _is_heading(line: Line, headings: Sequence[Box]) -> bool:
     segment = line.segments[0]
     place = (segment.x0 + segment.x1) / 2, (line.y0 + line.y1) / 2
     return len(line.segments) == 1 and any(heading.contains(place) for heading in headings)
+
+
+def _is_group(lines: Sequence[Line], index: int) -> bool:
+    """Tell whether a heading stands in a table, above some of its rows: between two rows with the same columns."""
+    if not 0 < index < len(lines) - 1:
+        return False
+    above, line, below = lines[index - 1 : index + 2]
+    height = line.y1 - line.y0
+    is_close = line.y0 - above.y1 < GROUP_GAP * height and below.y0 - line.y1 < GROUP_GAP * height
+    is_large = height > LARGE * min(above.y1 - above.y0, below.y1 - below.y0)
+    if is_large or not is_close or min(len(above.segments), len(below.segments)) < 2:
+        return False
+    starts = [segment.x0 for segment in above.segments]
+    return abs(line.segments[0].x0 - starts[0]) < SNAP and all(
+        is_near(segment.x0, starts) for segment in below.segments
+    )
 
 
 def _find_in(lines: Sequence[Line]) -> list[Table]:
@@ -248,7 +335,8 @@ def _build_aligned(block: list[Line]) -> Table | None:
     has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
     if not _is_table(rows) or (is_prose and not has_gaps) or ((is_prose or not has_gaps) and _are_torn(rows)):
         return None
-    if not all(_is_aligned(block, column) for column in columns):
+    # Labels of figures may be indented.
+    if not all(_is_aligned(block, column) for column in (columns[1:] if _has_figures(rows) else columns)):
         return None
     box = Box(columns[0][0], block[0].y0, max(s.x1 for line in block for s in line.segments), max(b.y1 for b in block))
     return Table(box, join_wrapped(rows), tuple(columns))
@@ -271,7 +359,7 @@ def _split_at_gaps(block: list[Line], gap: float) -> list[list[Line]]:
     """Return the lines in groups parted by white space over the whole width."""
     groups = [[block[0]]]
     for line, bottom in zip(block[1:], _bottoms(block), strict=False):
-        if line.y0 - bottom > gap:
+        if line.begins_row or line.y0 - bottom > gap:
             groups.append([line])
         else:
             groups[-1].append(line)
@@ -302,11 +390,20 @@ def _split_at_first_cells(block: list[Line], columns: list[Range]) -> list[list[
     groups = [[block[0]]]
     for above, line in pairwise(block):
         begins = line.segments[0].x0 < columns[0][1] and (len(line.segments) > 1 or len(above.segments) == 1)
-        if begins and line.y0 >= above.y1 - 0.3 * (line.y1 - line.y0):
+        begins = begins or (len(columns) > 2 and _are_full_rows(above, line, columns))
+        if line.begins_row or (begins and line.y0 >= above.y1 - 0.3 * (line.y1 - line.y0)):
             groups.append([line])
         else:
             groups[-1].append(line)
     return groups
+
+
+def _are_full_rows(above: Line, line: Line, columns: list[Range]) -> bool:
+    """Tell whether both lines have a cell in each column but the first, none in the middle of a sentence."""
+    others = set(range(1, len(columns)))
+    return all(
+        others <= {n for s in each.segments for n in _covered(columns, s)} for each in (above, line)
+    ) and not any(segment.text[0].islower() for segment in line.segments)
 
 
 def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
@@ -314,7 +411,7 @@ def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
     for line in lines:
         for segment in line.segments:
             cells[_covered(columns, segment)[0]].append(segment.text)
-    return [" ".join(cell) for cell in cells]
+    return [join_lines(cell) for cell in cells]
 
 
 def _find_head(block: list[Line]) -> tuple[list[Range], list[Line]]:
@@ -377,7 +474,8 @@ def _centered_heads(upper: list[Segment], lower: list[Segment]) -> list[int]:
     lefts = list(range(0, len(lower), share))
     spans = [(lower[left].x0, lower[min(left + share, len(lower)) - 1].x1) for left in lefts]
     is_centered = len(lefts) == len(upper) and all(
-        abs(x0 + x1 - head.x0 - head.x1) < 2 * CENTERED for (x0, x1), head in zip(spans, upper, strict=True)
+        abs(x0 + x1 - head.x0 - head.x1) < 2 * max(CENTERED, OFF_CENTER * (x1 - x0))
+        for (x0, x1), head in zip(spans, upper, strict=True)
     )
     return lefts if is_centered else []
 
@@ -390,18 +488,26 @@ def _is_table(rows: list[list[str]]) -> bool:
         return False
     if sum(filled) < 0.5 * len(rows) * len(rows[0]):
         return False
-    if len(rows[0]) == 2 and all(_MARKER.fullmatch(row[0]) for row in rows if row[0]):
+    if len(rows[0]) == 2 and all(_MARKER.fullmatch(row[0].replace(" ", "")) for row in rows if row[0]):
         return False
     by_column = [[row[n] for row in rows if row[n]] for n in range(len(rows[0]))]
-    bullets = (sum(bool(_BULLET.fullmatch(cell)) for cell in column) >= 0.5 * len(column) for column in by_column)
-    if any(bullets) or _is_contents(by_column):
+    if has_bullets(rows) or _is_contents(by_column):
         return False
     return sum(bool(_NO_CELL.search(" ".join(row))) for row in rows) <= 0.3 * len(rows)
 
 
+def has_bullets(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether half of the cells of a column are marks of a list."""
+    by_column = [[row[n] for row in rows if row[n]] for n in range(len(rows[0]))]
+    return any(
+        column and sum(bool(_BULLET.fullmatch(cell)) for cell in column) >= 0.5 * len(column) for column in by_column
+    )
+
+
 def _is_contents(columns: list[list[str]]) -> bool:
-    """Tell whether the second of two columns has page numbers."""
-    numbers = " ".join(columns[1]).split() if len(columns) == 2 else []
+    """Tell whether the last of two columns, or of three of which the first has section numbers, has page numbers."""
+    is_numbered = len(columns) == 3 and all(_SECTION.fullmatch(cell) for cell in columns[0])
+    numbers = " ".join(columns[-1]).split() if len(columns) == 2 or is_numbered else []
     pages = [int(number) for number in numbers if number.isascii() and number.isdigit() and len(number) < 5]
     return len(pages) >= 3 and len(pages) >= 0.9 * len(numbers) and pages == sorted(pages)
 
@@ -413,6 +519,12 @@ def _is_prose(block: list[Line], columns: list[Range]) -> bool:
         for segment in line.segments:
             lengths[_covered(columns, segment)[0]].append(len(segment.text))
     return sum(median(each) >= PROSE_CHARS for each in lengths.values()) >= 2
+
+
+def _has_figures(rows: list[list[str]]) -> bool:
+    """Tell whether most cells of the last column have digits."""
+    cells = [row[-1] for row in rows if row[-1]]
+    return sum(any(map(str.isdigit, cell)) for cell in cells) > FIGURES_SHARE * len(cells)
 
 
 def _are_torn(rows: list[list[str]]) -> bool:

@@ -134,21 +134,45 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
             level = levels.get(_height(_words_within(large, box)), 1) if is_title else 0
             blocks.append(Block(box, _render(block, level), is_table=block.kind == "table", level=level))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
-        blocks.insert(_find_place(blocks, table.box), Block(table.box, render_table(table.rows), table))
+        title = f"**{table.title}**\n\n" if table.title else ""
+        blocks.insert(_find_place(blocks, table.box), Block(table.box, title + render_table(table.rows), table))
     return blocks
 
 
 def find_tables(words: Sequence[Word], rules: Iterable[Box], headings: Sequence[Box] = ()) -> list[Table]:
-    """Return the ruled tables and, in the words outside of them and between the headings, the aligned ones."""
-    ruled = table_grids.find_ruled_tables(words, list(rules))
+    """Return the ruled tables and, in each frame and in the words outside, between the headings, the aligned ones."""
+    rules = list(rules)
+    tables, frames = table_grids.find_ruled_tables(words, rules)
+    framed: list[Table] = []
+    for frame in frames:
+        if not any(table_grids.overlap(frame, table.box) for table in framed):
+            framed += aligned_tables.find_aligned_tables(_words_within(words, frame), headings, rules)
+    closed = [table for table in tables if not table.is_open]
+    framed = [table for table in framed if not _overlaps(table, closed)]
     rest = words
-    if ruled:
-        rest = [word for word in words if not any(table.box.contains(word.box.center) for table in ruled)]
-    aligned = aligned_tables.find_aligned_tables(rest, headings)
-    return ruled + [table for table in aligned if not any(table_grids.overlap(table.box, each.box) for each in ruled)]
+    if closed or framed:
+        rest = [word for word in words if not any(table.box.contains(word.box.center) for table in closed + framed)]
+    aligned = aligned_tables.find_aligned_tables(rest, headings, rules)
+    aligned = framed + [table for table in aligned if not _overlaps(table, closed + framed)]
+    for table in tables:
+        others = [other for other in aligned if table_grids.overlap(table.box, other.box)]
+        if table.is_open and not any(_replaces(other, table) for other in others):
+            closed.append(table)
+            aligned = [other for other in aligned if other not in others]
+    return closed + aligned
 
 
-def _words_within(words: list[Word], box: Box) -> list[Word]:
+def _replaces(table: Table, grid: Table) -> bool:
+    """Tell whether a table without lines has all columns of a grid, and most of its height."""
+    common = min(table.box.y1, grid.box.y1) - max(table.box.y0, grid.box.y0)
+    return len(table.rows[0]) >= len(grid.rows[0]) and common > 0.5 * grid.box.height
+
+
+def _overlaps(table: Table, others: Iterable[Table]) -> bool:
+    return any(table_grids.overlap(table.box, other.box) for other in others)
+
+
+def _words_within(words: Sequence[Word], box: Box) -> list[Word]:
     return [word for word in words if box.contains(word.box.center, margin=0.5)]
 
 
@@ -248,6 +272,8 @@ def _render(block: Any, level: int = 0) -> str:
         rows = [block.header, *block.rows] if block.header else block.rows
         width = max(map(len, rows))
         texts = [[*(cell.text for cell in row), *[""] * (width - len(row))] for row in rows]
+        if aligned_tables.has_bullets(texts):
+            return "\n".join(" ".join(filter(None, row)) for row in texts)
         return render_table(table_grids.join_wrapped(texts))
     if block.kind in ("code", "grid_fallback"):
         return "\n".join(["```", *block.lines, "```"]) if not any("```" in line for line in block.lines) else ""

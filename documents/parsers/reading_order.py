@@ -25,6 +25,7 @@ PROSE_CHARS = 25  # of a column's line
 WIDEST_SPACE = 0.12
 PARAGRAPH_GAP = 0.35  # of a line's height beyond the usual space between lines
 PROSE_CELL = 4  # words
+LONGEST_CELL = 300  # words; Korean and Chinese characters count as such
 MANY_ROWS = 3
 TITLE_GAP = 0.45
 RUN_WORDS = 40_000  # a page with more is no page of a document: comparing it takes seconds
@@ -216,7 +217,10 @@ def _count_tears(pieces: Sequence[Sequence[str]], times: Counter[tuple[str, ...]
 
 def _is_prose(table: Region, runs: Sequence[Run]) -> bool:
     """Tell whether the stream reads down a "table" of long cells column by column: those are columns of prose."""
-    rows = sum(sum(map(bool, row)) > 1 for row in _cells(table.markdown))
+    cells = _cells(table.markdown)
+    if any(len(split_words(cell)) > LONGEST_CELL for row in cells for cell in row):
+        return True
+    rows = sum(sum(map(bool, row)) > 1 for row in cells)
     if rows < MANY_ROWS or not _is_wordy(table.markdown):
         return False
     inside = [run for run in runs if run.lies_in(table)]

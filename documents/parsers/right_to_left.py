@@ -119,8 +119,10 @@ def _order_letters(text_page: Any, word: re.Match[str]) -> str:
     if bool(is_reversed) == bool(is_latin) or (is_reversed and _DIGIT.search(word[0])):
         return word[0]  # both, or figures, which keep their order
     places: list[tuple[float, str]] = []  # of letters with their marks
-    for index, character in enumerate(word[0], word.start()):
-        left, _, right, _ = text_page.get_charbox(index)
+    boxes = [text_page.get_charbox(index) for index in range(*word.span())]
+    if is_latin and _is_rotated(boxes):
+        return word[0]
+    for character, (left, _, right, _) in zip(word[0], boxes, strict=True):
         x = (left + right) / 2
         is_joined = places and (unicodedata.combining(character) or abs(places[-1][0] - x) < SAME_PLACE)
         if is_joined:
@@ -128,3 +130,9 @@ def _order_letters(text_page: Any, word: re.Match[str]) -> str:
         else:
             places.append((x, character))
     return "".join(letters for _, letters in sorted(places, key=lambda place: place[0], reverse=is_latin is None))
+
+
+def _is_rotated(boxes: list[tuple[float, float, float, float]]) -> bool:
+    """Tell whether the letters stand above each other."""
+    lefts, bottoms, _, _ = zip(*boxes, strict=True)
+    return bool(max(lefts) - min(lefts) < 0.5 * (max(bottoms) - min(bottoms)))

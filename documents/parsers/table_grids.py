@@ -3,6 +3,7 @@
 Coordinates are in points from the page's top left corner.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,15 @@ SHORTEST_RULE = 5.0
 MAX_COLUMNS = 30
 MAX_CELL_WORDS = 150  # a larger one is a text in a frame
 MAX_LISTED_WORDS = 30  # in a grid of one column; more are framed texts
+ROWS_BETWEEN, ROW_LINES = 1.6, 6  # of the highest row that is shaded, and of a line's height
+PARTED = 0.6  # of a line's height, between columns whose edge only other rows have
 COLUMN_GAP = 0.85  # of a line's height; a space is a quarter to a third
 SMALL_SHARE, SUPERSCRIPT_GAP = 0.9, 0.5  # of the height of the word beside it
-NARROW_GAP = 0.5  # of that gap, before a word with cells below it
+SUM_GAP = 8  # of that gap: a currency may stand at the left and its sum at the right
+CURRENCIES, UNITS = frozenset("$£€¥"), frozenset((")", "%", ")%"))
+NARROW_GAP = 0.5  # of that gap, between columns that nearly touch
+
+_BROKEN = re.compile(r"(?<=[^\W\d_])(-) (?=[^\W\d_])")
 
 Range = tuple[float, float]
 
@@ -60,12 +67,15 @@ class Word(NamedTuple):
 class Table:
     """Rows of equally many cells; a cell that spans several is repeated in each.
 
-    ``columns``: where the texts of each column stand, of a table without lines.
+    ``columns``: where the texts of each column stand, of a table without lines. ``title``: that stands within its box.
+    ``is_open``: rows of it have columns that no lines part.
     """
 
     box: Box
     rows: list[list[str]]
     columns: tuple[Range, ...] = ()
+    title: str = ""
+    is_open: bool = False
 
 
 class Segment(NamedTuple):
@@ -83,22 +93,29 @@ class Line(NamedTuple):
     y1: float
     segments: list[Segment]
     words: list[Word]
+    begins_row: bool = False  # below a drawn line, or the title of a group of rows
 
 
-def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> list[Table]:
-    """Return a table for each grid of lines that touch each other."""
+def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> tuple[list[Table], list[Box]]:
+    """Return a table for each grid of lines that touch each other, and the frames: grids of one column."""
     if len(rules) > MAX_RULES:
-        return []
+        return [], []
     across = _join_rules([(r.y0, r.x0, r.x1) for r in rules if r.y1 - r.y0 < 1.5 and r.x1 - r.x0 >= SHORTEST_RULE])
     down = _join_rules([(r.x0, r.y0, r.y1) for r in rules if r.x1 - r.x0 < 1.5 and r.y1 - r.y0 >= SHORTEST_RULE])
     if len(across) * len(down) > MAX_CROSSINGS:
-        return []
-    tables = (_build_grid(words, *grid) for grid in _connect(across, down))
+        return [], []
+    grids = _join_stripes(_connect(across, down), words)
+    tables = (_build_grid(words, *grid) for grid in grids)
     by_area = sorted((table for table in tables if table), key=lambda table: _area(table.box))
-    return [table for index, table in enumerate(by_area) if not any(overlap(table.box, o.box) for o in by_area[:index])]
+    apart = [
+        table for index, table in enumerate(by_area) if not any(overlap(table.box, o.box) for o in by_area[:index])
+    ]
+    frames = [_extent(grid) for grid in grids if not _inner_edges(grid)]
+    return apart, sorted(frames, key=_area)
 
 
 Rule = tuple[float, float, float]  # its place on one axis, and from where to where on the other
+Grid = tuple[list[Rule], list[Rule]]  # lines across and down
 
 
 def _join_rules(rules: list[Rule]) -> list[Rule]:
@@ -117,7 +134,7 @@ def _join_rules(rules: list[Rule]) -> list[Rule]:
     return [((first + last) / 2, start, end) for first, start, end, last in joined]
 
 
-def _connect(across: list[Rule], down: list[Rule]) -> list[tuple[list[Rule], list[Rule]]]:
+def _connect(across: list[Rule], down: list[Rule]) -> list[Grid]:
     """Return the lines across and down of each connected grid."""
     parents = list(range(len(across) + len(down)))
 
@@ -131,10 +148,87 @@ def _connect(across: list[Rule], down: list[Rule]) -> list[tuple[list[Rule], lis
         for other, (x, y0, y1) in enumerate(down, start=len(across)):
             if x0 - TOUCH <= x <= x1 + TOUCH and y0 - TOUCH <= y <= y1 + TOUCH:
                 parents[root(index)] = root(other)
-    grids: dict[int, tuple[list[Rule], list[Rule]]] = defaultdict(lambda: ([], []))
+    grids: dict[int, Grid] = defaultdict(lambda: ([], []))
     for index, rule in enumerate(across + down):
         grids[root(index)][index >= len(across)].append(rule)
     return [grid for grid in grids.values() if all(grid)]
+
+
+def _join_stripes(grids: list[Grid], words: Sequence[Word]) -> list[Grid]:
+    """Return the grids, those of the shaded rows of one table made one with the rows between them and after them."""
+    joined: list[Grid] = []
+    striped: list[int] = []
+    for across, down in sorted(grids, key=lambda grid: _extent(grid).y0):
+        box = _extent((across, down))
+        for index, above in enumerate(joined):
+            upper = _extent(above)
+            row = Box(box.x0, upper.y1, box.x1, box.y0)
+            if abs(upper.x0 - box.x0) + abs(upper.x1 - box.x1) > TOUCH or not _is_row_between(
+                row, above, (across, down)
+            ):
+                continue
+            edges = _row_edges(row, _inner_edges(above) | _inner_edges((across, down)), words)
+            if edges:
+                sides = [(x, row.y0, row.y1) for x in (row.x0, *edges, row.x1)]
+                joined[index] = above[0] + across, above[1] + down + sides
+                striped.append(index)
+                break
+        else:
+            joined.append((across, down))
+    for index in set(striped):
+        joined[index] = _add_last_row(joined[index], words)
+    return joined
+
+
+def _extent(grid: Grid) -> Box:
+    across, down = grid
+    return Box(
+        min(min(x0 for _, x0, _ in across), min(x for x, _, _ in down)),
+        min(min(y for y, _, _ in across), min(y0 for _, y0, _ in down)),
+        max(max(x1 for _, _, x1 in across), max(x for x, _, _ in down)),
+        max(max(y for y, _, _ in across), max(y1 for _, _, y1 in down)),
+    )
+
+
+def _inner_edges(grid: Grid) -> set[float]:
+    box = _extent(grid)
+    return {x for x, _, _ in grid[1] if box.x0 + TOUCH < x < box.x1 - TOUCH}
+
+
+def _is_row_between(row: Box, above: Grid, below: Grid) -> bool:
+    """Tell whether there is a row's place between two grids: no higher than those that have lines."""
+    heights = [y1 - y0 for _, y0, y1 in above[1] + below[1]]
+    return SNAP < row.height <= ROWS_BETWEEN * max(heights)
+
+
+def _row_edges(row: Box, edges: set[float], words: Sequence[Word]) -> list[float]:
+    """Return where the cells of a row without lines end, nothing if a word crosses an edge or it is one cell only."""
+    inside = [box for _, box in words if row.contains(box.center)]
+    if row.height > ROW_LINES * max((box.height for box in inside), default=0.0):
+        return []
+    if any(box.x0 < x - 1 and box.x1 > x + 1 for box in inside for x in edges):
+        return []
+    xs = [row.x0, *_cluster(edges), row.x1]
+    return xs[1:-1] if len({_place(xs, box.center[0]) for box in inside}) > 1 else []
+
+
+def _add_last_row(grid: Grid, words: Sequence[Word]) -> Grid:
+    box = _extent(grid)
+    highest = ROWS_BETWEEN * max(y1 - y0 for _, y0, y1 in grid[1])
+    below = sorted(
+        (b for _, b in words if box.x0 < b.center[0] < box.x1 and box.y1 < b.center[1] < box.y1 + highest),
+        key=lambda b: b.y0,
+    )
+    end = box.y1
+    for each in below:
+        if each.y0 - end > 0.5 * each.height:
+            break
+        end = max(end, each.y1)
+    row = Box(box.x0, box.y1, box.x1, end + 1)
+    edges = _row_edges(row, _inner_edges(grid), words)
+    if not edges:
+        return grid
+    return [*grid[0], (row.y1, row.x0, row.x1)], grid[1] + [(x, row.y0, row.y1) for x in (row.x0, *edges, row.x1)]
 
 
 def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> Table | None:
@@ -153,10 +247,22 @@ def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> 
     if any(len(content) > MAX_CELL_WORDS for content in contents.values()):
         return None
     texts = {cell: join_words(content) for cell, content in contents.items()}
-    return _to_table(box, [[(cell, texts.get(cell, "")) for cell in row] for row in cells])
+    is_open = any(_is_parted(cells, xs, cell, content) for cell, content in contents.items())
+    return _to_table(box, [[(cell, texts.get(cell, "")) for cell in row] for row in cells], is_open=is_open)
 
 
-def _to_table(box: Box, grid: list[list[tuple[int, str]]]) -> Table | None:
+def _is_parted(cells: list[list[int]], xs: list[float], cell: int, words: list[Word]) -> bool:
+    """Tell whether the words of a cell that spans columns stand apart on both sides of an edge."""
+    columns = {column for row in cells for column, each in enumerate(row) if each == cell}
+    for edge in (xs[column] for column in columns if column - 1 in columns):
+        left = max((box.x1 for _, box in words if box.center[0] < edge), default=inf)
+        right = min((box.x0 for _, box in words if box.center[0] >= edge), default=-inf)
+        if right - left > PARTED * words[0].box.height:
+            return True
+    return False
+
+
+def _to_table(box: Box, grid: list[list[tuple[int, str]]], *, is_open: bool) -> Table | None:
     """Drop what is empty; a cell over all columns, or all but one, stands once, other spanning cells are repeated."""
     rows = []
     for row in grid:
@@ -174,7 +280,7 @@ def _to_table(box: Box, grid: list[list[tuple[int, str]]]) -> Table | None:
     is_list = len(used) == 1 and len(cells) >= 3 and all(len(row[0].split()) <= MAX_LISTED_WORDS for row in cells)
     if len(cells) < 2 or not (is_list or (len(used) > 1 and max(counts) > 1 and sum(counts) > 2)):
         return None
-    return Table(box, cells)
+    return Table(box, cells, is_open=is_open or len(used) == 1)
 
 
 def _continues(grid: list[list[tuple[int, str]]], index: int) -> bool:
@@ -297,7 +403,8 @@ def to_segments(words: Sequence[Word], gap: float, starts: Sequence[float] = ())
     segments: list[Segment] = []
     start, end, texts = words[0].box.x0, -inf, list[str]()
     for text, (x0, _, x1, _) in words:
-        if x0 - end < gap and not (starts and x0 - end > NARROW_GAP * gap and _is_near(x0, starts)):
+        is_sum = texts and (texts[-1] in CURRENCIES or text in UNITS) and x0 - end < SUM_GAP * gap
+        if is_sum or (x0 - end < gap and not (starts and x0 - end > NARROW_GAP * gap and is_near(x0, starts))):
             texts.append(text)
             end = max(end, x1)
             continue
@@ -308,7 +415,8 @@ def to_segments(words: Sequence[Word], gap: float, starts: Sequence[float] = ())
     return segments
 
 
-def _is_near(value: float, others: Sequence[float]) -> bool:
+def is_near(value: float, others: Sequence[float]) -> bool:
+    """Tell whether one of the others is at the same place."""
     return any(abs(value - other) < SNAP for other in others)
 
 
@@ -331,7 +439,12 @@ def join_wrapped(rows: list[list[str]]) -> list[list[str]]:
 
 def join_words(words: Sequence[Word]) -> str:
     """Return the text of the words, line by line."""
-    return " ".join(segment.text for line in group_lines(words) for segment in line.segments)
+    return join_lines(segment.text for line in group_lines(words) for segment in line.segments)
+
+
+def join_lines(texts: Iterable[str]) -> str:
+    """Return the lines of a cell as one, without a space after a word that is broken at its hyphen."""
+    return _BROKEN.sub(r"\1", " ".join(texts))
 
 
 def bounds(boxes: Sequence[Box]) -> Box:

@@ -11,7 +11,7 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfgen.canvas import Canvas
 
-from documents.parsers import liteparse_pages
+from documents.parsers import liteparse_pages, reading_order
 from documents.parsers.pdf_engines import OpenedPdf, extract_markdown
 from documents.parsers.pdf_parser import ParsedPdf, parse_pdf
 from documents.parsers.reading_order import Region, Run, compare, is_plausible, rebuild, split_title
@@ -170,6 +170,16 @@ def test_words_of_right_to_left_pages_are_in_the_order_of_their_letters(
     assert read_words(TextPage(text, lefts)) == expected
 
 
+class RotatedTextPage(TextPage):
+    def get_charbox(self, index: int) -> tuple[float, float, float, float]:
+        left, bottom, right, top = super().get_charbox(index)
+        return bottom, left, top, right
+
+
+def test_rotated_words_of_right_to_left_pages_keep_their_letters() -> None:
+    assert read_words(RotatedTextPage("ab.cd", [9, 5, 8, 0, 20])) == "ab.cd"
+
+
 @pytest.mark.parametrize(
     ("markdown", "coverage", "agreement", "tears"),
     [
@@ -241,3 +251,9 @@ def test_a_heading_that_is_two_titles_becomes_two() -> None:
     titles = liteparse_pages._split_heading(block, runs)
 
     assert [title.markdown for title in titles] == ["## Chapter 4", "## Claims"]
+
+
+def test_a_table_with_a_cell_as_long_as_a_page_is_prose() -> None:
+    table = Region(0, 0, 100, 100, f"| {'word ' * 301}| two |\n|---|---|\n| three | four |")
+
+    assert reading_order._is_prose(table, [])

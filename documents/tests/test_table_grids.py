@@ -357,3 +357,187 @@ def test_an_entry_of_a_table_of_contents_is_no_header(monkeypatch: pytest.Monkey
     pages = [[table_block([[f"Chapter {n}", ". 1"], ["Section", ". 2"]], WIDE[:2])] for n in (1, 2)]
 
     assert "Chapter 1" not in parse_tables(monkeypatch, pages)[1]
+
+
+def shaded(xs: list[float], y0: float, y1: float) -> list[Box]:
+    """Return the edges of a row of shaded cells."""
+    return grid(xs, [y0, y1])
+
+
+@pytest.mark.parametrize("between", ["Visit", "A text between two tables"])
+def test_rows_between_and_after_shaded_rows_are_of_their_table(between: str) -> None:
+    rows = [["Service", "Copay"], [between, "$60"], ["Scan", "$90"], ["Test", "$10"]]
+    text = lines(rows, xs=[55, 155], leading=20, top=55)
+
+    tables = find_tables(text, [*shaded([50, 150, 250], 50, 70), *shaded([50, 150, 250], 90, 110)])
+
+    assert [table.rows for table in tables] == ([rows] if between == "Visit" else [])
+
+
+def test_a_far_or_torn_row_is_not_of_the_shaded_ones() -> None:
+    text = lines([["Service", "Copay"], ["Visit", "$60"], ["Scan", "$90"]], xs=[55, 155], leading=60, top=55)
+
+    assert find_tables(text, [*shaded([50, 150, 250], 50, 70), *shaded([50, 150, 250], 170, 190)]) == []
+
+
+def test_a_line_below_each_row_parts_rows_of_several_lines() -> None:
+    rows = [["Section", "Cover"], ["1", "Buildings, fences"], ["", "and sheds"], ["2", "Contents"], ["3", "Garden"]]
+    rules = [Box(48, y - 1, 260, y - 1) for y in (112, 136, 148)]
+
+    found = rows_of(find_tables(lines(rows, xs=[50, 110], leading=12), rules))
+
+    assert found == [rows[0], ["1", "Buildings, fences and sheds"], *rows[3:]]
+
+
+def test_columns_that_nearly_touch_are_parted_where_several_lines_have_a_gap() -> None:
+    rows = [
+        ["Code", "Procedure", "Pays"],
+        ["D1007", "Crown", "80%"],
+        ["D1014", "Bridge", "60%"],
+        ["D1021", "Inlay", "5%"],
+    ]
+
+    assert rows_of(find_tables(lines(rows, xs=[50, 80.5, 150], leading=12), [])) == rows
+
+
+def test_the_wide_spaces_of_a_typewriter_part_no_columns() -> None:
+    prose = [
+        "The plan pays what the",
+        "You must pay part of the",
+        "All bills must be sent to",
+        "Ask them what it will be",
+    ]
+    text = [
+        Word(
+            word,
+            Box(x := 50 + 6 * sum(len(w) + 1 for w in line.split()[:n]), 100 + 12 * m, x + 6 * len(word), 110 + 12 * m),
+        )
+        for m, line in enumerate(prose)
+        for n, word in enumerate(line.split())
+    ]
+
+    assert find_tables(text, []) == []
+
+
+def test_a_heading_between_rows_with_the_same_columns_is_a_row() -> None:
+    rows = [["Service", "You pay"], ["Hospital", ""], ["Stay", "$300"], ["Surgery", "$150"]]
+
+    assert rows_of(find_tables(lines(rows, xs=[50, 150], leading=12), [], [Box(50, 112, 90, 122)])) == rows
+
+
+def test_three_numbers_below_each_other_are_three_rows() -> None:
+    rows = [["Kind", "Benefit", "Limit", "Wait"], ["", "Physio", "$500", "None"], ["Therapy", "Chiro", "$350", "None"]]
+    rows.append(["", "Osteo", "$300", "None"])
+
+    assert rows_of(find_tables(lines(rows, xs=[50, 110, 180, 240], leading=11), [])) == rows
+
+
+def test_cards_side_by_side_are_a_table_each() -> None:
+    cards = [["Sum insured", "$250"], ["Excess", "$20"], ["Premium", "$14"]]
+    text = lines([[*row, *row] for row in cards], xs=[55, 125, 205, 275], leading=12)
+    frames = [rule for x in (50.0, 200.0) for rule in grid([x, x + 140], [95, 140])]
+
+    assert [table.rows for table in find_tables(text, frames)] == [cards, cards]
+
+
+def test_lines_across_a_frame_part_rows_and_not_columns() -> None:
+    rows = [["Service", "Copay"], ["Visit", "$60"], ["Scan", "$90"]]
+    text = lines(rows, xs=[55, 155], leading=20, top=55)
+
+    assert rows_of(find_tables(text, grid([50, 250], [50, 70, 90, 110]))) == rows
+
+
+def test_titles_side_by_side_have_a_table_each() -> None:
+    top = [*words(50, 100, "Medical"), *words(230, 100, "Drugs")]
+    rows = [
+        ["Service", "You pay", "Tier", "Retail"],
+        ["Visit", "$25", "Generic", "$10"],
+        ["Scan", "$90", "Brand", "$40"],
+    ]
+
+    tables = find_tables([*top, *lines(rows, xs=[50, 130, 230, 310], leading=12, top=112)], [])
+
+    assert [(table.title, table.rows) for table in tables] == [
+        ("Medical", [row[:2] for row in rows]),
+        ("Drugs", [row[2:] for row in rows]),
+    ]
+
+
+def test_a_word_broken_at_its_hyphen_is_one_word_in_a_cell() -> None:
+    text = [*words(55, 52, "Service"), *words(155, 52, "Out-of-"), *words(155, 63, "network -")]
+    text += [*words(55, 82, "Visit"), *words(155, 82, "$60")]
+
+    rows = rows_of(find_tables(text, grid([50, 150, 250], [50, 75, 95])))
+
+    assert rows == [["Service", "Out-of-network -"], ["Visit", "$60"]]
+
+
+def test_section_numbers_with_titles_and_pages_are_contents() -> None:
+    rows = [["3.1", "What is covered", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]]
+
+    assert find_tables(lines(rows, xs=[50, 100, 250], leading=12), []) == []
+
+
+def test_lines_down_in_the_header_only_leave_the_columns_below_apart() -> None:
+    rows = [["Service", "In network", "Out"], ["Ambulance by", "$90 after", "Not paid"], ["ground", "deductible", ""]]
+    rows += [["Hearing aids", "$500", "Half"], ["Home care", "10%", "40%"]]
+    text = [
+        word
+        for y, row in zip((55, 75, 86, 105, 125), rows, strict=True)
+        for word in lines([row], xs=[55, 155, 255], leading=0, top=y)
+    ]
+    across = [Box(50, y, 350, y) for y in (50, 70, 100, 120, 140)]
+    down = [Box(x, 50, x, 70) for x in (150, 250)] + [Box(x, 50, x, 140) for x in (50, 350)]
+
+    found = rows_of(find_tables(text, across + down))
+
+    assert found == [rows[0], ["Ambulance by ground", "$90 after deductible", "Not paid"], *rows[3:]]
+
+
+def test_a_spanning_cell_whose_space_meets_an_edge_stays_one() -> None:
+    rules = [*grid([50, 250], [50, 70, 90, 110]), Box(150, 70, 150, 110)]
+    text = [
+        *words(117, 55, "Your share"),
+        *lines([["Visit", "$60"], ["Scan", "$80"]], xs=[55, 155], leading=20, top=75),
+    ]
+
+    assert rows_of(find_tables(text, rules)) == [["Your share", ""], ["Visit", "$60"], ["Scan", "$80"]]
+
+
+def test_lists_side_by_side_with_the_same_labels_are_a_table_each() -> None:
+    rows = [
+        ["Medical", "Weekly", "Dental", "Weekly"],
+        ["Alone", "$31", "Alone", "$4"],
+        ["Family", "$95", "Family", "$9"],
+    ]
+
+    found = [table.rows for table in find_tables(lines(rows, xs=[50, 120, 220, 290], leading=12), [])]
+
+    assert found == [[row[:2] for row in rows], [row[2:] for row in rows]]
+
+
+def test_labels_of_figures_may_be_indented() -> None:
+    rows = [["", "2024", "2023"], ["Premiums", "12", "11"], ["Income", "9", "8"], ["Losses", "(4)", "(7)"]]
+    indents = [0, 0, 12, 24]
+    text = [
+        word
+        for n, (row, x) in enumerate(zip(rows, indents, strict=True))
+        for word in lines([row], xs=[50 + x, 200, 260], leading=0, top=100 + 12 * n)
+    ]
+
+    assert rows_of(find_tables(text, [])) == rows
+
+
+def test_a_currency_apart_from_its_sum_is_of_its_cell() -> None:
+    rows = [["Premiums", "$", "12", "$", "11"], ["Income", "", "19", "", "18"], ["Share", "", "94", "", "96"]]
+
+    found = rows_of(find_tables(lines(rows, xs=[50, 150, 175, 250, 275], leading=12), []))
+
+    assert found == [["Premiums", "$ 12", "$ 11"], ["Income", "19", "18"], ["Share", "94", "96"]]
+
+
+def test_marks_of_a_list_are_no_column_of_the_engine_s_table() -> None:
+    cells = [[SimpleNamespace(text=text) for text in row] for row in (["\x84", "Yes, at once"], ["\x84", "No"])]
+    block = SimpleNamespace(kind="table", header=None, rows=cells)
+
+    assert liteparse_pages._render(block) == "\x84 Yes, at once\n\x84 No"
