@@ -16,7 +16,18 @@ _PHRASES = (
     (r"(?:eye)?glasses", "vision lenses and frames"),
     (r"weight[- ]loss surgery", "bariatric surgery"),
     (r"chiropractor", "chiropractic care"),
-    (r"(?:lose|lost|leave|left|quit) my job", "leaving a job, keep coverage"),
+    (
+        r"(?:lose|lost|leave|left|quit) (?:my|the) job|(?:I|we) (?:quit|leave|retire)(?= *(?:[?.!,]|$))"
+        r"|(?:get|got|am|was) (?:laid off|fired)",
+        "leaving a job, keep coverage when employment ends",
+    ),
+    (r"(?:drop|cancel|kick out) (?:me|us|my (?:coverage|plan|policy))", "end coverage"),
+    (
+        r"claim (?:got|was|is|has been) (?:denied|rejected|refused)|(?:denied|rejected|refused) my claim",
+        "appeal a denial",
+    ),
+    (r"(?:your |the )?(?:phone|opening|business) hours", "hours in which member services answer"),
+    (r"where do (?:I|we) (?:mail|send) (?:my |our |a |the )?claims?", "address to send a claim"),
     (r"(?:sick|ill|hurt|treated) (?:abroad|overseas)", "care while traveling abroad"),
     (r"(?:therapist|counselor|psychologist) online", "virtual mental health visit"),
     (r"(?:find|choose) (?:a |my )?(?:doctor|provider)", "directory of providers"),
