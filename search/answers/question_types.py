@@ -19,7 +19,8 @@ class QuestionType(NamedTuple):
 
 _CONTACT = QuestionType(
     re.compile(
-        r"\b(?:(?:phone|telephone|fax)(?! hours)|e-?mail|number (?:for|of) (?:the|your) \w+ (?:line|desk|office)"
+        r"\b(?:(?:phone|telephone|fax)(?! hours)|e-?mail|number to call"
+        r"|number (?:for|of) (?:the|your) \w+ (?:line|desk|office)"
         r"|whom? (?:do|can|should) (?:i|we) (?:call|write|ask))\b",
         re.IGNORECASE,
     ),

@@ -237,6 +237,7 @@ def test_members_words_are_put_in_those_of_booklets(question: str, reworded: str
         ("How do I appeal?", "You must send form 12.", True),
         ("What is the phone number?", "Call 1-800-555-0142.", True),
         ("What is the phone number?", "It has eleven digits.", False),
+        ("number to call for a claim", "Call 1-800-555-0142.", True),
         ("What is coinsurance?", "Coinsurance. Your share of the allowed amount.", True),
         ("What does coinsurance mean?", "Coinsurance is your share.", True),
         ("What is my coinsurance?", "Coinsurance is your share.", False),
