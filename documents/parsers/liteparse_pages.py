@@ -13,10 +13,11 @@ from liteparse._liteparse import LiteParse  # its Python wrapper copies every ob
 
 from documents.parsers import aligned_tables, table_grids
 from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
-from documents.parsers.table_grids import Box, Table, Word
+from documents.parsers.table_grids import SNAP, Box, Line, Table, Word
 
 TITLE_SIZE = 1.25  # of the usual height of the page's words
 LONGEST_TITLE = 60
+ITEM_GAP = 0.5  # of a line's height
 CONTINUED = 12.0  # points by which the columns of a table and of its continuation may differ
 _PAGE_NUMBER = re.compile(r"[. ]*\d{1,3}")
 _PIPE_ESCAPES = str.maketrans({"|": "\\|", "\n": " "})
@@ -132,7 +133,8 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
         else:
             is_title = not touched and box in titles
             level = levels.get(_height(_words_within(large, box)), 1) if is_title else 0
-            blocks.append(Block(box, _render(block, level), is_table=block.kind == "table", level=level))
+            markdown = _render_item(block, box, words) if block.kind == "list_item" else _render(block, level)
+            blocks.append(Block(box, markdown, is_table=block.kind == "table", level=level))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
         title = f"**{table.title}**\n\n" if table.title else ""
         blocks.insert(_find_place(blocks, table.box), Block(table.box, title + render_table(table.rows), table))
@@ -281,6 +283,26 @@ def _render(block: Any, level: int = 0) -> str:
         return "---"
     text = block.text or ""
     return f"**{text}**" if block.bold and text else text
+
+
+def _render_item(block: Any, box: Box, words: list[Word]) -> str:
+    """Return the item, and apart from it the paragraph below that LiteParse took for its last lines."""
+    lines = table_grids.group_lines(_words_within(words, box))
+    start = next((n for n, pair in enumerate(pairwise(lines), 1) if _ends_item(lines[0], *pair)), len(lines))
+    rest = sum(map(str.isalnum, "".join(word.text for line in lines[start:] for word in line.words)))
+    place = len(block.text)
+    while rest and place:
+        place -= 1
+        rest -= block.text[place].isalnum()
+    item, paragraph = _render(block).removesuffix(block.text[place:]).rstrip(), block.text[place:]
+    is_whole = not rest and item.count("*") % 2 == 0
+    return f"{item}\n\n{paragraph}" if paragraph and is_whole else _render(block)
+
+
+def _ends_item(first: Line, above: Line, line: Line) -> bool:
+    """Tell whether a line stands left of the item's mark, or below the mark after a space."""
+    indent = line.segments[0].x0 - first.segments[0].x0
+    return indent < -SNAP or (indent < SNAP and line.y0 - above.y1 > ITEM_GAP * (line.y1 - line.y0))
 
 
 def render_table(rows: list[list[str]]) -> str:

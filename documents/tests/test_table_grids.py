@@ -541,3 +541,14 @@ def test_marks_of_a_list_are_no_column_of_the_engine_s_table() -> None:
     block = SimpleNamespace(kind="table", header=None, rows=cells)
 
     assert liteparse_pages._render(block) == "\x84 Yes, at once\n\x84 No"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "rest"), [(40, 112, "\n\n"), (50, 122, "\n\n"), (50, 112, " "), (60, 112, " ")],
+    ids=["left of the mark", "after a space", "not hanging", "hanging"],
+)  # fmt: skip
+def test_a_paragraph_below_a_list_is_not_its_last_item(x: float, y: float, rest: str) -> None:
+    block = SimpleNamespace(kind="list_item", level=0, ordered=False, text="Surfing lesson. They are great.")
+    text = [*words(50, 100, "• Surfing lesson."), *words(x, y, "They are great.")]
+
+    assert liteparse_pages._render_item(block, Box(40, 95, 200, 140), text) == f"- Surfing lesson.{rest}They are great."
