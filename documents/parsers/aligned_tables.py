@@ -1,6 +1,5 @@
 """Tables without lines: neighbouring lines of a page's text with the same columns of white space."""
 
-import re
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,6 +7,7 @@ from itertools import accumulate, groupby, pairwise
 from math import inf
 from statistics import median
 
+from documents.parsers.table_checks import LIST_MARKER, are_torn, has_figures, is_table
 from documents.parsers.table_grids import (
     MAX_COLUMNS,
     NARROW_GAP,
@@ -36,17 +36,11 @@ SPACE_STRETCH, WORDY = 1.8, 5  # a gap between columns, of a space in lines of s
 GROUP_GAP, LARGE = 1.2, 1.1  # of the height of a line: the space around a group's heading, and that heading
 LINES_NEAR, CELLS_NEAR = 6, 3  # above and below a line, and of them with a gap between two columns at one place
 FULL_ROWS_SHARE = 0.7
-TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is more likely than a table
 WRAPPED_LINES = 1.5
 NARROWEST_GAP = 3.0
 PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
-FIGURES_SHARE = 0.8  # of the cells of a column
 PROSE_LINES, WIDE_SHARE = 3, 0.75  # in a column of text, and how much of its width they take
 ALIGNED_SHARE = 0.6
-_MARKER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)\]]\.?|o")
-_SECTION = re.compile(r"\d[\d. ]*")
-_BULLET = re.compile(r"[•◦▪■·●\x80-\x9f\uf000-\uf8ff\s]+")
-_NO_CELL = re.compile(r"\.{4,}|(?:\. ){3,}|\\[a-z]+|\^\{|_\{")  # dot leaders, formulas
 
 
 def find_aligned_tables(words: Sequence[Word], headings: Sequence[Box] = (), rules: Sequence[Box] = ()) -> list[Table]:
@@ -206,7 +200,7 @@ def _gaps(line: Line, least: float) -> list[Range]:
     return [
         (one.x1, two.x0)
         for text, ((_, one), (_, two)) in zip(texts, pairwise(line.words), strict=False)
-        if two.x0 - one.x1 > least and not _MARKER.fullmatch(text)
+        if two.x0 - one.x1 > least and not LIST_MARKER.fullmatch(text)
     ]
 
 
@@ -333,10 +327,10 @@ def _build_aligned(block: list[Line]) -> Table | None:
     # Loosely set text stands apart line by line; rows of so much text would wrap.
     is_prose = _is_prose(block, columns)
     has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
-    if not _is_table(rows) or (is_prose and not has_gaps) or ((is_prose or not has_gaps) and _are_torn(rows)):
+    if not is_table(rows) or (is_prose and not has_gaps) or ((is_prose or not has_gaps) and are_torn(rows)):
         return None
     # Labels of figures may be indented.
-    if not all(_is_aligned(block, column) for column in (columns[1:] if _has_figures(rows) else columns)):
+    if not all(_is_aligned(block, column) for column in (columns[1:] if has_figures(rows) else columns)):
         return None
     box = Box(columns[0][0], block[0].y0, max(s.x1 for line in block for s in line.segments), max(b.y1 for b in block))
     return Table(box, join_wrapped(rows), tuple(columns))
@@ -480,38 +474,6 @@ def _centered_heads(upper: list[Segment], lower: list[Segment]) -> list[int]:
     return lefts if is_centered else []
 
 
-def _is_table(rows: list[list[str]]) -> bool:
-    """Tell a table from a list with hanging marks and from a table of contents."""
-    filled = [sum(map(bool, row)) for row in rows]
-    is_short = len(rows) == 2 and len(rows[0]) >= 4 and min(filled) == len(rows[0])
-    if not is_short and (len(rows) < 3 or sum(count >= 2 for count in filled) < 3):
-        return False
-    if sum(filled) < 0.5 * len(rows) * len(rows[0]):
-        return False
-    if len(rows[0]) == 2 and all(_MARKER.fullmatch(row[0].replace(" ", "")) for row in rows if row[0]):
-        return False
-    by_column = [[row[n] for row in rows if row[n]] for n in range(len(rows[0]))]
-    if has_bullets(rows) or _is_contents(by_column):
-        return False
-    return sum(bool(_NO_CELL.search(" ".join(row))) for row in rows) <= 0.3 * len(rows)
-
-
-def has_bullets(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether half of the cells of a column are marks of a list."""
-    by_column = [[row[n] for row in rows if row[n]] for n in range(len(rows[0]))]
-    return any(
-        column and sum(bool(_BULLET.fullmatch(cell)) for cell in column) >= 0.5 * len(column) for column in by_column
-    )
-
-
-def _is_contents(columns: list[list[str]]) -> bool:
-    """Tell whether the last of two columns, or of three of which the first has section numbers, has page numbers."""
-    is_numbered = len(columns) == 3 and all(_SECTION.fullmatch(cell) for cell in columns[0])
-    numbers = " ".join(columns[-1]).split() if len(columns) == 2 or is_numbered else []
-    pages = [int(number) for number in numbers if number.isascii() and number.isdigit() and len(number) < 5]
-    return len(pages) >= 3 and len(pages) >= 0.9 * len(numbers) and pages == sorted(pages)
-
-
 def _is_prose(block: list[Line], columns: list[Range]) -> bool:
     """Tell whether two columns or more have lines of text."""
     lengths: dict[int, list[int]] = defaultdict(list)
@@ -519,19 +481,6 @@ def _is_prose(block: list[Line], columns: list[Range]) -> bool:
         for segment in line.segments:
             lengths[_covered(columns, segment)[0]].append(len(segment.text))
     return sum(median(each) >= PROSE_CHARS for each in lengths.values()) >= 2
-
-
-def _has_figures(rows: list[list[str]]) -> bool:
-    """Tell whether most cells of the last column have digits."""
-    cells = [row[-1] for row in rows if row[-1]]
-    return sum(any(map(str.isdigit, cell)) for cell in cells) > FIGURES_SHARE * len(cells)
-
-
-def _are_torn(rows: list[list[str]]) -> bool:
-    """Tell whether many cells begin in the middle of a sentence."""
-    cells = [cell for row in rows for cell in row if cell]
-    most = TORN_SHARE if len(rows[0]) > 2 else TORN_PAIRS_SHARE
-    return sum(cell[0].islower() for cell in cells) > most * len(cells)
 
 
 def _is_aligned(block: list[Line], column: Range) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from liteparse._liteparse import LiteParse  # its Python wrapper copies every object: a third of the speed
 
-from documents.parsers import aligned_tables, table_grids
+from documents.parsers import aligned_tables, table_checks, table_grids
 from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
 from documents.parsers.table_grids import SNAP, Box, Line, Table, Word
 
@@ -274,7 +274,7 @@ def _render(block: Any, level: int = 0) -> str:
         rows = [block.header, *block.rows] if block.header else block.rows
         width = max(map(len, rows))
         texts = [[*(cell.text for cell in row), *[""] * (width - len(row))] for row in rows]
-        if aligned_tables.has_bullets(texts):
+        if table_checks.has_bullets(texts):
             return "\n".join(" ".join(filter(None, row)) for row in texts)
         return render_table(table_grids.join_wrapped(texts))
     if block.kind in ("code", "grid_fallback"):
