@@ -374,6 +374,13 @@ def test_rows_between_and_after_shaded_rows_are_of_their_table(between: str) -> 
     assert [table.rows for table in tables] == ([rows] if between == "Visit" else [])
 
 
+def test_a_row_between_tables_of_two_shaded_rows_joins_them() -> None:
+    rows = [["Service", "Copay"], ["Visit", "$60"], ["Scan", "$90"], ["Test", "$10"], ["Care", "$20"]]
+    rules = [*grid([50, 150, 250], [50, 70, 90]), *grid([50, 150, 250], [110, 130, 150])]
+
+    assert rows_of(find_tables(lines(rows, xs=[55, 155], leading=20, top=55), rules)) == rows
+
+
 def test_a_far_or_torn_row_is_not_of_the_shaded_ones() -> None:
     text = lines([["Service", "Copay"], ["Visit", "$60"], ["Scan", "$90"]], xs=[55, 155], leading=60, top=55)
 
@@ -434,10 +441,11 @@ def test_three_numbers_below_each_other_are_three_rows() -> None:
 
 def test_cards_side_by_side_are_a_table_each() -> None:
     cards = [["Sum insured", "$250"], ["Excess", "$20"], ["Premium", "$14"]]
-    text = lines([[*row, *row] for row in cards], xs=[55, 125, 205, 275], leading=12)
+    others = [["Limit", "$900"], ["Share", "20%"], ["Price", "$31"]]
+    text = lines([[*one, *two] for one, two in zip(cards, others, strict=True)], xs=[55, 125, 205, 275], leading=12)
     frames = [rule for x in (50.0, 200.0) for rule in grid([x, x + 140], [95, 140])]
 
-    assert [table.rows for table in find_tables(text, frames)] == [cards, cards]
+    assert [table.rows for table in find_tables(text, frames)] == [cards, others]
 
 
 def test_lines_across_a_frame_part_rows_and_not_columns() -> None:
@@ -518,7 +526,7 @@ def test_lists_side_by_side_with_the_same_labels_are_a_table_each() -> None:
 
 def test_labels_of_figures_may_be_indented() -> None:
     rows = [["", "2024", "2023"], ["Premiums", "12", "11"], ["Income", "9", "8"], ["Losses", "(4)", "(7)"]]
-    indents = [0, 0, 12, 24]
+    indents = [0, 0, 25, 45]
     text = [
         word
         for n, (row, x) in enumerate(zip(rows, indents, strict=True))
