@@ -25,7 +25,8 @@ ENVIRONMENT = {
     "WORKERS": "2",
     "SENTENCE_MODEL": "none",
 }
-FOREIGN = ("DATABASE_URL", "BROKER_REDIS_URL", "BROKER_SQS_REGION", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")
+# Of a developer's deployment. The broker may be another one: BROKER_REDIS_URL, BROKER_SQS_REGION.
+FOREIGN = ("DATABASE_URL", "STORAGE_ROOT", "EMBEDDER", "MAX_PAGES")
 
 
 class ScratchServer:
