@@ -24,7 +24,7 @@ INSERT = f"""
 ENQUEUE = f"{INSERT} WHERE document_id = ANY(%s)"
 ENQUEUE_ALL = f"{INSERT} WHERE %(user)s::uuid IS NULL OR user_id = %(user)s"
 PENDING = f"""
-    SELECT DISTINCT (payload ->> 'document_id')::uuid FROM outbox
+    SELECT (payload ->> 'document_id')::uuid FROM outbox
     WHERE target_id = {TARGET.format(user="%(user)s")} AND user_id = %(user)s LIMIT %(most)s"""
 
 # By ix_outbox_due: what is sent is deleted.
@@ -52,7 +52,7 @@ def enqueue_all(user_id: UUID | None) -> int:
 
 
 def pending_documents(user_id: UUID, *, most: int | None = None) -> list[UUID]:
-    """Return up to ``most`` documents of the tenant that are not sent as they are. May be called in ``as_tenant``."""
+    """Return the documents of up to ``most`` unsent messages of the tenant. May be called in ``as_tenant``."""
     params: dict[str, Any] = {"user": user_id, "most": most}
     with prepared_cursor() as cursor:
         cursor.execute(PENDING, params)

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -176,6 +177,8 @@ SETTINGS_RULES = (
          "Set BOOTS_BRAIN_URL to the deployment that embeds for this one."),
     Rule("accessa.E262", lambda s: bool(s.RERANKER) and not re.match(r"https?://[^/\s]+\S*\Z", s.RERANKER),
          "RERANKER is not an address.", "Set the whole address of the service's /rerank: https://api.example.com/rerank."),
+    Rule("accessa.E268", lambda s: s.SEARCH_ENGINE == "milvus" and find_spec("pymilvus") is None,
+         "SEARCH_ENGINE=milvus needs a package that is missing.", "Install requirements/optional.txt on all hosts."),
     Rule("accessa.W261", lambda s: bool(s.BOOTS_BRAIN_URL) and not s.BRAIN_API_SECRET and s.EMBEDDER != "remote",
          "BOOTS_BRAIN_URL is set without BRAIN_API_SECRET: EMBEDDER embeds records, not the other deployment.",
          "Set BRAIN_API_SECRET to the other deployment's, or unset BOOTS_BRAIN_URL."),

@@ -14,8 +14,8 @@ from embeddings.search.lexemes import Text, text_lexemes
 from embeddings.search.passage_sentences import Kind, Sentence
 from embeddings.search.synonyms import find_synonyms
 
-MAX_SENTENCES = 2_000  # of one request: their lexemes are one statement
-MAX_CHARS = 2_000  # of a sentence that are read
+MAX_SENTENCES = 2_000  # of one request
+MAX_CHARS = 2_000  # of a sentence in which pairs of words are looked for
 # What the words around a sentence count against its own.
 CONTEXT_SHARE = 0.5
 # A sentence of so many lexemes is as good as one of half of them with half its words in the query.

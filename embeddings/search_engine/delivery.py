@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from embeddings.search_engine.entries import EngineUnavailable, Entry, load_engine, read_entries
-from outbox import error_codes
+from outbox import error_codes, search_feed
 from outbox.attempts import Attempt
 from outbox.models import Message
 from vendors import calls
@@ -24,6 +24,8 @@ def engine_vendor() -> Vendor:
 
 
 def prepare(message: Message) -> Callable[[], Attempt]:
+    if not search_feed.is_enabled():  # any more: the message is of the time before
+        return Attempt
     document_id = UUID(message.payload["document_id"])
     version, entries = read_entries(document_id)
     return partial(send, message.user_id, document_id, entries, version)

@@ -41,7 +41,7 @@ class Verification:
 def rebuild(user_id: UUID | None = None) -> int:
     """Let all documents be sent again, of a tenant or of all; return how many. Raises ``EngineUnavailable``.
 
-    Searches miss nothing meanwhile: before the engine lacks an entry, a message names its document, or the engine has
+    Searches that begin later miss nothing meanwhile: before the engine lacks an entry, a message names its document, or the engine has
     no collection and is not asked.
     """
     engine = load_engine()

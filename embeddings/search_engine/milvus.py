@@ -6,6 +6,7 @@ Needs the package pymilvus, so load it by ``entries.load_engine``. https://milvu
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -23,8 +24,9 @@ from embeddings.search_engine.entries import EngineUnavailable, Entry
 from jobs import failpoints
 
 DENSE, WORDS = "dense", "words"
-SEARCH_SECONDS = 2.0  # of a search: then PostgreSQL answers
+SEARCH_SECONDS = 2.0  # of a search, and of each step of connecting: then PostgreSQL answers
 WRITE_SECONDS = 15.0
+REPLACE_SECONDS = 40.0  # of all writes of a document: less than the outbox lets a send take
 BATCH = 500  # entries of a write: 3 MB of vectors
 HNSW = {"M": 16, "efConstruction": 200}
 EF_SEARCH = 200
@@ -60,7 +62,7 @@ def _search(user_id: UUID, model: EmbeddingModel, field: str, query: Any, most: 
 
 
 def replace_document(user_id: UUID, document_id: UUID, entries: Sequence[Entry], version: int) -> None:
-    """Write a document's entries, then delete what older versions have left. A later version is left as it is."""
+    """Write a document's entries, then delete what older versions have left, and nothing of a later version."""
     of_all = {"tenant": str(user_id), "document": str(document_id), "version": version}
     rows = [
         of_all
@@ -74,11 +76,19 @@ def replace_document(user_id: UUID, document_id: UUID, entries: Sequence[Entry],
         for entry in entries
     ]
     older = f'tenant == "{user_id}" and document == "{document_id}" and version < {version}'
+    deadline = time.monotonic() + REPLACE_SECONDS
     with connected() as client:
         for start in range(0, len(rows), BATCH):
-            client.upsert(collection_name(), rows[start : start + BATCH], timeout=WRITE_SECONDS)
+            client.upsert(collection_name(), rows[start : start + BATCH], timeout=_seconds_until(deadline))
         failpoints.failpoint("search_engine:written")
-        client.delete(collection_name(), filter=older, timeout=WRITE_SECONDS)
+        client.delete(collection_name(), filter=older, timeout=_seconds_until(deadline))
+
+
+def _seconds_until(deadline: float) -> float:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise EngineUnavailable("the document took too long")
+    return min(WRITE_SECONDS, seconds)
 
 
 def sparse_vector(weights: Mapping[str, float]) -> dict[int, float]:
@@ -123,10 +133,9 @@ def is_built() -> bool:
 def is_reachable() -> bool:
     """Tell whether searches can ask: the server answers, and was built."""
     try:
-        count_entries()
+        return is_built()
     except EngineUnavailable:
         return False
-    return True
 
 
 def entry_id(chunk_id: UUID, model: EmbeddingModel) -> str:
@@ -137,8 +146,12 @@ def entry_id(chunk_id: UUID, model: EmbeddingModel) -> str:
 def connected() -> Iterator[MilvusClient]:
     """Yield the client of this process. Raises ``EngineUnavailable``; then the next call connects anew."""
     with _errors():
-        with _lock:
+        if not _lock.acquire(timeout=SEARCH_SECONDS):
+            raise EngineUnavailable("another thread connects")
+        try:
             client = _client(settings.MILVUS_URI, collection_name(), os.getpid())
+        finally:
+            _lock.release()
         yield client
 
 
@@ -161,7 +174,7 @@ def _client(uri: str, collection: str, process: int) -> MilvusClient:
     client = _connect()
     # A server that was started again has none loaded. It is missing until `search_engine rebuild`: a search must not
     # take it for complete before.
-    client.load_collection(collection, timeout=WRITE_SECONDS)
+    client.load_collection(collection, timeout=SEARCH_SECONDS)
     return client
 
 

@@ -96,7 +96,9 @@ class EngineRetriever(PostgresRetriever):
         cursor.execute(COUNT_CHUNKS, self._scope.params | {"words": list(lexemes), "wide": POSTING.itemsize})
 
         def fetch() -> Postings:
-            documents, counts = fetch_documents(), dict(cursor.fetchall())
+            documents = fetch_documents()
+            # Merged postings have deleted documents, too, until they are merged again.
+            counts = {term: min(count, documents.chunk_count) for term, count in cursor.fetchall()}
             words = {
                 lexeme: bm25.inverse_frequency(documents.chunk_count, counts[lexeme])
                 for lexeme in lexemes
@@ -141,7 +143,7 @@ class EngineRetriever(PostgresRetriever):
             own[lexeme].row_slots = rows_of_word["ord"].astype("i8")
             own[lexeme].row_numbers = rows_of_word["row"].astype("i8")
             own[lexeme].row_impacts = rows_of_word["impact"]
-        return list(own.values())
+        return [word for word in own.values() if word.slots.size or word.row_slots.size]
 
     def _ask(self, operation: str, query: Any, most: int) -> list[UUID] | None:
         """Return the engine's candidates; None, and pause it, where it is unavailable."""
@@ -163,5 +165,5 @@ class EngineRetriever(PostgresRetriever):
 def _count_stale(count: int) -> None:
     """Count candidates that are no row any more: deleted, replaced, or of a document that is sent again just now."""
     if count > 0:
-        calls.record_outcome(engine_vendor(), "check_candidates", "stale")
+        calls.record_outcome(engine_vendor(), "drop_candidates", "ok")
         log.info("Candidates of the search engine were dropped.", candidates=count)

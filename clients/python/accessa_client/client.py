@@ -87,7 +87,7 @@ class Client:
         token = token or os.environ.get("ACCESSA_TOKEN")
         if not token:
             raise AccessaError("NO_TOKEN", "Set ACCESSA_TOKEN, or give a token.")
-        headers = {"Authorization": f"Bearer {token}", "User-Agent": "accessa-python/0.1"}
+        headers = {"Authorization": f"Bearer {token}", "User-Agent": "accessa-python"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         # For signed URLs, which may be on another host: the signature is the permission, no token may go there.
         self._storage = httpx.Client(timeout=timeout, transport=transport)

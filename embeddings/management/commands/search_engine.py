@@ -13,10 +13,12 @@ SHOWN = 20  # documents
 
 
 class Command(BaseCommand):
-    help = "Shows the search engine's state, lets all be sent to it again, or compares it with the database."
+    help = (
+        "Shows the search engine's state, lets all be sent to it again, compares it with the database, or empties it."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("action", choices=("status", "rebuild", "verify"))
+        parser.add_argument("action", choices=("status", "rebuild", "verify", "drop"))
         parser.add_argument("--tenant", help="this one only, by id or e-mail address")
 
     def handle(self, *, action: str, tenant: str | None, **options: Any) -> None:
@@ -27,6 +29,11 @@ class Command(BaseCommand):
             if action == "rebuild":
                 count = maintenance.rebuild(user_id)
                 self.stdout.write(f"{count} documents will be sent; PostgreSQL searches those that are not sent yet.")
+            elif action == "drop":
+                if user_id:
+                    raise CommandError("All is dropped, not one tenant's.")
+                load_engine().drop_collection()
+                self.stdout.write("The engine has nothing any more: PostgreSQL answers searches.")
             elif action == "verify":
                 self._report(maintenance.verify(user_id))
             else:
