@@ -198,16 +198,16 @@ def _has_vectors(scope: Scope) -> bool:
 
 @contextmanager
 def search_snapshot(
-    user_id: UUID, model: EmbeddingModel | None = None, *, seconds: float = SECONDS
+    user_id: UUID, model: EmbeddingModel | None = None, *, seconds: float | None = None
 ) -> Iterator[Callable[[], EmbeddingModel]]:
-    """Read as ``user_id``, all statements from one snapshot, each within ``seconds``.
+    """Read as ``user_id``, all statements from one snapshot, each within ``seconds`` (None: those of a search).
 
     Yields a function that returns ``model``, or without it the tenant's active model in that snapshot. A statement is
     sent together with those before it once rows are fetched: the way to the database and back takes longer than most.
     Inside a caller's transaction the isolation is the caller's, and each is sent by itself. Raises
     ``ApiError("SEARCH_UNAVAILABLE")`` when a statement takes too long.
     """
-    values = [*(SETTINGS | {"statement_timeout": f"{max(1, int(seconds * 1000))}ms"}).values()]
+    values = [*(SETTINGS | {"statement_timeout": f"{max(1, int((seconds or SECONDS) * 1000))}ms"}).values()]
     try:
         if connection.get_autocommit():
             # The transaction's end resets isolation, time limit, role and claims.

@@ -41,8 +41,8 @@ class Verification:
 def rebuild(user_id: UUID | None = None) -> int:
     """Let all documents be sent again, of a tenant or of all; return how many. Raises ``EngineUnavailable``.
 
-    Searches that begin later miss nothing meanwhile: before the engine lacks an entry, a message names its document, or the engine has
-    no collection and is not asked.
+    Searches that begin later miss nothing meanwhile: before the engine lacks an entry, a message names its document, or
+    the engine has no collection and is not asked.
     """
     engine = load_engine()
     if user_id is not None:
