@@ -46,6 +46,7 @@ def test_a_member_reads_uploads_and_asks_in_spanish(home: Visit) -> None:
     page.get_by_role("button", name="Español").click()
     expect(page.get_by_role("heading", name="Sus documentos")).to_be_visible()
     expect(page.locator("html")).to_have_attribute("lang", "es")
+    page.wait_for_load_state()  # the script that uploads a chosen file is there
     page.set_input_files("#files", {"name": "otra vez.pdf", "mimeType": "application/pdf", "buffer": text_pdf(PLAN)})
     expect(page.locator("#uploads")).to_contain_text("Ya está aquí: plan.pdf")
     page.locator(".pick").first.check()
