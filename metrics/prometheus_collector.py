@@ -199,7 +199,7 @@ def _vendors(now: datetime) -> Iterator[Metric]:
 
 def _search_engine() -> Iterator[Metric]:
     is_enabled = search_feed.is_enabled()
-    messages, age = search_feed.backlog()
+    messages, age = search_feed.backlog() if is_enabled else (0, 0.0)
     text = "1 if the search engine answers; while it does not, PostgreSQL answers searches; now."
     yield gauge("search_engine_up", text, [], [([], load_engine().is_reachable())] if is_enabled else [])
     text = "Changes of documents that the search engine does not have yet; now."
