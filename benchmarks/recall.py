@@ -17,6 +17,7 @@ from benchmarks.report import Result, percentile, print_progress
 from embeddings import hnsw_indexes
 from embeddings.embedders.registry import Vectors
 from embeddings.models import VectorIndex
+from embeddings.search.hybrid_search import search_snapshot
 from embeddings.search.vector_search import Scope, nearest_chunks
 from testing.factories import vectors
 from testing.factories.vectors import LIVE_MODEL, StoredVectors
@@ -157,7 +158,7 @@ def _exact_thresholds(rows: Vectors, query_vectors: Vectors) -> Iterator[float]:
 
 
 def _search_ours(user_id: UUID, vector: Any) -> list[tuple[UUID, float]]:
-    with as_tenant(user_id):
+    with search_snapshot(user_id, LIVE_MODEL):
         return [(hit.chunk_id, hit.similarity) for hit in nearest_chunks(Scope(user_id, LIVE_MODEL), vector, K)]
 
 

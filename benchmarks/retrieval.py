@@ -27,7 +27,7 @@ from embeddings import sentence_vectors
 from embeddings.embedders import registry
 from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.models import DocumentChunk
-from embeddings.search.hybrid_search import search
+from embeddings.search.hybrid_search import search, search_snapshot
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR
 from embeddings.search.vector_search import Scope, nearest_chunks_exact
@@ -150,7 +150,8 @@ def _measure_engine(
 
 
 def _engine_recall(model: EmbeddingModel, vector: Vectors) -> float:
-    exact = nearest_chunks_exact(Scope(TENANT, model), vector, 10)
+    with search_snapshot(TENANT, model):
+        exact = nearest_chunks_exact(Scope(TENANT, model), vector, 10)
     found = load_engine().search_vectors(TENANT, model, vector, 10)
     return len({hit.chunk_id for hit in exact} & set(found)) / max(1, len(exact))
 

@@ -19,7 +19,7 @@ from embeddings import hnsw_indexes
 from embeddings.embedders.registry import EmbeddingModel, Vectors
 from embeddings.models import DocumentChunk, VectorIndex
 from embeddings.search import bm25, posting_segments
-from embeddings.search.hybrid_search import search
+from embeddings.search.hybrid_search import search, search_snapshot
 from embeddings.search.vector_search import Scope, nearest_chunks_exact
 from testing.factories import vectors as stored
 
@@ -209,7 +209,7 @@ class Corpus:
         for user_id, text, vector in self.questions(name, queries):
             KnownEmbedder.vectors[text] = vector
             ours = {passage.chunk_id for passage in search(user_id=user_id, query=text, k=K, mode="vector")}
-            with as_tenant(user_id):
+            with search_snapshot(user_id, LIVE):
                 best = nearest_chunks_exact(Scope(user_id, LIVE), vector, K)
             recalls.append(sum(hit.chunk_id in ours for hit in best) / len(best))
         return float(np.mean(recalls))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 
@@ -22,7 +22,7 @@ from embeddings.search.hybrid_search import MIN_CANDIDATES, search_snapshot
 from embeddings.search.lexemes import query_lexemes
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, Query, QueryEmbedding
 from embeddings.search.results import render_snippets
-from embeddings.search.vector_search import PLANNER_SETTINGS, VectorHit
+from embeddings.search.vector_search import VectorHit
 from integrations.models import ClientIntelligence, ConnectedSource, Provider, SourceDocument
 from integrations.records.record_embedding import records_model
 
@@ -119,21 +119,31 @@ def search_records(
     with embedding_calls.as_api_errors(SEARCH_UNAVAILABLE, "Search is away; try again shortly.", field="query"):
         model_of = active_model.active_model if mode == TEXT else records_model  # words need no other deployment
         model = live or model_of(user_id)
+    embedding = bought or QueryEmbedding(user_id)
     with search_snapshot(user_id, model):
         scope = resolve_scope(user_id, model, parsed, sources)
-        needs_vector = mode != TEXT and has_vectors(scope)
-    if not scope.parts:
-        return []
-    vector = (bought or QueryEmbedding(user_id)).vector(model, parsed) if needs_vector else None
+        if not scope.parts:
+            return []
+        if mode == TEXT or not has_vectors(scope):
+            return _retrieve(scope, model, parsed, None, k, mode)
+        if embedding.is_at_hand(model, parsed):
+            return _retrieve(scope, model, parsed, embedding.vector(model, parsed), k, mode)
+    vector = embedding.vector(model, parsed)  # from a vendor: no transaction is open meanwhile
     with search_snapshot(user_id, model):
-        n, lexemes = max(MIN_CANDIDATES, 4 * k), query_lexemes(parsed.text)
-        ranking = fuse(
-            model.model,
-            nearest_records(scope, vector, n) if vector else [],
-            keyword_matches(scope, lexemes, n) if mode != VECTOR else [],
-            k,
-        )
-        return fetch_records(scope, ranking, lexemes)
+        return _retrieve(scope, model, parsed, vector, k, mode)
+
+
+def _retrieve(
+    scope: SearchScope, model: EmbeddingModel, query: Query, vector: list[float] | None, k: int, mode: str
+) -> list[RecordResult]:
+    n, lexemes = max(MIN_CANDIDATES, 4 * k), query_lexemes(query.text)
+    ranking = fuse(
+        model.model,
+        nearest_records(scope, vector, n) if vector else [],
+        keyword_matches(scope, lexemes, n) if mode != VECTOR else [],
+        k,
+    )
+    return fetch_records(scope, ranking, lexemes)
 
 
 def fetch_records(scope: SearchScope, ranking: Sequence[RankedChunk], lexemes: Sequence[str]) -> list[RecordResult]:
@@ -249,15 +259,11 @@ def has_vectors(scope: SearchScope) -> bool:
 def nearest_records(scope: SearchScope, vector: Sequence[float], n: int) -> list[VectorHit]:
     """Return the ``n`` records nearest to ``vector``, the best first. Call inside ``search_snapshot``."""
     digits = "[" + ",".join([f"{number:.9g}" for number in vector]) + "]"
-    planner = ", ".join(f"set_config('{name}', '{setting}', true)" for name, setting in PLANNER_SETTINGS.items())
     hits: list[tuple[float, Any]] = []
     for part in scope.parts:
         sql = NEAREST.format(table=part.table, findable=part.findable, required=REQUIRED if scope.required else "")
         params = _params(scope, part) | {"vector": digits, "compared": max(COMPARED, n), "n": n}
-        with transaction.atomic():  # rolled back, the savepoint resets the settings; nothing else happens in it
-            _fetch(f"SELECT {planner}", {})
-            hits += [(distance, record_id) for record_id, distance in _fetch(sql, params)]
-            transaction.set_rollback(True)
+        hits += [(distance, record_id) for record_id, distance in _fetch(sql, params)]
     return [VectorHit(record_id, 1.0 - distance) for distance, record_id in sorted(hits)[:n]]
 
 

@@ -15,6 +15,7 @@ from embeddings.embedders import registry
 from embeddings.embedders.registry import EmbeddingModel
 from embeddings.models import DocumentChunk
 from embeddings.reindexing.error_codes import CANARIES_INVALID
+from embeddings.search.hybrid_search import search_snapshot
 from embeddings.search.vector_search import Scope, nearest_chunks
 
 MAX_DRAWN = 50  # a tenant
@@ -123,7 +124,8 @@ def measure_recall(
             embedder, queries, user_id=user_id, stage="canaries", campaign_id=campaign_id
         )
         for canary, vector in zip(batch, vectors, strict=True):
-            nearest = [hit.chunk_id for hit in nearest_chunks(scope, vector, K)]
+            with search_snapshot(user_id, model):
+                nearest = [hit.chunk_id for hit in nearest_chunks(scope, vector, K)]
             rows = DocumentChunk.objects.filter(pk__in=nearest).values_list("document_id", "meta", "chunk_sha")
             hits += any(canary.accepts(*row) for row in rows)
     return hits / len(canaries)

@@ -80,11 +80,11 @@ def search(
                 scope = parsed_filters.narrow(Scope(user_id, live, conditions=conditions), document_ids)
                 if mode == TEXT:
                     return _retrieve(scope, parsed_query, None, k, mode=mode, reranks=reranks)
-                if not _has_vectors(scope):
-                    return None
                 if query_embedding.is_at_hand(live, parsed_query):
                     vector = query_embedding.vector(live, parsed_query)
                     return _retrieve(scope, parsed_query, vector, k, mode=mode, reranks=reranks)
+                if not _has_vectors(scope):
+                    return None
             query_embedding.vector(live, parsed_query)  # from a vendor: no transaction is open meanwhile
         raise _unavailable("The model of these documents is changing; try again shortly.")
 

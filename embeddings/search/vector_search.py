@@ -98,7 +98,7 @@ class VectorHit:
 def nearest_chunks(scope: Scope, vector: Sequence[float] | Vectors, n: int) -> list[VectorHit]:
     """Return the ``n`` chunks nearest to ``vector``, best first; fewer only if there are fewer.
 
-    Call inside ``as_tenant``, or as the application's role. Where an index yields fewer than ``n``, as with a filter,
+    Call inside ``search_snapshot``, which pins the planner. Where an index yields fewer than ``n``, as with a filter,
     the scan is exact. While an index is built late, the COMPARED with the nearest signs are compared.
     """
     compared = None
@@ -167,17 +167,19 @@ def _run(
     if n < 1 or scope.document_ids == ():
         return [], Counter()
     candidates = n + max(SPARE, n // 4)
-    planner: dict[str, Any] = dict(PLANNER_SETTINGS)
+    planner: dict[str, Any] = {}
     if any(segment.indexed for segment in segments):
-        planner |= INDEX_SETTINGS | {"hnsw.ef_search": min(MAX_EF, max(EF_SEARCH, candidates))}
+        planner = INDEX_SETTINGS | {"hnsw.ef_search": min(MAX_EF, max(EF_SEARCH, candidates))}
     read = ", ".join(f"current_setting('{name}', true)" for name in planner)
     write = ", ".join(f"set_config('{name}', %s, true)" for name in planner)
     # Set back, not rolled back to a savepoint: after that psycopg forgets all statements that it has prepared.
     with transaction.atomic(savepoint=False), connection.cursor() as before, connection.cursor() as cursor:
-        before.execute(f"SELECT {read}, {write}", [str(setting) for setting in planner.values()])
+        if planner:
+            before.execute(f"SELECT {read}, {write}", [str(setting) for setting in planner.values()])
         cursor.execute(compose_sql(scope, segments, vector, n=n, candidates=candidates, compared=compared))
         rows: list[tuple[int, UUID, float]] = cursor.fetchall()
-        cursor.execute(f"SELECT {write}", before.fetchone()[: len(planner)])
+        if planner:
+            cursor.execute(f"SELECT {write}", before.fetchone()[: len(planner)])
     # A chunk that moved meanwhile is in two segments: the later one has its present vector.
     distances = {chunk_id: distance for _, chunk_id, distance in rows}
     ranked = heapq.nsmallest(n, distances.items(), key=lambda pair: (pair[1], pair[0]))

@@ -206,7 +206,7 @@ def test_a_search_sends_few_statements_and_plans_those_of_all_tenants_once(ana: 
     for tenant in (ben, ana, ben):
         search(user_id=tenant.id, query="wig care")
 
-    assert len(statements) <= 15  # and the vector search, which is composed
+    assert len(statements) <= 11  # and the vector search, which is composed
     with connection.cursor() as cursor:
         for shared in ("posting_blocks", "sentence_vectors", "vector_indexes", "WITH ORDINALITY"):
             cursor.execute(planned, [shared])

@@ -79,7 +79,7 @@ def query_vectors(stored: StoredVectors, count: int = 12) -> Any:
 
 def same(scope: Scope, vector: Any, n: int = 10) -> list[VectorHit]:
     """Return the hits of both ways, which must be equal."""
-    with as_tenant(scope.user_id):
+    with search_snapshot(scope.user_id, scope.live):
         hits, exact = nearest_chunks(scope, vector, n), nearest_chunks_exact(scope, vector, n)
     assert hits == exact
     return hits

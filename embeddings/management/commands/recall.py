@@ -15,15 +15,16 @@ from django.db import connection
 from rich.console import Console
 from rich.table import Table
 
-from accounts.rls import as_tenant
 from embeddings import active_model
 from embeddings.embedders.registry import EmbeddingModel, Vectors
+from embeddings.search.hybrid_search import search_snapshot
 from embeddings.search.vector_search import Scope, VectorHit, nearest_chunks, nearest_chunks_exact
 
 GOAL = 0.99
 CLASSES = (1_000, 30_000)  # and where the exact scan ends
 NOISE = 0.015  # of a query vector around its chunk's, in each of 1536 dimensions
 TIE = 1e-6
+SECONDS = 600.0  # of an exact scan of a large tenant
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _query_vectors(user_id: UUID, live: EmbeddingModel, most: int, random: np.ra
 
 
 def _compare(measured: Measured, scope: Scope, vector: Vectors, k: int) -> None:
-    with as_tenant(scope.user_id):
+    with search_snapshot(scope.user_id, scope.live, seconds=SECONDS):
         hits = _timed(measured.searched, lambda: nearest_chunks(scope, vector, k))
         best = _timed(measured.scanned, lambda: nearest_chunks_exact(scope, vector, k))
     if best:
