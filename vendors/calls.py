@@ -221,11 +221,6 @@ def record_call(vendor: Vendor, operation: str) -> Iterator[None]:
                 _buffer.append((vendor.name, operation, outcome, time.monotonic() - started))
 
 
-def record_outcome(vendor: Vendor, operation: str, outcome: str) -> None:
-    """Record what a call turned out to be worth, beside the call itself."""
-    _buffer.append((vendor.name, operation, outcome, 0.0))
-
-
 def flush_call_records() -> None:
     """Insert the buffered records. Not inside a transaction, where a failure would be the caller's; never raises."""
     if not _buffer or connection.in_atomic_block:

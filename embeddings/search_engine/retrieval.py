@@ -86,7 +86,7 @@ class EngineRetriever(PostgresRetriever):
         if chunk_ids is None:
             return super().nearest_chunks(vector)
         hits, found = vector_search.nearest_candidates(self._scope, vector, self._n, chunk_ids, self._pending)
-        _count_stale(len(chunk_ids) - found)
+        _log_stale(len(chunk_ids) - found)
         return hits
 
     def send_reads(self, lexemes: Sequence[str], name: str, configurations: Sequence[str]) -> Callable[[], Postings]:
@@ -122,7 +122,7 @@ class EngineRetriever(PostgresRetriever):
         with connection.cursor() as cursor:
             cursor.execute(SELECT_CANDIDATES, params)
             rows = cursor.fetchall()
-        _count_stale(len(chunk_ids) - sum(row[0] for row in rows))
+        _log_stale(len(chunk_ids) - sum(row[0] for row in rows))
         # Of a document that was indexed twice, the last place is that of its live chunks.
         wanted = np.array([row[1].bytes for row in rows], "S16")
         places = {documents.document_id(at): at for at in np.flatnonzero(np.isin(documents.documents, wanted))}
@@ -162,8 +162,7 @@ class EngineRetriever(PostgresRetriever):
         return found
 
 
-def _count_stale(count: int) -> None:
-    """Count candidates that are no row any more: deleted, replaced, or of a document that is sent again just now."""
+def _log_stale(count: int) -> None:
+    """Log candidates that are no row any more: deleted, replaced, or of a document that is sent again just now."""
     if count > 0:
-        calls.record_outcome(engine_vendor(), "drop_candidates", "ok")
         log.info("Candidates of the search engine were dropped.", candidates=count)
