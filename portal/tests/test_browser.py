@@ -235,6 +235,19 @@ def test_a_broken_upload_connection_can_be_retried(home: Visit, settings: Any) -
     expect(page.locator("#uploads .row")).to_have_count(0)
 
 
+def test_a_file_chosen_before_the_script_begins_is_uploaded(home: Visit) -> None:
+    page = home.page
+    page.route("**/portal.js*", lambda route: route.abort())
+    page.goto("/")
+    script = page.locator("script[src*='portal.js']").get_attribute("src")
+    page.unroute("**/portal.js*")
+
+    page.set_input_files("#files", {"name": "plan.pdf", "mimeType": "application/pdf", "buffer": LETTER})
+    page.add_script_tag(url=script)
+
+    expect(standing(page, "plan.pdf")).to_be_visible()
+
+
 def test_a_failed_document_is_tried_again_by_its_button(home: Visit, ana: Person) -> None:
     page = home.page
     ana.upload(LETTER, filename="letter.pdf")

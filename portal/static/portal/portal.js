@@ -202,7 +202,10 @@ if (byId("upload")) {
   const zone = byId("upload");
   zone.hidden = false;
   zone.addEventListener("submit", (event) => event.preventDefault());
-  byId("files").addEventListener("change", (event) => { addFiles([...event.target.files]); event.target.value = ""; });
+  const files = byId("files");
+  const takeFiles = () => { addFiles([...files.files]); files.value = ""; };
+  files.addEventListener("change", takeFiles);
+  takeFiles(); // what was chosen before this script began
   // On the whole page: the browser would open a file that is dropped beside the zone.
   addEventListener("dragover", (event) => { event.preventDefault(); zone.classList.add("over"); });
   addEventListener("dragleave", (event) => { if (!event.relatedTarget) zone.classList.remove("over"); });
