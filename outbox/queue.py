@@ -23,6 +23,7 @@ from jobs.cluster import shared_state
 from jobs.cluster.heartbeat import HEARTBEAT
 from jobs.error_codes import BUG
 from jobs.worker_slots import WorkerSlots
+from outbox import search_feed
 from outbox.attempts import Attempt, Sender
 from outbox.models import Message
 
@@ -40,8 +41,9 @@ POLL_SECONDS = 1.0  # while messages are being sent: others may become due
 KEPT_ATTEMPTS = 20
 
 # The targets that have a due message and are not paused, by a skip scan through ix_outbox_due: a target with a million
-# messages costs no more than one with a single message.
-_READY = """
+# messages costs no more than one with a single message. The search engine's feed pauses a target by its message that
+# failed last: the next one to become due that is not claimed.
+_READY = f"""
     WITH RECURSIVE hops AS (
         (SELECT target_id FROM outbox WHERE state = 'queued' ORDER BY target_id LIMIT 1)
         UNION ALL
@@ -54,6 +56,9 @@ _READY = """
         WHERE h.target_id IS NOT NULL AND (e.paused_until IS NULL OR e.paused_until <= statement_timestamp())
           AND EXISTS (SELECT 1 FROM outbox o WHERE o.state = 'queued' AND o.target_id = h.target_id
                       AND o.due_at <= statement_timestamp())
+          AND (SELECT o.kind = '{search_feed.KIND}' AND o.claim_token IS NULL FROM outbox o
+               WHERE o.state = 'queued' AND o.target_id = h.target_id AND o.due_at > statement_timestamp()
+               ORDER BY o.due_at LIMIT 1) IS NOT TRUE
     )"""
 DUE = f"{_READY} SELECT 1 FROM ready"
 # In random order: no target waits for the backlog of others.

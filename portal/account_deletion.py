@@ -22,6 +22,7 @@ from embeddings.models import VectorIndex
 from embeddings.search_engine.entries import EngineUnavailable, load_engine
 from integrations.disconnect import disconnect_source
 from integrations.models import ConnectedSource
+from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance
 from outbox import search_feed
 from outbox.mails.account_mails import DELETED, enqueue_mail
@@ -90,7 +91,9 @@ def start_deletions() -> None:
 
 def advance_deletions() -> None:
     for pk in AccountDeletion.objects.filter(completed_at=None).order_by("requested_at").values_list("pk", flat=True):
-        _advance(pk)
+        with session_lock(f"{THREAD}:{pk}") as is_locked:
+            if is_locked:  # no other cluster counts the same entries of the search engine
+                _advance(pk)
     _forget_addresses()
 
 

@@ -41,15 +41,10 @@ def send(user_id: UUID, document_id: UUID, entries: list[Entry], version: int) -
 
 
 def record(message: Message, attempt: Attempt) -> None:
-    """Delete a message that is sent; searches look up all others. What waits for the engine waits no longer than it."""
-    waiting = Message.objects.filter(target_id=message.target_id, claim_token=None)
-    own = waiting.filter(pk=message.pk)
-    again = Now() + timedelta(seconds=RETRY_SECONDS)
+    """Delete a message that is sent; searches look up all others. One that failed holds up its tenant's until again."""
+    own = Message.objects.filter(pk=message.pk)
     if attempt.code is None:
         own.delete()
-        if message.attempts > 1:
-            waiting.filter(due_at__gt=Now()).update(due_at=Now())
-        return
-    own.update(state=Message.State.QUEUED, finished_at=None, due_at=again)
-    if attempt.code is error_codes.SEARCH_ENGINE_UNAVAILABLE:
-        waiting.filter(due_at__lt=again).update(due_at=again)
+    else:
+        again = Now() + timedelta(seconds=RETRY_SECONDS)
+        own.update(state=Message.State.QUEUED, finished_at=None, due_at=again)
