@@ -18,6 +18,7 @@ from accounts.models import User
 from outbox.tests.test_mails import sent
 from portal.tests.conftest import PASSWORD, signed_in, with_password
 from portal.tests.test_account import TWICE, browser, reset_path
+from testing.concurrency import run_concurrently
 from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +82,17 @@ def test_a_code_signs_in_and_leads_to_the_page_once(ana: Person) -> None:
     assert (first.get("/").status_code, second.get("/").status_code) == (200, 302)
     assert "used already" in replayed.content.decode()
     assert first.session.session_key != key
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["code", "recovery code"])
+def test_a_code_that_is_used_twice_at_once_is_taken_once(kind: str, ana: Person) -> None:
+    recovery = with_totp(ana.user)
+    used = code() if kind == "code" else recovery[0]
+
+    taken = run_concurrently(*[lambda: totp.verify(ana.user, used)] * 4)
+
+    assert sorted(taken) == [False, False, False, True]
 
 
 def test_a_code_leads_to_our_own_pages_only(ana: Person) -> None:
