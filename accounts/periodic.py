@@ -2,7 +2,8 @@
 
 from django.db.models.functions import Now
 
-from accounts.models import IdempotencyKey, Invitation, RateWindow, UserSession
+from accounts import rate_limit
+from accounts.models import IdempotencyKey, Invitation, UserSession
 
 BATCH = 1_000
 
@@ -14,7 +15,7 @@ def delete_expired_sessions() -> None:
 
 
 def delete_expired_rate_windows() -> None:
-    RateWindow.objects.filter(expires_at__lt=Now()).delete()
+    rate_limit.delete_expired()
 
 
 def delete_expired_idempotency_keys() -> None:

@@ -65,6 +65,7 @@ PAGE_VIEWS = Limit(
 DOWNLOADS = Limit(LOOK_LIMIT_REACHED, "download", 10, 60, _("Files can be downloaded together {} times a minute."))
 EXPORTS = Limit(LOOK_LIMIT_REACHED, "export", 5, 86_400, _("All of your data can be downloaded {} times a day."))
 SEARCHES = Limit(SEARCH_LIMIT_REACHED, "search", "SEARCHES_PER_MINUTE", 60, _("There can be {} searches a minute."))
+SEARCHED = "searched"  # the prefix of the keys of searches whose window is over
 # Of one account from one address: enough for a forgotten password, too few to guess one. An office shares an address.
 SIGN_INS = Limit(TRIED_TOO_OFTEN, "sign-in", 10, 600)
 SIGN_IN_FAILURES = Limit(TRIED_TOO_OFTEN, "sign-in-from", 100, 600)
@@ -117,6 +118,20 @@ SELECT extract(epoch FROM min(used_at) + make_interval(secs => %(seconds)s) - cl
 FROM rate_windows
 WHERE key = %(key)s AND uses > 0 AND used_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 """
+# The searches of a day, or a day later at its turn, are kept in a row for a month: usage costs a search no statement.
+DELETE_EXPIRED = f"""
+WITH expired AS (DELETE FROM rate_windows WHERE expires_at < statement_timestamp() RETURNING key, expires_at, uses)
+INSERT INTO rate_windows AS w (key, expires_at, used_at, uses)
+SELECT replace(key, '{SEARCHES.name}:', '{SEARCHED}:'), date_trunc('day', expires_at, 'UTC') + interval '31 days',
+       statement_timestamp(), sum(uses)
+FROM expired WHERE key LIKE '{SEARCHES.name}:%%' GROUP BY 1, 2
+ON CONFLICT (key, expires_at) DO UPDATE SET uses = w.uses + excluded.uses
+"""
+COUNT_SEARCHES = f"""
+SELECT coalesce(sum(uses), 0)::bigint AS searches FROM rate_windows
+WHERE key IN ('{SEARCHES.name}:' || %(user)s, '{SEARCHED}:' || %(user)s)
+"""
+DELETE_SEARCHES = f"DELETE FROM rate_windows WHERE key = '{SEARCHED}:' || %s"
 
 
 def check_rate(limit: Limit, subject: UUID | str) -> None:
@@ -161,6 +176,18 @@ def reserved_use(limit: Limit, subject: UUID | str, *, expected: bool) -> Iterat
 
 def remove_last_use(limit: Limit, subject: UUID | str) -> None:
     prepared_statements.execute(REMOVE_LAST_USE, _params(limit, subject))
+
+
+def delete_expired() -> None:
+    """Delete the windows that are over; searches are counted on for a month."""
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_EXPIRED, {})
+
+
+def count_searches(user_id: UUID) -> int:
+    """Return how many searches and questions a user has asked in the last 30 days, pages and API together."""
+    (row,) = prepared_statements.execute(COUNT_SEARCHES, {"user": str(user_id)})
+    return int(row["searches"])
 
 
 def _params(limit: Limit, subject: UUID | str) -> dict[str, str | float | bool]:

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from accounts import api_tokens, sessions
+from accounts import api_tokens, rate_limit, sessions
 from accounts.audit.log import record_action
 from accounts.errors import ApiError, ErrorCode
 from accounts.models import AccountDeletion, ApiToken, User
@@ -174,6 +174,7 @@ def _delete_rest(user_id: UUID) -> dict[str, int]:
             deleted[table] = cursor.rowcount
         # Clients of no connected system: no queue deletes them.
         cursor.execute("DELETE FROM client_intelligence WHERE user_id = %s", [user_id])
+        cursor.execute(rate_limit.DELETE_SEARCHES, [str(user_id)])
         cursor.execute("DELETE FROM pauses WHERE kind = 'tenant' AND subject = %s", [str(user_id)])
     deleted["users"] = User.objects.filter(pk=user_id).delete()[1].get("accounts.User", 0)
     return deleted

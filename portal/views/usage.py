@@ -4,6 +4,7 @@ from django.db.models import Count, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from accounts import rate_limit
 from accounts.number_formats import format_money
 from accounts.rls import as_tenant
 from documents.models import Document
@@ -25,6 +26,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     budget, left = usage["budget_cents_per_day"], usage["left_today_cents"]
     context = {
         "stored": totals,
+        "searches": rate_limit.count_searches(user_id),
         "today": format_money(float(usage["today"]["cents"])),
         "month": format_money(float(usage["month"]["cents"])),
         "budget": budget and format_money(float(budget)),
