@@ -2,15 +2,30 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import expect
 
 from accounts import api_tokens
+from accounts.models import ApiToken
 from testing.browser import Visit
 from testing.personas import Person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+def test_times_are_the_readers_own_with_utc_on_hover(ana: Person, visit: Callable[..., Visit]) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    ApiToken.objects.filter(user=ana.user).update(created_at=moment, last_used_at=moment)
+    home = visit(timezone_id="America/New_York")
+    home.is_signed_in(ana.user)
+
+    home.page.goto("/settings/tokens")
+
+    times = home.page.locator("time")
+    expect(times).to_have_text(["1 Jan 2026", "1 Jan 2026, 22:04"])
+    assert times.first.get_attribute("title") == "2 Jan 2026, 03:04 UTC"
 
 
 def test_a_tenant_creates_a_token_and_revokes_it(ana: Person, visit: Callable[..., Visit]) -> None:

@@ -279,6 +279,23 @@ document.addEventListener("error", (event) => {
   }, RETRY_IMAGE_MS);
 }, true);
 
+// --- times of the reader's own zone, in the server's format, with UTC on hover ---------------------------------------
+
+const DAY = { day: "numeric", month: "short", year: "numeric" };
+const TIME = { hour: "2-digit", minute: "2-digit" };
+
+function showLocalTimes() {
+  const language = document.documentElement.lang.replace(/^en$/, "en-GB");
+  for (const shown of document.querySelectorAll("time[datetime*=T]:not([title])")) {
+    const moment = new Date(shown.dateTime);
+    shown.title = `${moment.toLocaleString(language, { ...DAY, ...TIME, timeZone: "UTC" })} UTC`;
+    shown.textContent = moment.toLocaleString(language, shown.textContent.includes(":") ? { ...DAY, ...TIME } : DAY);
+  }
+}
+
+showLocalTimes();
+document.addEventListener("htmx:afterSwap", showLocalTimes);
+
 // --- announcements of status changes for screen readers -------------------------------------------------------------
 
 const seen = new Map();
