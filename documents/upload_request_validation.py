@@ -35,9 +35,9 @@ def clean_filename(filename: str) -> str:
     name = re.split(r"[\\/]", remove_invisible(filename))[-1].strip()
     if name in ("", ".", ".."):
         raise ApiError(error_codes.INVALID_FILENAME, field="filename")
-    if len(name) > settings.MAX_FILENAME_CHARS:
+    if len(filename) > settings.MAX_FILENAME_CHARS:  # all that was sent, as the schema says
         detail = gettext("The name has %(count)s characters; the limit is %(limit)s. Give it a shorter one.") % {
-            "count": len(name),
+            "count": len(filename),
             "limit": settings.MAX_FILENAME_CHARS,
         }
         raise ApiError(error_codes.FILENAME_TOO_LONG, detail, field="filename")

@@ -14,7 +14,7 @@ from testing.personas import Person, plan_pdf, upload_request
 
 pytestmark = pytest.mark.slow
 # And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
-CASES = int(os.environ.get("FUZZ_CASES", "40"))
+CASES = int(os.environ.get("FUZZ_CASES", "15"))
 
 
 @pytest.fixture

@@ -18,19 +18,16 @@ from benchmarks.subprocesses import ROOT
 
 pytestmark = pytest.mark.slow
 
-# Without those whose smallest run takes half a minute and more: outage, queue, search, and the kill loops.
+# Without those whose smallest run keeps a core busy for ten seconds and more: admin, answers, outage, pipeline, queue,
+# retrieval, search, and the kill loops.
 SMALL = (
-    "admin",
     "adoption",
-    "answers",
     "api",
     "chunking",
     "commit",
     "connectors",
     "embed",
-    "pipeline",
     "recall",
-    "retrieval",
     "statutes",
     "success",
     "tables",

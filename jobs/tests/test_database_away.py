@@ -19,7 +19,7 @@ from testing.pytest_postgres import SCRATCH
 
 pytestmark = pytest.mark.slow
 
-RESTARTS, CUTS = 3, 20
+RESTARTS, CUTS = 2, 20
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ from testing.factories import DocumentFactory
 
 pytestmark = pytest.mark.slow
 
-RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 60)), 50
+RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 30)), 50
 USERS = [UUID(int=number) for number in range(1, 4)]
 STAGES = [stage.value for stage in Stage]
 CAMPAIGN = UUID(int=9)

@@ -21,7 +21,7 @@ from testing.old_system import DEFECTS, OldSystem
 from testing.personas import run_all_jobs
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
-DOCUMENTS, USERS, CHUNKS = 191, 20, 4  # and one document for each defect
+DOCUMENTS, USERS, CHUNKS = 95, 10, 4  # and one document for each defect
 
 
 def import_through_kills(mapping: Path, settings: Any, *, kills: int) -> None:
@@ -46,7 +46,7 @@ def test_kills_leave_neither_gaps_nor_duplicates(make_old_system: Any, mapping_p
     confirm(mapping_path)
     call_command("legacy", "import", "--users", mapping=mapping_path)
 
-    import_through_kills(mapping_path, settings, kills=4)
+    import_through_kills(mapping_path, settings, kills=3)
 
     refused = [code for name, code in DEFECTS.items() if code and name != "foreign"]
     codes = LegacyDocument.objects.filter(state="refused").values_list("code", flat=True)
