@@ -30,8 +30,9 @@ QUICK_OFF_TOPIC = 10
 EVERYDAY = question_sets.HERE / "everyday.jsonl"
 SAMPLES, PLANS = "samples", "plans"
 COLLECTIONS = {SAMPLES: (stored_pdfs.SAMPLES,), PLANS: (question_sets.SHARED / "pdfs" / "plans",)}
-# Of booklets and tables that samples/ has as text or PDF: each collection is in one half.
+# Of booklets and tables that samples/ has as text or PDF, and pages of other authors: each collection is in one half.
 TABLES = stored_pdfs.SAMPLES / "tables"
+PAGES, RULED = question_sets.SHARED / "pdfs" / "pages", question_sets.SHARED / "fidelity" / "ruled"
 PRINTED: dict[str, tuple[str | Path, ...]] = {
     "dental and vision": ("dental_plan.pdf", "vision_plan.pdf"),
     "gold plan": (TABLES / "gold_ppo.pdf", TABLES / "drug_tiers.pdf"),
@@ -39,6 +40,21 @@ PRINTED: dict[str, tuple[str | Path, ...]] = {
     "disability": ("short_term_disability.pdf",),
     "travel policy": ("travel_medical.pdf",),
     "drug list and silver plan": ("drug_list.pdf", TABLES / "silver_hmo.pdf"),
+    "home policy": (TABLES / "home.pdf",),
+    "dental schedule": (TABLES / "dental_schedule.pdf",),
+    "reading pages": (
+        PAGES / "multi_column_miss.pdf",
+        *(RULED / f"010300000000{number}.pdf" for number in ("53", "71")),
+        RULED / "01030000000129.pdf",
+    ),
+    "motor policy": (TABLES / "motor.pdf",),
+    "travel cover": (TABLES / "travel.pdf",),
+    "life rates and vision rider": (TABLES / "rates.pdf", TABLES / "vision_hearing.pdf"),
+    "reading pages two": (
+        PAGES / "ff518b1240a66978f22035528ccb029450b5_pg2.pdf",
+        PAGES / "openstax_caculus_pg_273.pdf",
+        *(RULED / f"010300000000{number}.pdf" for number in ("21", "59", "85")),
+    ),
 }
 
 
