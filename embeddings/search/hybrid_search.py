@@ -128,8 +128,9 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
     relevant = True
     if reranks:
         named = document_names.named_documents(postings, name_scores, [chunk.document_id for chunk in chunks])
-        weights = reranker.word_weights(query.text, idf, configurations)
-        matches = reranker.match_sentences(chunks, query.text, weights)
+        text = misspellings.correct_words(query.text, replaced, (chunk.text for chunk in chunks))
+        weights = reranker.word_weights(text, idf, configurations)
+        matches = reranker.match_sentences(chunks, text, weights)
         chunks = reranker.rerank(chunks, matches, named)
         if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages for which nothing is calibrated
             relevant = reranker.is_relevant(matches, bm25.best_coverage(postings, lexemes), len(lexemes))

@@ -1,15 +1,16 @@
 """Misspellings: terms of a tenant's passages for the words of a query that no passage has."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 from accounts.prepared_statements import prepared_cursor
 from embeddings.embedders.registry import get_embedder
 from embeddings.embedders.wordllama import WordLlama
+from embeddings.search.lexemes import ENGLISH, text_lexemes
 from embeddings.search.vector_search import Scope
 
-# Of a lexeme: of shorter ones most neighbours are other words, and the comparison takes the square of the length.
+# Of a word: of shorter ones most neighbours are other words, and the comparison takes the square of the length.
 MIN_LENGTH, MAX_LENGTH = 6, 30
 TWO_SLIPS = 9  # from this length on
 MAX_TERMS = 2_000  # that are compared with one lexeme: the tenant's terms with its first letter and about its length
@@ -27,18 +28,38 @@ def find_neighbours(scope: Scope, query: str, lexemes: Iterable[str]) -> dict[st
 
     Call inside ``as_tenant``. Lexemes without a near term are left out.
     """
-    words = [each for each in lexemes if each.isalpha() and each.isascii() and MIN_LENGTH <= len(each) <= MAX_LENGTH]
-    known = _known_words(query) if words else []
-    doubtful = [each for each in words if not any(word.startswith(each[: MIN_LENGTH - 1]) for word in known)]
-    neighbours = {lexeme: _nearest(scope, lexeme) for lexeme in doubtful[:MAX_LEXEMES]}
+    written = _written_words(query, lexemes)
+    known = _known_words(written.values())
+    neighbours = {
+        lexeme: _nearest(scope, lexeme)
+        for lexeme in [each for each, word in written.items() if word not in known][:MAX_LEXEMES]
+    }
     return {lexeme: term for lexeme, term in neighbours.items() if term}
 
 
-def _known_words(query: str) -> list[str]:
+def correct_words(query: str, replaced: Mapping[str, str], texts: Iterable[str]) -> str:
+    """Return the query with a word of the texts in the place of each misspelled one: models read words, not lexemes."""
+    texts = list(texts)
+    for lexeme, word in _written_words(query, replaced).items():
+        pattern = re.compile(rf"\b{re.escape(replaced[lexeme])}[^\W\d_]*", re.IGNORECASE)
+        found = next(filter(None, map(pattern.search, texts)), None)
+        if found:
+            query = re.sub(rf"\b{word}\b", found[0].lower(), query, flags=re.IGNORECASE)
+    return query
+
+
+def _written_words(query: str, lexemes: Iterable[str]) -> dict[str, str]:
+    """Return those of the lexemes that stand for a long English word of the query, with that word."""
+    words = [each for each in re.findall(r"[^\W\d_]+", query.lower()) if MIN_LENGTH <= len(each) <= MAX_LENGTH]
+    stems = text_lexemes((word, ENGLISH) for word in words if word.isascii())
+    written = {lexeme: word for (word, _), own in stems.items() for lexeme in own}
+    return {lexeme: written[lexeme] for lexeme in lexemes if lexeme in written}
+
+
+def _known_words(words: Collection[str]) -> set[str]:
     """Return the words that the local model's tokenizer has whole: nobody misspelled these."""
     model = cast(WordLlama, get_embedder("local"))
-    words = re.findall(r"[^\W\d_]+", query.lower())
-    return [word for word, own in zip(words, model.tokens(words), strict=True) if len(own) == 1]
+    return {word for word, own in zip(words, model.tokens([*words]), strict=True) if len(own) == 1} if words else set()
 
 
 def _nearest(scope: Scope, lexeme: str) -> str | None:

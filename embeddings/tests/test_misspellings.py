@@ -3,7 +3,7 @@
 import pytest
 
 from embeddings.search.hybrid_search import TEXT, search
-from embeddings.search.misspellings import count_slips
+from embeddings.search.misspellings import correct_words, count_slips
 from testing.factories.searchable_documents import create_searchable_markdown
 from testing.personas import Person
 
@@ -29,14 +29,24 @@ def test_slips_are_letters_put_in_left_out_replaced_or_swapped(one: str, other: 
     ("query", "replaced"),
     [
         ("phisical therapy", {"phisic": "physic"}),
+        ("referal therapy", {"refer": "referr"}),  # a long word, whose stem is short
         ("planet therapy", {}),  # a word, though it is near to "plane"
         ("zzyzxq therapy", {}),  # near to a word of another tenant
     ],
 )
 def test_only_a_misspelled_word_is_replaced(query: str, replaced: dict[str, str], ana: Person, ben: Person) -> None:
-    create_searchable_markdown(ana.id, "# Physical therapy\n\nTherapy in an emergency, or on a plane.\n")
+    create_searchable_markdown(ana.id, "# Physical therapy\n\nTherapy in an emergency, or on a plane, needs no referral.\n")
     create_searchable_markdown(ben.id, "# Zzyzxw\n\nZzyzxw alone is in no other tenant.\n")
 
     (passage,) = search(user_id=ana.id, query=query, mode=TEXT)
 
     assert passage.replaced == replaced
+
+
+@pytest.mark.django_db
+def test_models_read_a_word_of_the_passages_for_a_misspelled_one() -> None:
+    texts = ["Nothing of it.", "Referrals are asked for, and a referral is kept."]
+
+    corrected = correct_words("Do I need a REFERAL?", {"refer": "referr"}, texts)
+
+    assert corrected == "Do I need a referrals?"
