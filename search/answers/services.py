@@ -90,6 +90,11 @@ class Answer:
         return bool(self.sentences)
 
     @property
+    def is_disputed(self) -> bool:
+        """Tell whether documents differ about the first sentence, which is then one of the sides."""
+        return any(sentence in self.contradiction for sentence in self.sentences[:1])
+
+    @property
     def text(self) -> str:
         return "\n".join(sentence.text for sentence in self.sentences) or str(NOT_FOUND)
 

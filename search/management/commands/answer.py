@@ -26,12 +26,12 @@ class Command(BaseCommand):
             raise CommandError(f"{refused.code}: {refused.detail}") from None
         if not response.answered:
             self.stdout.write(response.text)
-        for sentence in response.sentences:
-            self._write(sentence)
-        if response.contradiction:
-            self.stdout.write("\nThe documents differ:")
-        for sentence in response.contradiction:
-            self._write(sentence)
+        agreed = [sentence for sentence in response.sentences if sentence not in response.contradiction]
+        parts = [("", agreed), ("The documents differ:\n", response.contradiction)]
+        for title, sentences in reversed(parts) if response.is_disputed else parts:
+            self.stdout.write(title * bool(sentences), ending="")
+            for sentence in sentences:
+                self._write(sentence)
 
     def _write(self, sentence: AnswerSentence) -> None:
         self.stdout.write(sentence.text)
