@@ -35,7 +35,9 @@ def test_slips_are_letters_put_in_left_out_replaced_or_swapped(one: str, other: 
     ],
 )
 def test_only_a_misspelled_word_is_replaced(query: str, replaced: dict[str, str], ana: Person, ben: Person) -> None:
-    create_searchable_markdown(ana.id, "# Physical therapy\n\nTherapy in an emergency, or on a plane, needs no referral.\n")
+    create_searchable_markdown(
+        ana.id, "# Physical therapy\n\nTherapy in an emergency, or on a plane, needs no referral.\n"
+    )
     create_searchable_markdown(ben.id, "# Zzyzxw\n\nZzyzxw alone is in no other tenant.\n")
 
     (passage,) = search(user_id=ana.id, query=query, mode=TEXT)
