@@ -2,11 +2,22 @@
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
-from math import inf
 from statistics import median
 
+from documents.parsers.aligned_columns import (
+    NARROWEST_GAP,
+    ROW_GAP,
+    covered_columns,
+    fill_row,
+    find_columns,
+    join_ranges,
+    line_height,
+    row_gaps,
+    split_at_gaps,
+)
+from documents.parsers.aligned_heads import find_head, heads_above, part_heads, stacked_head
 from documents.parsers.table_checks import LIST_MARKER, are_torn, has_figures, is_table
 from documents.parsers.table_grids import (
     MAX_COLUMNS,
@@ -27,17 +38,14 @@ from documents.parsers.table_grids import (
 )
 
 MAX_LINES = 400
-ROW_GAP = 0.4  # of a line's height; lines of one cell stand closer
-ROW_GAP_STEP = 0.1  # of a line's height by which rows are further apart than lines, in tables set closer than that
 BLOCK_GAP = 2.4
 BESIDE = 0.3  # of a line's height that a heading has in common with it
-CENTERED, OFF_CENTER = 4.0, 0.2  # points, or of their width, by which a head may be off the middle of its columns
 SPACE_STRETCH, WORDY = 1.8, 5  # a gap between columns, of a space in lines of so many words
+CELL_GAP, OFF_ROWS = 0.12, 2.0  # of a line's height, between lines of a cell; points from the middle of rows
 GROUP_GAP, LARGE = 1.2, 1.1  # of the height of a line: the space around a group's heading, and that heading
 LINES_NEAR, CELLS_NEAR = 6, 3  # above and below a line, and of them with a gap between two columns at one place
 FULL_ROWS_SHARE = 0.7
 WRAPPED_LINES = 1.5
-NARROWEST_GAP = 3.0
 PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
 PROSE_LINES, WIDE_SHARE = 3, 0.75  # in a column of text, and how much of its width they take
 ALIGNED_SHARE = 0.6
@@ -246,12 +254,32 @@ def _find_in(lines: Sequence[Line]) -> list[Table]:
     index = 0
     while index < len(lines):
         block = _grow_block(lines, index)
-        table = _build_aligned(block) if len(block) > 1 else None
+        if (
+            len(block) > 3
+            and _stands_apart(block[0], columns := find_columns(block[1:]))
+            and not _is_prose(block, columns)
+        ):
+            index += 1
+            continue
+        above = heads_above(lines[:index], block) if len(block) > 1 else []
+        table = _build_aligned(above + block, has_heads_above=bool(above)) if len(block) > 1 else None
         if table:
             tables.append(table)
         # What follows the first line of a column of prose is prose as well.
-        index += len(block) if table or (len(block) > 1 and _is_prose(block, _columns(block))) else 1
+        index += len(block) if table or (len(block) > 1 and _is_prose(block, find_columns(block))) else 1
     return tables
+
+
+def _stands_apart(line: Line, columns: list[Range]) -> bool:
+    """Tell whether few words, a running header, are above many columns and beside them."""
+    return 2 * len(line.segments) < len(columns) and any(
+        segment.x0 > columns[-1][1] or segment.x1 < columns[0][0] for segment in line.segments
+    )
+
+
+def _is_note(line: Line, columns: list[Range]) -> bool:
+    """Tell whether the line is a mark and a text that goes from the first column into others."""
+    return len(line.segments) == 2 and {0, 1}.issubset(covered_columns(columns, line.segments[1]))
 
 
 def _grow_block(lines: Sequence[Line], start: int) -> list[Line]:
@@ -260,70 +288,58 @@ def _grow_block(lines: Sequence[Line], start: int) -> list[Line]:
     most = len(lines[start].segments)
     if most < 2:
         return block
-    before = _columns(block)
+    before = find_columns(block)
     for line in lines[start + 1 :]:
         if line.y0 - max([each.y1 for each in block[-3:]]) > BLOCK_GAP * (line.y1 - line.y0):
             break
+        if len(block) > 2 and _is_note(line, before):
+            break
         count = len(line.segments)
         if count > most:
-            columns = _columns([*block, line])
+            columns = find_columns([*block, line])
         elif count >= max(2, most / 2):
-            columns = _join_ranges([*before, *((segment.x0, segment.x1) for segment in line.segments)])
+            columns = join_ranges([*before, *((segment.x0, segment.x1) for segment in line.segments)])
         else:
             columns = before
-        spanning = sum(len(_covered(columns, segment)) > 1 for segment in line.segments)
+        spanning = sum(len(covered_columns(columns, segment)) > 1 for segment in line.segments)
         if len(columns) < 2 or spanning > (0 if len(line.segments) == 1 else len(line.segments) / 2):
             break
         block.append(line)
         before, most = columns, max(most, count)
-    while len(block) > 1 and len(block[-1].segments) < 2 and block[-1].y0 - block[-2].y1 > ROW_GAP * _height(block):
+    while (
+        len(block) > 1
+        and len(block[-1].segments) < 2
+        and (
+            block[-1].y0 - block[-2].y1 > ROW_GAP * line_height(block)
+            or _begins_label(block[-2], block[-1], None, find_columns(block)[0])
+        )
+    ):
         block.pop()
     return block
 
 
-def _height(lines: Sequence[Line]) -> float:
-    return median(line.y1 - line.y0 for line in lines)
-
-
-def _columns(lines: Sequence[Line]) -> list[Range]:
-    """Return the ranges of x that segments cover, on lines with at least half as many of them as any line."""
-    most = max(len(line.segments) for line in lines)
-    telling = [line for line in lines if len(line.segments) >= max(2, most / 2)]
-    return _join_ranges([(segment.x0, segment.x1) for line in telling for segment in line.segments])
-
-
-def _join_ranges(ranges: list[Range]) -> list[Range]:
-    """Return the ranges with those that nearly touch made one."""
-    joined: list[Range] = []
-    start, end = inf, -inf
-    for x0, x1 in sorted(ranges):
-        if x0 < end + NARROWEST_GAP:
-            end = max(end, x1)
-            continue
-        if end > -inf:
-            joined.append((start, end))
-        start, end = x0, x1
-    return [*joined, (start, end)]
-
-
-def _covered(columns: list[Range], segment: Segment) -> list[int]:
-    """Return the columns that the segment overlaps, or the one nearest to it."""
-    overlapped = [n for n, (x0, x1) in enumerate(columns) if segment.x0 < x1 and segment.x1 > x0]
-    middle = (segment.x0 + segment.x1) / 2
-    return overlapped or [min(range(len(columns)), key=lambda n: abs(sum(columns[n]) / 2 - middle))]
-
-
-def _build_aligned(block: list[Line]) -> Table | None:
-    columns, head = _find_head(block)
+def _build_aligned(block: list[Line], *, has_heads_above: bool = False) -> Table | None:
+    block, start = part_heads(block)
+    columns, head, heads = find_head(block, start)
+    spread = None if head else _spread_labels(block, columns)
+    if not spread and (has_heads_above or not head):
+        head = stacked_head(block, columns)
+        heads = fill_row(head, columns)
     if not 2 <= len(columns) <= MAX_COLUMNS:
         return None
-    gap = next((gap for gap in _row_gaps(block) if _are_rows(_split_at_gaps(block, gap), columns)), None)
+    gap = next((gap for gap in row_gaps(block) if _are_rows(split_at_gaps(block, gap), columns)), None)
     has_gaps = gap is not None
     body = block[len(head) :]
-    groups = _split_at_first_cells(body, columns) if gap is None else _split_at_gaps(body, gap)
-    rows = [_fill_row(lines, columns) for lines in groups]
+    groups = _split_at_first_cells(body, columns) if gap is None else split_at_gaps(body, gap)
+    if gap is not None:
+        groups = [
+            part
+            for group in groups
+            for part in (_split_at_first_cells(group, columns) if _are_stacked(group, columns) else [group])
+        ]
+    rows = spread or _spread_labels(body, columns) or [fill_row(lines, columns) for lines in groups]
     if head:
-        rows.insert(0, _fill_head(head, columns) or [])
+        rows.insert(0, heads)
     # Loosely set text stands apart line by line; rows of so much text would wrap.
     is_prose = _is_prose(block, columns)
     has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
@@ -336,40 +352,81 @@ def _build_aligned(block: list[Line]) -> Table | None:
     return Table(box, join_wrapped(rows), tuple(columns))
 
 
-def _row_gaps(block: list[Line]) -> list[float]:
-    """Return what may part two rows: the usual gap, and half of the widest step between smaller ones."""
-    usual = ROW_GAP * _height(block)
-    gaps = sorted({round(line.y0 - bottom, 1) for line, bottom in zip(block[1:], _bottoms(block), strict=False)})
-    step, gap = max(((two - one, (one + two) / 2) for one, two in pairwise(gaps) if two <= usual), default=(0.0, 0.0))
-    return [usual, gap] if step > ROW_GAP_STEP * _height(block) else [usual]
-
-
-def _bottoms(block: list[Line]) -> Iterator[float]:
-    """Return for each line where it and those above it end."""
-    return accumulate((line.y1 for line in block), max)
-
-
-def _split_at_gaps(block: list[Line], gap: float) -> list[list[Line]]:
-    """Return the lines in groups parted by white space over the whole width."""
-    groups = [[block[0]]]
-    for line, bottom in zip(block[1:], _bottoms(block), strict=False):
-        if line.begins_row or line.y0 - bottom > gap:
-            groups.append([line])
-        else:
-            groups[-1].append(line)
-    return groups
-
-
 def _are_rows(groups: list[list[Line]], columns: list[Range]) -> bool:
     """Tell whether the groups begin like rows: most of the columns side by side. Paragraphs in columns do not."""
     if len(groups) < 3:
         return False
     starts = [
-        len({n for line in _first_lines(group) for s in line.segments for n in _covered(columns, s)})
+        len({n for line in _first_lines(group) for s in line.segments for n in covered_columns(columns, s)})
         for group in groups
     ]
     full = sum(start >= max(2, 0.6 * len(columns)) for start in starts)
     return full >= FULL_ROWS_SHARE * len(groups)
+
+
+def _are_stacked(group: list[Line], columns: list[Range]) -> bool:
+    """Tell whether lines without space between them are rows: each begins in the first column and has figures."""
+    if len(group) < 2 or not all(line.segments[0].x0 < columns[0][1] for line in group):
+        return False
+    full = sum(2 * len(line.segments) > len(columns) for line in group)
+    with_figures = sum(any(_is_figure(segment.text) for segment in line.segments[1:]) for line in group)
+    return min(full, with_figures) > FULL_ROWS_SHARE * len(group)
+
+
+def _is_figure(text: str) -> bool:
+    return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
+
+
+def _spread_labels(body: list[Line], columns: list[Range]) -> list[list[str]] | None:
+    """Return the rows where each label stands in the middle of those that it is for, one at least between two rows."""
+    edge = columns[1][0] - 0.1
+    labels = _join_close(group_lines([word for line in body for word in line.words if word.box.x0 < edge]))
+    cells = [line for line in (_without_label(line, edge) for line in body) if line.words]
+    rows = _join_close(cells)
+    if not 2 <= len(labels) < len(rows) or any(_are_level(label, cells) for label in labels):
+        return None
+    for start in (0, 1):  # the head may have no label
+        ends = [start - 1]
+        for label in labels:
+            ends += [
+                end
+                for end in range(ends[-1] + 1, len(rows))
+                if abs(_middle(rows[ends[-1] + 1][0], rows[end][-1]) - _middle(label[0], label[-1])) < OFF_ROWS
+            ][:1]
+        counts = [end - before for before, end in pairwise(ends)]
+        if len(counts) == len(labels) and ends[-1] == len(rows) - 1 and any(count % 2 == 0 for count in counts):
+            texts = [join_lines(line.segments[0].text for line in label) for label in labels]
+            firsts = [""] * start + [text for text, count in zip(texts, counts, strict=True) for _ in range(count)]
+            return [[first, *fill_row(row, columns)[1:]] for first, row in zip(firsts, rows, strict=True)]
+    return None
+
+
+def _without_label(line: Line, edge: float) -> Line:
+    words = [word for word in line.words if word.box.x0 >= edge]
+    tops, bottoms = [word.box.y0 for word in words], [word.box.y1 for word in words]
+    segments = [segment for segment in line.segments if segment.x0 >= edge]
+    return Line(min(tops, default=line.y0), max(bottoms, default=line.y1), segments, words)
+
+
+def _join_close(lines: list[Line]) -> list[list[Line]]:
+    """Return the lines in groups of those that stand as close as the lines of one cell."""
+    groups: list[list[Line]] = []
+    for line in lines:
+        if groups and line.y0 - groups[-1][-1].y1 < CELL_GAP * (line.y1 - line.y0):
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return groups
+
+
+def _are_level(label: list[Line], cells: list[Line]) -> bool:
+    """Tell whether lines of a label have cells of their own beside them."""
+    level = [line for line in label if any(abs(_middle(line, line) - _middle(cell, cell)) < SNAP for cell in cells)]
+    return len(level) > 1
+
+
+def _middle(first: Line, last: Line) -> float:
+    return (first.y0 + last.y1) / 2
 
 
 def _first_lines(group: list[Line]) -> list[Line]:
@@ -382,96 +439,33 @@ def _first_lines(group: list[Line]) -> list[Line]:
 def _split_at_first_cells(block: list[Line], columns: list[Range]) -> list[list[Line]]:
     """Return a row for each line with a first cell, together with the lines below it that have none."""
     groups = [[block[0]]]
-    for above, line in pairwise(block):
-        begins = line.segments[0].x0 < columns[0][1] and (len(line.segments) > 1 or len(above.segments) == 1)
+    for above, line, below in zip(block, block[1:], [*block[2:], None], strict=False):
+        begins = line.segments[0].x0 < columns[0][1] and (
+            len(line.segments) > 1 or len(above.segments) == 1 or _begins_label(above, line, below, columns[0])
+        )
         begins = begins or (len(columns) > 2 and _are_full_rows(above, line, columns))
-        if line.begins_row or (begins and line.y0 >= above.y1 - 0.3 * (line.y1 - line.y0)):
+        goes_on = len(above.segments) == 1 and line.segments[0].text[0].islower()
+        if line.begins_row or (begins and not goes_on and line.y0 >= above.y1 - 0.3 * (line.y1 - line.y0)):
             groups.append([line])
         else:
             groups[-1].append(line)
     return groups
 
 
+def _begins_label(above: Line, line: Line, below: Line | None, column: Range) -> bool:
+    """Tell whether a label alone on its line is none of the row above: its first word had room there."""
+    label, word = above.segments[0], line.words[0].box
+    if below and below.segments[0].text[0].islower() and not line.segments[0].text[0].islower():
+        return True
+    return label.x0 < column[1] and label.x1 + word.x1 - word.x0 + SNAP + NARROWEST_GAP < column[1]
+
+
 def _are_full_rows(above: Line, line: Line, columns: list[Range]) -> bool:
     """Tell whether both lines have a cell in each column but the first, none in the middle of a sentence."""
     others = set(range(1, len(columns)))
     return all(
-        others <= {n for s in each.segments for n in _covered(columns, s)} for each in (above, line)
+        others <= {n for s in each.segments for n in covered_columns(columns, s)} for each in (above, line)
     ) and not any(segment.text[0].islower() for segment in line.segments)
-
-
-def _fill_row(lines: list[Line], columns: list[Range]) -> list[str]:
-    cells: list[list[str]] = [[] for _ in columns]
-    for line in lines:
-        for segment in line.segments:
-            cells[_covered(columns, segment)[0]].append(segment.text)
-    return [join_lines(cell) for cell in cells]
-
-
-def _find_head(block: list[Line]) -> tuple[list[Range], list[Line]]:
-    """Return the columns, and the lines of the head if it has heads over several of them.
-
-    Such a head may stand over the gap between two columns, or over none of them.
-    """
-    below = block[2:] if len(block) > 2 and len(block[1].segments) == 1 else block[1:]  # its first cell in the middle
-    columns = _columns(below)
-    if len(below) < 2 or len(columns) < 3:
-        return _columns(block), []
-    groups = [_split_at_gaps(below, gap)[0] for gap in _row_gaps(below)]
-    for lower in (*groups, below[:1]):
-        head = block[: len(block) - len(below) + len(lower)]
-        if len(head) < len(block) and _fill_head(head, columns):
-            return columns, head
-    return _columns(block), []
-
-
-def _fill_head(lines: list[Line], columns: list[Range]) -> list[str] | None:
-    """Return the head, below each head that spans columns that text and its own; None if no head does.
-
-    The head of the first column stands on any line.
-    """
-    upper, cells = lines[0].segments, _merge_cells(lines[1:], columns)
-    if _covered(columns, upper[0]) == [0]:
-        first, upper = upper[0].text, upper[1:]
-    elif 0 in cells and not any(map(str.isdigit, "".join(own.text for own in cells.values()))):
-        first = cells.pop(0).text
-    else:
-        return None
-    lower = [cells[n] for n in sorted(cells)]
-    if sorted(cells) != list(range(1, len(columns))) or not 0 < len(upper) < len(lower):
-        return None
-    lefts = [next((n for n, own in enumerate(lower) if abs(own.x0 - head.x0) < SNAP), -1) for head in upper]
-    if lefts[0] != 0 or -1 in lefts:
-        lefts = _centered_heads(upper, lower)
-    if not lefts:
-        return None
-    heads = [sum(left <= n for left in lefts) - 1 for n in range(len(lower))]
-    return [first, *(f"{upper[n].text} {own.text}" for n, own in zip(heads, lower, strict=True))]
-
-
-def _merge_cells(lines: list[Line], columns: list[Range]) -> dict[int, Segment]:
-    """Return the text of each column, nothing if a piece of it goes over several."""
-    cells: dict[int, Segment] = {}
-    for segment in (segment for line in lines for segment in line.segments):
-        covered = _covered(columns, segment)
-        if len(covered) > 1:
-            return {}
-        above = cells.get(covered[0], Segment(segment.x0, segment.x1, ""))
-        text = f"{above.text} {segment.text}".strip()
-        cells[covered[0]] = Segment(min(above.x0, segment.x0), max(above.x1, segment.x1), text)
-    return cells
-
-
-def _centered_heads(upper: list[Segment], lower: list[Segment]) -> list[int]:
-    """Return where the columns of each head begin, if each stands in the middle of equally many; else nothing."""
-    share = len(lower) // len(upper)
-    lefts = list(range(0, len(lower), share))
-    spans = [(lower[left].x0, lower[min(left + share, len(lower)) - 1].x1) for left in lefts]
-    is_centered = len(lefts) == len(upper) and all(
-        abs(x0 + x1 - head.x0 - head.x1) < 2 * max(CENTERED, OFF_CENTER * (x1 - x0))
-        for (x0, x1), head in zip(spans, upper, strict=True)
-    )
-    return lefts if is_centered else []
 
 
 def _is_prose(block: list[Line], columns: list[Range]) -> bool:
@@ -479,7 +473,7 @@ def _is_prose(block: list[Line], columns: list[Range]) -> bool:
     lengths: dict[int, list[int]] = defaultdict(list)
     for line in block:
         for segment in line.segments:
-            lengths[_covered(columns, segment)[0]].append(len(segment.text))
+            lengths[covered_columns(columns, segment)[0]].append(len(segment.text))
     return sum(median(each) >= PROSE_CHARS for each in lengths.values()) >= 2
 
 

@@ -17,6 +17,7 @@ from documents.parsers.table_grids import SNAP, Box, Line, Table, Word
 
 TITLE_SIZE = 1.25  # of the usual height of the page's words
 LONGEST_TITLE = 60
+TOUCHING = 0.05  # of a word's height
 ITEM_GAP = 0.5  # of a line's height
 CONTINUED = 12.0  # points by which the columns of a table and of its continuation may differ
 _PAGE_NUMBER = re.compile(r"[. ]*\d{1,3}")
@@ -105,17 +106,16 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
 
 def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
     """``levels``: those of the headings so far, by the height of their words."""
-    words = [
-        Word(word.text, Box(x := word.x, y := word.y, x + word.width, y + word.height))
-        for item in page.text_items
-        for word in item.words
-    ]
+    words = [word for item in page.text_items for word in _to_words(item)]
     heights = [y1 - y0 for _, (_, y0, _, y1) in words]
     least = TITLE_SIZE * median(heights) if words else 0.0
     large = [word for word, height in zip(words, heights, strict=True) if height >= least]
     boxes = [(block, _to_box(block.bbox)) for block in page.blocks]
     titles = [box for block, box in boxes if block.kind == "heading" or _is_title(block, box, words, large)]
-    tables = find_tables(words, map(_to_rule, page.vector_graphics.lines), titles)
+    # Leaders to figures stand low, in lines of their own; words that go up or down the page are in no line.
+    turned = {word for item in page.text_items if 45 < item.rotation % 180 < 135 for word in _to_words(item)}
+    upright = [word for word in map(_strip_leader, words) if word.text and word not in turned]
+    tables = find_tables(upright, map(_to_rule, page.vector_graphics.lines), titles, turned)
     blocks: list[Block] = []
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
     for block, box in boxes:
@@ -141,10 +141,39 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
     return blocks
 
 
-def find_tables(words: Sequence[Word], rules: Iterable[Box], headings: Sequence[Box] = ()) -> list[Table]:
-    """Return the ruled tables and, in each frame and in the words outside, between the headings, the aligned ones."""
+def _to_words(item: Any) -> list[Word]:
+    """Return the words of a run, pieces that touch made one: LiteParse parts "10.000" before the point."""
+    words = [Word(word.text, Box(x := word.x, y := word.y, x + word.width, y + word.height)) for word in item.words]
+    if len(words) <= len(item.text.split()):
+        return words
+    joined = words[:1]
+    for word in words[1:]:
+        text, box = joined[-1]
+        is_punctuated = not (text[-1].isalnum() and word.text[0].isalnum())
+        if is_punctuated and abs(word.box.x0 - box.x1) < TOUCHING * box.height + 0.1:
+            joined[-1] = Word(text + word.text, table_grids.bounds([box, word.box]))
+        else:
+            joined.append(word)
+    return joined
+
+
+def _strip_leader(word: Word) -> Word:
+    """Return the word without the last point of a leader that it touches, ".$10"."""
+    text = word.text
+    if text[0] != "." or text[1:2].isalnum():
+        return word
+    return Word(text.lstrip("."), word.box)
+
+
+def find_tables(
+    words: Sequence[Word], rules: Iterable[Box], headings: Sequence[Box] = (), turned: Iterable[Word] = ()
+) -> list[Table]:
+    """Return the ruled tables and, in each frame and in the words outside, between the headings, the aligned ones.
+
+    ``turned``: words that go up or down, which are in ruled tables only.
+    """
     rules = list(rules)
-    tables, frames = table_grids.find_ruled_tables(words, rules)
+    tables, frames = table_grids.find_ruled_tables([*words, *turned], rules)
     framed: list[Table] = []
     for frame in frames:
         if not any(table_grids.overlap(frame, table.box) for table in framed):

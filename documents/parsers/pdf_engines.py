@@ -12,7 +12,15 @@ import pdf_oxide
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from documents.parsers import file_structure, form_fields, liteparse_pages, reading_order, right_to_left, vertical_text
+from documents.parsers import (
+    file_structure,
+    form_fields,
+    glued_words,
+    liteparse_pages,
+    reading_order,
+    right_to_left,
+    vertical_text,
+)
 from documents.parsers.form_fields import FieldValue
 from documents.parsers.liteparse_pages import PageLayout
 from documents.parsers.reading_order import Run
@@ -188,11 +196,13 @@ def _extract_page(document: OpenedPdf, number: int, layout: PageLayout | None) -
         rich = _render_right_to_left(page, layout) or page.text
     elif not (page and page.is_final):
         rich = clean_text(layout.markdown) if layout else _extract_rich(document.oxide, number)
-    if page:
-        page.close()
     if rich is None or sum(map(str.isalnum, rich)) < LOST_SHARE * sum(map(str.isalnum, plain or "")):
         rich = plain
     values = page.values if page else []
+    if page:
+        if rich and not page.is_final:
+            rich = glued_words.separate_words(rich, page.text, glued_words.find_glued_marks(page.text_page))
+        page.close()
     return (rich if rich is None else form_fields.append_missing(rich, plain or "", values)), is_doubtful
 
 

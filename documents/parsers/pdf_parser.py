@@ -14,7 +14,7 @@ from jobs.outcomes import StageFailure
 
 NAME = "liteparse"
 # The number is that of our rules: tables, headings, form values, unreadable pages.
-VERSION = f"{version('liteparse')}+6"
+VERSION = f"{version('liteparse')}+7"
 FALLBACK_NAME, FALLBACK_VERSION = "pdf-oxide", version("pdf-oxide")  # reads what LiteParse cannot
 
 HEADER = b"%PDF-"

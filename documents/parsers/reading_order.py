@@ -167,12 +167,23 @@ def is_plausible(runs: Sequence[Run]) -> bool:
 
 
 def rebuild(runs: Sequence[Run], headings: Sequence[Region], tables: Sequence[Region]) -> str:
-    """Return the markdown of a page whose runs are in reading order; a table stands where it begins."""
+    """Return the markdown of a page whose runs are in reading order; a table stands where it begins.
+
+    Runs within the box of a table whose words it lacks are prose: an engine's table may have lost them.
+    """
     parts: list[str] = []
     prose: list[Run] = []
     seen: set[int] = set()
+    words = [set(split_words(table.markdown)) for table in tables]
     for run in runs:
-        table = next((number for number, table in enumerate(tables) if run.lies_in(table)), None)
+        table = next(
+            (
+                number
+                for number, table in enumerate(tables)
+                if run.lies_in(table) and words[number].issuperset(split_words(run.text))
+            ),
+            None,
+        )
         if table is None:
             prose.append(run)
         elif table not in seen:

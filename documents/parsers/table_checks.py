@@ -6,7 +6,8 @@ from collections.abc import Sequence
 TORN_SHARE, TORN_PAIRS_SHARE = 0.2, 0.1  # of the cells; in two columns text is more likely than a table
 FIGURES_SHARE = 0.8  # of the cells of a column
 LIST_MARKER = re.compile(r"[^\w\s]|[(\[]?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})[.)\]]\.?|o")
-_SECTION = re.compile(r"\d[\d. ]*")
+_SECTION = re.compile(r"\d[\d. ]*$|\d+\.\d+")
+_FRONT_OR_BACK = re.compile(r"[ivx]+|[A-Z]-\d{1,3}")  # page numbers before and after the counted pages
 _BULLET = re.compile(r"[•◦▪■·●\x80-\x9f\uf000-\uf8ff\s]+")
 _NO_CELL = re.compile(r"\.{4,}|(?:\. ){3,}|\\[a-z]+|\^\{|_\{")  # dot leaders, formulas
 
@@ -37,8 +38,9 @@ def has_bullets(rows: Sequence[Sequence[str]]) -> bool:
 
 def _is_contents(columns: list[list[str]]) -> bool:
     """Tell whether the last of two columns, or of three of which the first has section numbers, has page numbers."""
-    is_numbered = len(columns) == 3 and all(_SECTION.fullmatch(cell) for cell in columns[0])
+    is_numbered = len(columns) == 3 and all(_SECTION.match(cell) for cell in columns[0])
     numbers = " ".join(columns[-1]).split() if len(columns) == 2 or is_numbered else []
+    numbers = [number for number in numbers if not _FRONT_OR_BACK.fullmatch(number)]
     pages = [int(number) for number in numbers if number.isascii() and number.isdigit() and len(number) < 5]
     return len(pages) >= 3 and len(pages) >= 0.9 * len(numbers) and pages == sorted(pages)
 

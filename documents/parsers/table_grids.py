@@ -20,6 +20,7 @@ MAX_COLUMNS = 30
 MAX_CELL_WORDS = 150  # a larger one is a text in a frame
 MAX_LISTED_WORDS = 30  # in a grid of one column; more are framed texts
 ROWS_BETWEEN, ROW_LINES = 1.6, 6  # of the highest row that is shaded, and of a line's height
+STACKED, LETTERS_SHARE = 3, 0.2  # lines; of its words
 PARTED = 0.6  # of a line's height, between columns whose edge only other rows have
 COLUMN_GAP = 0.85  # of a line's height; a space is a quarter to a third
 SMALL_SHARE, SUPERSCRIPT_GAP = 0.9, 0.5  # of the height of the word beside it
@@ -247,8 +248,14 @@ def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> 
     if any(len(content) > MAX_CELL_WORDS for content in contents.values()):
         return None
     texts = {cell: join_words(content) for cell, content in contents.items()}
-    is_open = any(_is_parted(cells, xs, cell, content) for cell, content in contents.items())
+    is_open = any(_is_parted(cells, xs, cell, content) or _is_stack(content) for cell, content in contents.items())
     return _to_table(box, [[(cell, texts.get(cell, "")) for cell in row] for row in cells], is_open=is_open)
+
+
+def _is_stack(words: list[Word]) -> bool:
+    """Tell whether a cell has several lines with hardly a letter: the figures of rows without lines between them."""
+    with_letters = sum(any(map(str.isalpha, text)) for text, _ in words)
+    return with_letters <= LETTERS_SHARE * len(words) and len(_cluster(box.y0 for _, box in words)) >= STACKED
 
 
 def _is_parted(cells: list[list[int]], xs: list[float], cell: int, words: list[Word]) -> bool:

@@ -222,6 +222,13 @@ def test_a_table_stands_where_it_begins() -> None:
     assert rebuild(runs, [], [table]) == "Before it.\n\n| cell | cell |\n|---|---|\n\nAfter it."
 
 
+def test_words_that_an_engine_s_table_lacks_stay() -> None:
+    runs = [run("cell", 50, 50), run("cell", 90, 50), run("There are none", 120, 50), run("After it.", 50, 100)]
+    table = Region(40, 45, 200, 65, "| cell | cell |\n|---|---|")
+
+    assert rebuild(runs, [], [table]) == "| cell | cell |\n|---|---|\n\nThere are none\n\nAfter it."
+
+
 def test_a_word_broken_at_the_end_of_a_line_is_joined() -> None:
     assert rebuild([run("The pre-", 50, 10), run("mium is due.", 50, 21)], [], []) == "The premium is due."
 

@@ -480,9 +480,16 @@ def test_a_word_broken_at_its_hyphen_is_one_word_in_a_cell() -> None:
     assert rows == [["Service", "Out-of-network -"], ["Visit", "$60"]]
 
 
-def test_section_numbers_with_titles_and_pages_are_contents() -> None:
-    rows = [["3.1", "What is covered", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]]
-
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["3.1", "What is covered", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]],
+        [["3.1 Covered", "", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]],
+        [["1", "Preface", "ix"], ["3.2", "Excluded", "7"], ["3.3", "How to appeal", "12"], ["4", "Forms", "15"]],
+    ],
+    ids=["counted", "close to the title", "Roman"],
+)
+def test_section_numbers_with_titles_and_pages_are_contents(rows: list[list[str]]) -> None:
     assert find_tables(lines(rows, xs=[50, 100, 250], leading=12), []) == []
 
 
@@ -560,3 +567,131 @@ def test_a_paragraph_below_a_list_is_not_its_last_item(x: float, y: float, rest:
     text = [*words(50, 100, "• Surfing lesson."), *words(x, y, "They are great.")]
 
     assert liteparse_pages._render_item(block, Box(40, 95, 200, 140), text) == f"- Surfing lesson.{rest}They are great."
+
+
+def run_of(text: str, *pieces: tuple[str, float, float]) -> SimpleNamespace:
+    """Return LiteParse's run, and its pieces with their x0 and x1."""
+    return SimpleNamespace(
+        text=text,
+        words=[SimpleNamespace(text=each, x=x0, y=100.0, width=x1 - x0, height=9.0) for each, x0, x1 in pieces],
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (run_of("$ 10.000,00", ("$", 50, 54), ("10", 57, 66), (".000,00", 66, 92)), ["$", "10.000,00"]),
+        (run_of("1.87 0.9", ("1", 50, 54.2), (".87", 53.9, 65), ("0", 70, 74), (".9", 74, 80)), ["1.87", "0.9"]),
+        (run_of("$1,500 a year", ("$1,500", 50, 80), ("a", 83, 87), ("year", 90, 110)), ["$1,500", "a", "year"]),
+    ],
+    ids=["thousands", "decimals", "whole"],
+)
+def test_a_number_is_not_torn_at_its_point(run: SimpleNamespace, expected: list[str]) -> None:
+    assert [word.text for word in liteparse_pages._to_words(run)] == expected
+
+
+def test_the_last_point_of_a_leader_is_no_part_of_a_figure() -> None:
+    texts = [
+        liteparse_pages._strip_leader(Word(text, Box(0, 0, 9, 9))).text for text in (".$10.00", "...", ".50", "No.")
+    ]
+
+    assert texts == ["$10.00", "", ".50", "No."]
+
+
+def test_rows_without_space_between_them_are_rows_though_their_groups_have() -> None:
+    text = lines([["Date", "Charge", "Balance"]], xs=[50, 150, 250], leading=12, top=88)
+    for group in range(3):
+        rows = [[f"0{group}/{day}", f"{day}.00", f"{group}{day}.40"] for day in (10, 20, 30)]
+        text += lines(rows, xs=[50, 150, 250], leading=10.5, top=100 + 45 * group)
+
+    rows = rows_of(find_tables(text, []))
+
+    assert len(rows) == 10
+    assert rows[:2] == [["Date", "Charge", "Balance"], ["00/10", "10.00", "010.40"]]
+    assert rows[-1] == ["02/30", "30.00", "230.40"]
+
+
+def test_heads_of_several_lines_stand_over_their_columns_though_their_words_nearly_touch() -> None:
+    heads = [*words(130, 76, "Under 18"), *words(143, 88, "years"), *words(170, 88, "and over")]
+    label, rows = words(50, 88, "Offense"), [["Burglary", "240.9", "4,180.6"], ["Arson", "809.8", "9,455.5"]] * 2
+    text = [word for n, row in enumerate(rows) for word in words(50, 104 + 12 * n, row[0])]
+    text += [word for n, row in enumerate(rows) for word in words(143, 104 + 12 * n, row[1])]
+    text += [word for n, row in enumerate(rows) for word in words(173, 104 + 12 * n, row[2])]
+
+    found = rows_of(find_tables([*heads, *label, *text], []))
+
+    assert found == [["Offense", "Under 18 years", "and over"], *rows]
+
+
+def test_figures_stacked_in_one_ruled_cell_are_rows() -> None:
+    rows = [
+        ["Burglary", "240.9", "60.3"],
+        ["Arson", "9.8", "4.3"],
+        ["Robbery", "102.1", "25.5"],
+        ["Fraud", "173.7", "5.1"],
+    ]
+    text = [*words(55, 52, "Offense"), *words(155, 52, "All"), *words(255, 52, "Under 18")]
+
+    found = rows_of(
+        find_tables([*text, *lines(rows, xs=[55, 155, 255], leading=12, top=75)], grid([50, 150, 330], [50, 70, 130]))
+    )
+
+    assert found == [["Offense", "All", "Under 18"], *rows]
+
+
+def test_a_label_in_the_middle_of_its_rows_is_of_each() -> None:
+    cells = [["Replacement cost", "$412"], ["Other structures", "$41"], ["Ordinance", "10%"], ["Contents", "$206"]]
+    text = lines([*cells, ["Jewelry", "$18"]], xs=[150, 260], leading=13)
+    labels = [*words(50, 113, "Dwelling"), *words(50, 145.5, "Property")]
+
+    rows = rows_of(find_tables([*text, *labels], []))
+
+    assert [row[0] for row in rows] == ["Dwelling"] * 3 + ["Property"] * 2
+    assert rows[4][1:] == ["Jewelry", "$18"]
+
+
+def test_labels_that_stand_closer_than_their_rows_stay_beside_them() -> None:
+    tops = 100, 120, 131
+    labels = [Word(text, Box(50, y - 1, 70, y + 9.5)) for text, y in zip(("MAX", "MIN", "DAY"), tops, strict=True)]
+    cells = [Word(f"{y}.5", Box(x, y, x + 25, y + 8)) for x in (150, 200) for y in tops]
+
+    rows = rows_of(find_tables([*labels, *cells], []))
+
+    assert [row[0] for row in rows] == ["MAX", "MIN", "DAY"]
+
+
+@pytest.mark.parametrize(
+    ("above", "label", "below", "expected"),
+    [
+        ("Violent crime", "Drug abuse", "Larceny", ["Violent crime", "Drug abuse", "Larceny"]),
+        ("Violent crime in all", "Murder and", "theft", ["Violent crime in all", "Murder and theft"]),
+        ("Violent crime in all", "Regions", "Larceny", ["Violent crime in all Regions", "Larceny"]),
+    ],
+    ids=["title of a group", "first line of a label", "last line of a label"],
+)  # fmt: skip
+def test_a_label_alone_on_its_line_belongs_above_or_below(
+    above: str, label: str, below: str, expected: list[str]
+) -> None:
+    others = ["Offenses against family", "3", "4"], ["Fraud", "9", "9"]
+    wide = [others[0], [above, "5", "6"], [label, "", ""], [below, "7", "8"], others[1]]
+
+    rows = rows_of(find_tables(lines(wide, xs=[50, 250, 300], leading=11), []))
+
+    assert [row[0] for row in rows] == ["Offenses against family", *expected, "Fraud"]
+
+
+def test_a_running_header_and_a_note_are_no_rows() -> None:
+    header = [*words(200, 60, "SANTEE RIVER BASIN"), *words(545, 60, "153")]
+    rows = [["Station", "2003", "2004", "2005", "2006", "2007"], *[[f"Gauge {n}", *["1.5"] * 5] for n in "abcd"]]
+    note = [*words(50, 134, "a"), *words(66, 134, "Estimated from records of the weather service and of others nearby")]
+
+    tables = find_tables([*header, *lines(rows, xs=[50, 120, 180, 240, 300, 360], leading=11, top=78), *note], [])
+
+    assert rows_of(tables) == rows
+
+
+def test_rotated_words_are_in_no_table_without_lines() -> None:
+    rows = [["Visit", "$20"], ["Surgery", "$90"], ["Dental", "$30"]]
+    stamp = [Word("Downloaded", Box(8, 95, 18, 150))]
+
+    assert rows_of(find_tables(lines(rows, xs=[50, 150], leading=12), [], turned=stamp)) == rows
