@@ -83,6 +83,13 @@ def test_a_question_is_found_again_by_its_address_alone(home: Visit) -> None:
     page.reload()
     expect(page.locator(".answer")).to_contain_text("$30 copay")
 
+    loads: list[str] = []
+    page.on("request", lambda request: loads.append(request.url) if request.is_navigation_request() else None)
+    page.locator(".skip").press("Enter")
+    expect(page).to_have_url(re.compile("#main$"))
+    page.wait_for_function("fetch('/find')")
+    assert loads == []  # a link within the page does not load it again
+
     page.get_by_role("button", name="Forget it").click()
     expect(page.get_by_role("status").first).to_have_text("The question is forgotten.")
     assert [row.pk for row in SavedQuestion.objects.all()] == [second.pk]

@@ -361,11 +361,13 @@ byId("ask")?.addEventListener("change", () => {
 });
 
 let modelAnswer = new AbortController();
+let shownPath = location.pathname;
 
 function showAddress() {
   const address = byId("results")?.dataset.address;
   if (!address || address === location.pathname) return false;
   history.pushState(null, "", address);
+  shownPath = address;
   return true;
 }
 
@@ -378,8 +380,8 @@ document.addEventListener("htmx:afterSettle", (event) => {
   showAddress();
   startModelAnswer();
 });
-// The results of an address are the server's.
-addEventListener("popstate", () => location.reload());
+// The results of an address are the server's. A link within the page moves the history, too.
+addEventListener("popstate", () => { if (location.pathname !== shownPath) location.reload(); });
 
 // --- a model's answer, sentence by sentence; the quotations below it are there already --------------------------------
 
