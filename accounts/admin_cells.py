@@ -128,9 +128,10 @@ def job_cell(pk: UUID | None, text: str = "") -> str:
     """Return a link to a job's page, with a button that copies the id."""
     if not pk:
         return "-"
+    text = text or f"job {str(pk)[:8]}"
     return format_html(
-        '<span class="console-nowrap"><a class="underline" href="{}">{}</a>{}</span>',
-        reverse("console:job", args=[pk]), text or f"job {str(pk)[:8]}", copy_button(pk, "the job's id"),
+        '<span class="console-nowrap"><a class="console-name underline" href="{}" title="{}">{}</a>{}</span>',
+        reverse("console:job", args=[pk]), text, text, copy_button(pk, "the job's id"),
     )  # fmt: skip
 
 

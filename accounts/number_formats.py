@@ -1,4 +1,4 @@
-"""Durations, money and sizes as text."""
+"""Durations and money as text."""
 
 
 def format_duration(seconds: float) -> str:
@@ -14,11 +14,3 @@ def format_duration(seconds: float) -> str:
 def format_money(cents: float) -> str:
     """Return cents as dollars; sums below one cent with more digits: $3.00, $0.0075."""
     return f"${cents / 100:,.2f}" if cents >= 1 or not cents else f"${cents / 100:.5f}".rstrip("0")
-
-
-def format_size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"

@@ -50,7 +50,7 @@ def add_dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, An
         "periods": list(PERIODS.values()),
         "measured": bool(runs),
         "since": rollup_queries.oldest_rollup(),
-        "ages": {name: format_duration(max(run.age(period.now), 0.0)) for name, run in runs.items()},
+        "ages": {name: f"{format_duration(max(run.age(period.now), 0.0))} ago" for name, run in runs.items()},
         "is_stale": any(runs[name].age(period.now) > STALE_SECONDS for name in ("moves", "standing") if name in runs),
         "facts": current_facts(measured.get("standing", {})),
         "charts": charts(period) if runs else [],

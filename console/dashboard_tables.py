@@ -6,10 +6,11 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 
 from accounts.admin_cells import find_names, named_cell, time_cell
-from accounts.number_formats import format_duration, format_money, format_size
+from accounts.number_formats import format_duration, format_money
 from console.charts import ChartPeriod
 from jobs.choices import Stage
 from jobs.cluster import live_clusters
@@ -198,7 +199,7 @@ def spend(by: str, totals: Sequence[SpendTotal], user: Any = None) -> Table:
 def storage(user: Any) -> Table:
     stored = spend_and_storage.stored_by_tenant(MOST_ROWS)
     cells = tenant_cells(user, [tenant for (tenant, _), _ in stored])
-    rows = [[cells.get(tenant, tenant), mime, format_size(count)] for (tenant, mime), count in stored]
+    rows = [[cells.get(tenant, tenant), mime, filesizeformat(count)] for (tenant, mime), count in stored]
     empty = "When it was last counted, nothing was stored."
     return Table("storage", "Storage by tenant and type", ["Tenant", "Type", "Size"], rows, empty=empty)
 

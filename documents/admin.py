@@ -3,13 +3,13 @@
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from accounts.admin_base import ReadOnlyAdmin, choice_filter, column, datetime_range_filter, exact_filter
 from accounts.admin_cells import job_cell
-from accounts.number_formats import format_size
 from documents.models import Document, ObjectDeletion, ParseRequest
 from jobs.models import UploadJob
 from jobs.services import newest_job
@@ -29,7 +29,7 @@ RELATED_LISTS = (
 @admin.register(Document)
 class DocumentAdmin(ReadOnlyAdmin):
     list_display = (
-        "document_id", "user_id", "processing_status", "pages", "size", "parser", "chunks_version", "created_at",
+        "document_id", "user_id", "processing_status", "pages", "size", "parser", "created_at",
     )  # fmt: skip
     list_filter = (exact_filter("user_id", "tenant's id"), datetime_range_filter("created_at", "created"))
     id_fields = ("document_id", "user_id")
@@ -48,7 +48,7 @@ class DocumentAdmin(ReadOnlyAdmin):
     def parser(self, document: Document) -> str | None:
         return f"{document.parser_name}@{document.parser_version}" if document.parser_name else None
 
-    size = column("size", lambda document: format_size(document.bytes_len))
+    size = column("size", lambda document: filesizeformat(document.bytes_len))
 
     @admin.display(empty_value="-")
     def job(self, document: Document) -> str | None:

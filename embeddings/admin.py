@@ -59,7 +59,7 @@ class ReadableAdmin(PassageAdmin):
 @admin.register(DocumentChunk)
 class DocumentChunkAdmin(ReadableAdmin):
     list_display = (
-        "chunk_ord", "document_id", "user_id", "chunker", "model_column", "embed_updated_at", "updated_at",
+        "chunk_ord", "document_id", "user_id", "chunker", "model_column", "embed_updated_at",
     )  # fmt: skip
     list_filter = (exact_filter("document_id", "document's id"),)
     id_fields = ("chunk_id", "document_id")

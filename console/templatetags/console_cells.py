@@ -8,7 +8,6 @@ register = template.Library()
 
 register.filter("time", admin_cells.time_cell)
 register.filter("short_id", admin_cells.id_cell)
-register.filter("size", number_formats.format_size)
 
 
 @register.filter

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from accounts.number_formats import format_duration, format_money, format_size
+from accounts.number_formats import format_duration, format_money
 from console.charts import Chart, Series
 from jobs.cluster import live_clusters
 from metrics.models import MeasurementRun, MetricRollup
@@ -210,7 +210,6 @@ def test_a_line_has_a_gap_where_nothing_was_measured() -> None:
         (format_money(0.25), "$0.0025"),
         (format_money(0), "$0.00"),
         (format_duration(0.0004), "0.4 ms"),
-        (format_size(1_500_000), "1.5 MB"),
     ],
 )
 def test_durations_money_and_sizes_are_formatted(shown: str, expected: str) -> None:
