@@ -1,6 +1,7 @@
 """Structure of normalized markdown: page starts that fit it, jumps of heading levels, ragged tables."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -37,3 +38,13 @@ def split_cells(row: str) -> list[str]:
     """Return the cells of a table's row, which may begin and end with a bar."""
     cells = [cell.strip() for cell in _CELL_END.split(row.strip())]
     return cells[not cells[0] : len(cells) - (len(cells) > 1 and not cells[-1])]
+
+
+def are_heads(cells: Sequence[str], heads: Sequence[str]) -> bool:
+    """Tell whether a table's first row has heads of columns: different ones below a head that several columns share."""
+    counted = Counter(heads)
+    if len(cells) != len(heads) or len(counted) == len(heads):
+        return False
+    below = [cell for head, cell in zip(heads, cells, strict=True) if counted[head] > 1]
+    repeated = [cell == head for head, cell in zip(heads, cells, strict=True) if head and counted[head] == 1]
+    return any(repeated) and all(repeated) and all(below) and not any(re.search(r"\d", cell) for cell in below)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from documents.markdown import code_fences
+from documents.markdown.structure import are_heads, split_cells
 from embeddings import tokenizer
 
 _NONSPACE = re.compile(r"\S")
@@ -119,6 +120,12 @@ class Structure:
             start = match.start() + 1
             if start < high and not self.block_around(start) and (line := _HEADING_HERE.match(self.text, start)):
                 yield Heading(start, len(line[1]), line[2])
+
+    def head_end(self, table: Block) -> int:
+        """Return where the head of a table ends, which may have a second line below heads that span columns."""
+        heads = self.text[table.start : self.text.index("\n", table.start)]
+        end = self.text.find("\n", table.body, table.end) + 1
+        return end if end and are_heads(split_cells(self.text[table.body : end]), split_cells(heads)) else table.body
 
     def heading_above(self, offset: int, floor: int) -> int:
         """Return the line start of the heading right above offset, or -1; nothing before floor counts."""
@@ -256,7 +263,8 @@ class Splitter:
         self.span = 0
         self._seen = 0
         self._last_start = 0
-        self._header_tokens: tuple[int, int] = (-1, 0)
+        self._head: Span = -1, -1
+        self._header: tuple[Span, int] = (-1, -1), 0
         self._skipped = [*skipped, (len(text), len(text))][::-1]
         self._begin = 0
         self._has_titles = has_titles
@@ -299,11 +307,13 @@ class Splitter:
     def _repeated_header(self, table: Block, at: int) -> tuple[Span | None, int]:
         if at < table.body:
             return None, 0
-        if self._header_tokens[0] != table.start:
-            self._header_tokens = table.start, tokenizer.count_tokens(self.text[table.start : table.body])
-        if self._header_tokens[1] > self.sizes.largest_header:
-            return None, 0
-        return (table.start, table.body), self._header_tokens[1]
+        if self._head[0] != table.start:
+            self._head = table.start, self.structure.head_end(table) if self._has_titles else table.body
+        header = table.start, self._head[1] if self._head[1] <= at else table.body
+        if self._header[0] != header:
+            self._header = header, tokenizer.count_tokens(self.text[slice(*header)])
+        tokens = self._header[1]
+        return (header, tokens) if tokens <= self.sizes.largest_header else (None, 0)
 
     def _repeated_title(self, title: Span | None, start: int, used: int) -> tuple[Span | None, int]:
         """Return the title, if a chunk from `start` on repeats it, and the tokens of title and header."""

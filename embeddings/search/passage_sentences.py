@@ -15,6 +15,7 @@ from embeddings.search.table_rows import TableRow, table_rows
 _LINE = re.compile(r"[^\n]+")
 _ITEM = re.compile(r" *+(?:[-*+]|\d{1,9}[.)]) ++(?=\S)")
 _HEADING = re.compile(r" {0,3}#{1,6} ")
+_ANSWERED = re.compile(r"\?\W+\w")  # a heading that asks and answers: "Is a referral needed? Yes"
 _RULE = re.compile(r"[ \t|:=_*+>#-]*+\Z")  # marks without a word: a line between parts, an empty item
 
 
@@ -89,7 +90,8 @@ class _Reader:
         elif _HEADING.match(line[0]):
             yield from self._close()
             self.title, self.lead = plain_text(line[0]), ""
-            yield self._sentence(Kind.HEADING, *line.span(), self.title)
+            kind = Kind.SENTENCE if _ANSWERED.search(self.title) else Kind.HEADING
+            yield self._sentence(kind, *line.span(), self.title)
         elif line[0].lstrip().startswith("|"):
             yield from self._close()
             yield self._row(*line.span())

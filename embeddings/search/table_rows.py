@@ -1,15 +1,17 @@
 """Rows of the tables in a chunk: each row's cells with their column heads, as the index of words counts them."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from documents.markdown.structure import split_cells
+from documents.markdown.sentences import plain_text
+from documents.markdown.structure import are_heads, split_cells
 from embeddings.chunking.splitter import Structure
 
 MAX_HEAD_CHARS = 100  # of a column's head: repeated in each row, a long one would multiply
 MAX_ROWS = 32_767  # of a chunk: a posting's row is a half-word
+_LINE = re.compile(r"[^\n]+")
+_VALUE = re.compile(r"[$€£]\s?[\d.,]+|[\d.,]+\s?[%$€£]|\d{1,4}([/.-])\d{1,2}\1\d{1,4}")  # a sum, a share or a date
 
 
 class TableRow(NamedTuple):
@@ -33,7 +35,9 @@ def table_rows(text: str) -> Iterator[TableRow]:
     """Yield the rows of all tables in a chunk's text, in order.
 
     A row's text is ``Specialist visit — In network: $60 copay; Out of network: 40 %``, after the label of its group,
-    which is a row above it with one value alone. A row without a first cell continues the row above.
+    which is a row above it with one value alone, or the head of the first column if the others have none. A row without
+    a first cell continues the row above. Two columns of which the second one is headed by a value have no heads: the
+    first line of every table is its head in markdown.
     """
     structure = Structure(text)
     headings = list(structure.headings(0, len(text)))
@@ -41,16 +45,22 @@ def table_rows(text: str) -> Iterator[TableRow]:
     for start, body, end in zip(structure.tables.starts, structure.tables.bodies, structure.tables.ends, strict=True):
         while at < len(headings) and headings[at].start < start:
             title, at = headings[at].title, at + 1
-        heads = [head[:MAX_HEAD_CHARS] for head in split_cells(text[start : text.index("\n", start)])]
+        header, *rows = (line for line in _LINE.finditer(text, start, end) if not start < line.start() < body)
+        first = split_cells(header[0])
+        heads = [head[:MAX_HEAD_CHARS] for head in first]
         group = label = ""
-        is_first = True
-        for line in re.finditer(r"[^\n]+", text[body:end]):
+        if len(first) == 2 and _VALUE.fullmatch(plain_text(first[1])):
+            rows.insert(0, header)
+            heads = ["", ""]
+        elif len(first) > 1 and not any(first[1:]):
+            group, heads = first[0], [""] * len(first)
+        for number, line in enumerate(rows):
             cells = split_cells(line[0])
             values = {cell for cell in cells if cell}
             if not values:
                 continue
-            is_head, is_first = is_first and _are_heads(cells, heads), False
-            if len(cells) > 1 and len(values) == 1:
+            is_head = not number and are_heads(cells, heads)
+            if len(cells) > 1 and values == {cells[0]}:
                 group, label = values.pop(), ""
                 row = group
             else:
@@ -60,18 +70,7 @@ def table_rows(text: str) -> Iterator[TableRow]:
                 below = [cell[:MAX_HEAD_CHARS] for cell in cells]
                 heads = [head if head == cell else f"{head}, {cell}" for head, cell in zip(heads, below, strict=True)]
                 label = ""
-            place = start, body, body + line.start(), body + line.end()
-            yield TableRow(title, row, *place, tuple(heads), is_head)
-
-
-def _are_heads(cells: Sequence[str], heads: Sequence[str]) -> bool:
-    """Tell whether a table's first row has heads of columns: different ones below a head that several columns share."""
-    counted = Counter(heads)
-    if len(cells) != len(heads) or len(counted) == len(heads):
-        return False
-    below = [cell for head, cell in zip(heads, cells, strict=True) if counted[head] > 1]
-    repeated = [cell == head for head, cell in zip(heads, cells, strict=True) if head and counted[head] == 1]
-    return any(repeated) and all(repeated) and all(below) and not any(re.search(r"\d", cell) for cell in below)
+            yield TableRow(title, row, start, body, *line.span(), tuple(heads), is_head)
 
 
 def _sentence(label: str, cells: Sequence[str], heads: Sequence[str]) -> str:

@@ -340,6 +340,17 @@ def test_each_part_of_a_table_follows_its_title_and_header(above: str, title: st
     assert all(chunk.text.startswith(f"{title}| Service | You pay |\n|---|---|\n| Service number") for chunk in rest)
 
 
+def test_each_part_of_a_table_follows_both_lines_of_its_head() -> None:
+    head = "| Service | You pay | You pay |\n|---|---|---|\n| Service | Near | Far |\n"
+    text = normalize(head + "".join(f"| Service number {n} | ${n}.00 | {n}% |\n" for n in range(200)))
+
+    _, *rest = split_tables(text)
+
+    assert len(rest) > 3
+    assert all(chunk.text.startswith(f"{head}| Service number") for chunk in rest)
+    assert_sound(text, split_tables(text))
+
+
 def test_a_table_in_a_passage_that_begins_below_its_heading_follows_the_heading() -> None:
     text = f"## Copays\n\n{PARAGRAPH * 5}\n\n{PARAGRAPH}\n\n| Visit | You pay |\n|---|---|\n| Primary | $20 |\n"
 

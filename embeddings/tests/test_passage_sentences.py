@@ -114,6 +114,13 @@ def test_a_passage_is_headings_sentences_items_rows_and_code_in_order() -> None:
     ]
 
 
+def test_a_heading_with_question_and_answer_is_a_sentence() -> None:
+    answered, asked = passage_sentences("# Is a referral needed? **No**\n\n# Is it covered?")
+
+    assert (answered.kind, answered.text) == (Kind.SENTENCE, "Is a referral needed? No")
+    assert asked.kind == Kind.HEADING
+
+
 def test_a_row_has_its_cells_and_column_heads() -> None:
     row = next(each for each in passage_sentences(PASSAGE) if each.kind == Kind.ROW)
 

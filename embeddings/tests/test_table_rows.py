@@ -43,6 +43,7 @@ def test_a_row_is_its_label_and_its_cells_with_their_column_heads() -> None:
         ("| Office | | |\n| Visit | $1 | $2 |", ["Office", "Office Visit — a: $1; b: $2"]),
         ("| Visit | $1 | $2 |\n| | $3 | $4 |", ["Visit — a: $1; b: $2", "Visit — a: $3; b: $4"]),
         ("| Visit | | $2 |", ["Visit — b: $2"]),
+        ("| | order | |\n| Visit | $1 | $2 |", [" — a: order", "Visit — a: $1; b: $2"]),
         ("| Visit | $1 | $2 | $3 |\n| Stay | $4", ["Visit — a: $1; b: $2; $3", "Stay — a: $4"]),
         (r"| this \| that | $1 | $2 |", [r"this \| that — a: $1; b: $2"]),
         ("Visit | $1 | $2", ["Visit — a: $1; b: $2"]),
@@ -71,6 +72,25 @@ def test_a_second_line_of_heads_names_the_columns_that_share_a_head(first: str, 
 
     assert [row.is_head for row in rows] == [", Near" in expected, False]
     assert rows[1].text == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("| Deductible | $4,500 |\n|---|---|\n| Copay | $75 |", ["Deductible — $4,500", "Copay — $75"]),
+        ("| **Starts** | **01/01/2026** |\n|---|---|\n| Share | 30% |", ["**Starts** — **01/01/2026**", "Share — 30%"]),
+        ("| Age | 2026 |\n|---|---|\n| 40 | $75 |", ["40 — 2026: $75"]),
+        ("| Age | $500 | $900 |\n|---|---|---|\n| 40 | $75 | $50 |", ["40 — $500: $75; $900: $50"]),
+    ],
+)
+def test_two_columns_headed_by_a_value_have_no_heads(table: str, expected: list[str]) -> None:
+    assert texts(table) == expected
+
+
+def test_the_only_head_is_the_first_group() -> None:
+    table = "| Not covered | | |\n|---|---|---|\n| Wigs | Spas | Gyms |\n| Covered | | |\n| Aids | Casts | |"
+
+    assert texts(table) == ["Not covered Wigs — Spas; Gyms", "Covered", "Covered Aids — Casts"]
 
 
 def test_rows_in_code_are_none() -> None:
