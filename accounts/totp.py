@@ -58,13 +58,13 @@ def is_code_of(secret: str, code: str) -> bool:
     return _matching_step(secret, _normalize(code)) is not None
 
 
-def turn_on(user: User, secret: str, session: SessionBase) -> list[str]:
-    """Store a secret of which the user has shown a code, end all other sessions, and return the recovery codes."""
+def turn_on(user: User, secret: str, code: str, session: SessionBase) -> list[str]:
+    """Store a secret, use up the code of it that was shown, end all other sessions, and return the recovery codes."""
     codes = _new_recovery_codes()
     with transaction.atomic():
         changes = {
             "totp_secret": _encrypt(user.pk, secret),
-            "totp_step": int(time.time()) // STEP_SECONDS,  # the code that was shown is used
+            "totp_step": _matching_step(secret, _normalize(code)) or int(time.time()) // STEP_SECONDS,
             "recovery_digests": [_digest(code) for code in codes],
         }
         User.objects.filter(pk=user.pk).update(**changes)

@@ -32,7 +32,7 @@ def code(secret: str = SECRET, *, seconds: int = 0) -> str:
 
 def with_totp(user: User) -> list[str]:
     """Turn it on and return the recovery codes. The first code is then the next one."""
-    codes = totp.turn_on(user, SECRET, browser().session)
+    codes = totp.turn_on(user, SECRET, code(), browser().session)
     User.objects.filter(pk=user.pk).update(totp_step=None)
     return codes
 
@@ -82,6 +82,14 @@ def test_a_code_signs_in_and_leads_to_the_page_once(ana: Person) -> None:
     assert (first.get("/").status_code, second.get("/").status_code) == (200, 302)
     assert "used already" in replayed.content.decode()
     assert first.session.session_key != key
+
+
+def test_the_code_that_turns_it_on_is_used(ana: Person) -> None:
+    early = code(seconds=30)  # of an app whose clock is fast
+
+    totp.turn_on(ana.user, SECRET, early, browser().session)
+
+    assert not totp.verify(ana.user, early)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -91,7 +91,7 @@ def two_step(request: HttpRequest) -> HttpResponse:
     form = SetupForm(user, secret, *([request.POST] if request.method == "POST" else []))
     if form.is_valid():
         with transaction.atomic():
-            codes = totp.turn_on(user, secret, request.session)
+            codes = totp.turn_on(user, secret, form.cleaned_data["code"], request.session)
             account_mails.enqueue_mail(user.pk, account_mails.TOTP_CHANGED)
         del request.session[OFFERED]
         return _page_of_on(request, CodeForm(user), codes)
