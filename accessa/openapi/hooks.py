@@ -38,9 +38,9 @@ has signed in here, whose writing calls bring the CSRF token in `X-CSRFToken`. O
 answered like missing ones: 404. A service (a service token, or Supabase's service role) that sends
 `X-Accessa-User` searches, reads and polls as that tenant; the audit log keeps it.
 
-**Scopes.** An API token has some of `read`, `write` and `search`; each operation names the one that it takes, and
-answers 403 `INSUFFICIENT_SCOPE` without it. Whoever signs in, here or at Supabase, has all three. A service's token
-also has `service`.
+**Scopes.** An API token has some of `read`, `write`, `search`, `webhooks` and `tokens`; each operation names the one
+that it takes, and answers 403 `INSUFFICIENT_SCOPE` without it. Whoever signs in, here or at Supabase, has them all. A
+service's token also has `service`.
 
 **Errors** have one shape: a stable `code`, a `detail` for people, the `field` where there is one. The codes
 of each operation are listed with it; any operation may answer 405 `METHOD_NOT_ALLOWED` and 500 `INTERNAL` in
