@@ -46,6 +46,8 @@ retainer = braces = orthodontics
 cavity = filling
 tooth removal = extraction
 luggage = baggage
+bike = bicycle
+teeth = tooth
 sick pay = disability benefit
 therapist = counselor
 home nurse = home health

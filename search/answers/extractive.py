@@ -1,5 +1,6 @@
 """Extractive answers: the sentences and rows that answer best, and documents that say something else."""
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ LEAST_SHARE = 0.35  # of the question's words, by their rarity, in a sentence th
 LEAST_EVIDENCE, SHARE_WEIGHT = 0.45, 0.5
 FURTHER_SHARE, SAME_SHARE = 0.8, 0.95  # of the best score and of its share: other sentences of the answer
 UNKNOWN_IDF = 1.0  # of a word that the search did not look for
+_WORD = re.compile(r"[^\W\d_]{3}")
+_NUMBER = re.compile(r"\A(?:(?:Section|Chapter|Part) \d+(?:\.\d+)*|\d+(?:\.\d+)+)[.:)]? (?=[A-Z])")  # of a heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,18 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """Return the sentence; a list item after what introduces it: "Not covered: dental implants"."""
+        """Return the sentence; a list item after what introduces it: "Not covered: dental implants".
+
+        A row whose label is no word begins with the head of its column: "Age 70 — Each month: $151.40".
+        """
         sentence = self.ranked.sentence
-        if sentence.kind != Kind.ITEM:
-            return sentence.text
-        lead = sentence.lead or sentence.title or next(reversed(self.source.headings), "")
-        return f"{lead.rstrip(': ')}: {sentence.text}" if lead else sentence.text
+        lead, mark = "", ": "
+        if sentence.kind == Kind.ITEM:
+            lead = sentence.lead or sentence.title or next(reversed(self.source.headings), "")
+        elif sentence.cells and sentence.heads and not _WORD.search(sentence.cells[0]):
+            lead, mark = sentence.heads[0] if sentence.cells[0] else "", " "
+        lead = _NUMBER.sub("", lead.rstrip(": "))
+        return f"{lead}{mark}{sentence.text}" if lead else sentence.text
 
     @property
     def place(self) -> tuple[object, ...]:

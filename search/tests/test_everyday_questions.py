@@ -274,3 +274,36 @@ def test_two_lists_side_by_side_are_items_of_their_own() -> None:
         ("item", "Covered, with limits", "Acupuncture, 15 visits"),
     ]
     assert list(part_lists(other)) == [other]
+
+
+READABLE = """\
+# Section 7.4 Exclusions
+
+- Cosmetic surgery
+
+# Chapter 2: Premiums
+
+| Age | Plan G, monthly |
+|---|---|
+| 65 | $131.10 |
+| 70 | $151.40 |
+
+# 24 Hours
+
+- Nurses answer at any time
+"""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("question", "first"),
+    [
+        ("Is cosmetic surgery excluded?", "Exclusions: Cosmetic surgery"),
+        ("What is the monthly premium of plan G at age 70?", "Age 70 — Plan G, monthly: $151.40"),
+        ("When do nurses answer?", "24 Hours: Nurses answer at any time"),
+    ],
+)
+def test_a_first_line_is_read_without_its_page(question: str, first: str, ana: Person) -> None:
+    create_searchable_markdown(ana.id, READABLE)
+
+    assert ask(ana, question)["sentences"][0]["text"] == first
