@@ -128,7 +128,9 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
     relevant = True
     if reranks:
         named = document_names.named_documents(postings, name_scores, [chunk.document_id for chunk in chunks])
-        text = misspellings.correct_words(query.text, replaced, (chunk.text for chunk in chunks))
+        text = query.text
+        if replaced:
+            text = misspellings.correct_words(text, replaced, [chunk.text for chunk in chunks])
         weights = reranker.word_weights(text, idf, configurations)
         matches = reranker.match_sentences(chunks, text, weights)
         chunks = reranker.rerank(chunks, matches, named)

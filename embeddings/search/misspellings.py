@@ -1,7 +1,7 @@
 """Misspellings: terms of a tenant's passages for the words of a query that no passage has."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 from accounts.prepared_statements import prepared_cursor
@@ -10,7 +10,8 @@ from embeddings.embedders.wordllama import WordLlama
 from embeddings.search.lexemes import ENGLISH, text_lexemes
 from embeddings.search.vector_search import Scope
 
-# Of a word: of shorter ones most neighbours are other words, and the comparison takes the square of the length.
+# The least is the mean of a word's and its lexeme's: most neighbours of short ones are other words ("trails", "train").
+# The comparison takes the square of the length.
 MIN_LENGTH, MAX_LENGTH = 6, 30
 TWO_SLIPS = 9  # from this length on
 MAX_TERMS = 2_000  # that are compared with one lexeme: the tenant's terms with its first letter and about its length
@@ -37,9 +38,8 @@ def find_neighbours(scope: Scope, query: str, lexemes: Iterable[str]) -> dict[st
     return {lexeme: term for lexeme, term in neighbours.items() if term}
 
 
-def correct_words(query: str, replaced: Mapping[str, str], texts: Iterable[str]) -> str:
+def correct_words(query: str, replaced: Mapping[str, str], texts: Sequence[str]) -> str:
     """Return the query with a word of the texts in the place of each misspelled one: models read words, not lexemes."""
-    texts = list(texts)
     for lexeme, word in _written_words(query, replaced).items():
         pattern = re.compile(rf"\b{re.escape(replaced[lexeme])}[^\W\d_]*", re.IGNORECASE)
         found = next(filter(None, map(pattern.search, texts)), None)
@@ -50,9 +50,11 @@ def correct_words(query: str, replaced: Mapping[str, str], texts: Iterable[str])
 
 def _written_words(query: str, lexemes: Iterable[str]) -> dict[str, str]:
     """Return those of the lexemes that stand for a long English word of the query, with that word."""
-    words = [each for each in re.findall(r"[^\W\d_]+", query.lower()) if MIN_LENGTH <= len(each) <= MAX_LENGTH]
-    stems = text_lexemes((word, ENGLISH) for word in words if word.isascii())
-    written = {lexeme: word for (word, _), own in stems.items() for lexeme in own}
+    words = [each for each in re.findall(r"[^\W\d_]+", query.lower()) if each.isascii() and len(each) <= MAX_LENGTH]
+    stems = text_lexemes((word, ENGLISH) for word in words)
+    written = {
+        lexeme: word for (word, _), own in stems.items() for lexeme in own if len(word) + len(lexeme) >= 2 * MIN_LENGTH
+    }
     return {lexeme: written[lexeme] for lexeme in lexemes if lexeme in written}
 
 

@@ -30,13 +30,14 @@ def test_slips_are_letters_put_in_left_out_replaced_or_swapped(one: str, other: 
     [
         ("phisical therapy", {"phisic": "physic"}),
         ("referal therapy", {"refer": "referr"}),  # a long word, whose stem is short
+        ("trails of therapy", {}),  # near to "train", and too short to tell
         ("planet therapy", {}),  # a word, though it is near to "plane"
         ("zzyzxq therapy", {}),  # near to a word of another tenant
     ],
 )
 def test_only_a_misspelled_word_is_replaced(query: str, replaced: dict[str, str], ana: Person, ben: Person) -> None:
     create_searchable_markdown(
-        ana.id, "# Physical therapy\n\nTherapy in an emergency, or on a plane, needs no referral.\n"
+        ana.id, "# Physical therapy\n\nTherapy in an emergency, or on a plane or train, needs no referral.\n"
     )
     create_searchable_markdown(ben.id, "# Zzyzxw\n\nZzyzxw alone is in no other tenant.\n")
 
