@@ -380,10 +380,12 @@ def _is_figure(text: str) -> bool:
 def _spread_labels(body: list[Line], columns: list[Range]) -> list[list[str]] | None:
     """Return the rows where each label stands in the middle of those that it is for, one at least between two rows."""
     edge = columns[1][0] - 0.1
+    if all(line.segments[0].x0 < edge for line in body):
+        return None
     labels = _join_close(group_lines([word for line in body for word in line.words if word.box.x0 < edge]))
     cells = [line for line in (_without_label(line, edge) for line in body) if line.words]
     rows = _join_close(cells)
-    if not 2 <= len(labels) < len(rows) or any(_are_level(label, cells) for label in labels):
+    if not 2 <= len(labels) < len(rows):
         return None
     for start in (0, 1):  # the head may have no label
         ends = [start - 1]
@@ -417,12 +419,6 @@ def _join_close(lines: list[Line]) -> list[list[Line]]:
         else:
             groups.append([line])
     return groups
-
-
-def _are_level(label: list[Line], cells: list[Line]) -> bool:
-    """Tell whether lines of a label have cells of their own beside them."""
-    level = [line for line in label if any(abs(_middle(line, line) - _middle(cell, cell)) < SNAP for cell in cells)]
-    return len(level) > 1
 
 
 def _middle(first: Line, last: Line) -> float:

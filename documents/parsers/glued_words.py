@@ -12,6 +12,7 @@ LEVEL = 0.1
 
 # An amount or a word that ends with digits; "m2" and "H2O" are no notes.
 _MARKED = re.compile(r"(?<![\w,.])((?:[$£€]?\d[\d,.]*%?|[^\W\d_]{4,})\d)(?![\w%]|[.,]\d)")
+_WORD = re.compile(r"\S+")
 _PUNCTUATED = re.compile(r"[.,;:!?%)\]\d][^\W\d_(\[$]|[^\W\d_)][A-Z(\[$]|[\d%)]\d")  # on both sides of the space
 
 
@@ -44,12 +45,10 @@ def _baseline(text_page: Any, index: int) -> float:
 
 def separate_words(text: str, plain: str, marks: dict[str, str]) -> str:
     """Return the text with the spaces before ``marks``, and those of PDFium's ``plain`` text at punctuation."""
-    for word, parted in marks.items():
-        text = re.sub(rf"(?<![\w,.$]){re.escape(word)}(?![\w%]|[.,]\d)", parted, text)
+    text = _MARKED.sub(lambda match: marks.get(match[1], match[1]), text) if marks else text
     words = plain.split()
     glued = set(text.split()).difference(words)
-    if glued:
-        pairs = {one + two: f"{one} {two}" for one, two in pairwise(words) if _PUNCTUATED.fullmatch(one[-1] + two[0])}
-        for word in glued.intersection(pairs):
-            text = re.sub(rf"(?<!\S){re.escape(word)}(?!\S)", pairs[word].replace("\\", r"\\"), text)
-    return text
+    if not glued:
+        return text
+    pairs = {one + two: f"{one} {two}" for one, two in pairwise(words) if _PUNCTUATED.fullmatch(one[-1] + two[0])}
+    return _WORD.sub(lambda match: pairs.get(match[0], match[0]), text) if glued.intersection(pairs) else text

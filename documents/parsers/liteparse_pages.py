@@ -106,15 +106,21 @@ def parse_pages(data: bytes) -> dict[int, PageLayout]:
 
 def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
     """``levels``: those of the headings so far, by the height of their words."""
-    words = [word for item in page.text_items for word in _to_words(item)]
+    words = [
+        Word(word.text, Box(x := word.x, y := word.y, x + word.width, y + word.height))
+        for item in page.text_items
+        for word in item.words
+    ]
     heights = [y1 - y0 for _, (_, y0, _, y1) in words]
     least = TITLE_SIZE * median(heights) if words else 0.0
     large = [word for word, height in zip(words, heights, strict=True) if height >= least]
     boxes = [(block, _to_box(block.bbox)) for block in page.blocks]
     titles = [box for block, box in boxes if block.kind == "heading" or _is_title(block, box, words, large)]
-    # Leaders to figures stand low, in lines of their own; words that go up or down the page are in no line.
-    turned = {word for item in page.text_items if 45 < item.rotation % 180 < 135 for word in _to_words(item)}
-    upright = [word for word in map(_strip_leader, words) if word.text and word not in turned]
+    upright, turned = _join_torn(words), list[Word]()
+    if any(45 < item.rotation % 180 < 135 for item in page.text_items):
+        boxes_turned = [_to_box(item) for item in page.text_items if 45 < item.rotation % 180 < 135]
+        turned = [word for word in upright if any(box.contains(word.box.center) for box in boxes_turned)]
+        upright = [word for word in upright if word not in turned]
     tables = find_tables(upright, map(_to_rule, page.vector_graphics.lines), titles, turned)
     blocks: list[Block] = []
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
@@ -141,28 +147,21 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
     return blocks
 
 
-def _to_words(item: Any) -> list[Word]:
-    """Return the words of a run, pieces that touch made one: LiteParse parts "10.000" before the point."""
-    words = [Word(word.text, Box(x := word.x, y := word.y, x + word.width, y + word.height)) for word in item.words]
-    if len(words) <= len(item.text.split()):
+def _join_torn(words: list[Word]) -> list[Word]:
+    """Return the words without leaders, and one where LiteParse has parted a number before its point."""
+    if not any(text.startswith(".") for text, _ in words):
         return words
-    joined = words[:1]
-    for word in words[1:]:
-        text, box = joined[-1]
-        is_punctuated = not (text[-1].isalnum() and word.text[0].isalnum())
-        if is_punctuated and abs(word.box.x0 - box.x1) < TOUCHING * box.height + 0.1:
-            joined[-1] = Word(text + word.text, table_grids.bounds([box, word.box]))
+    joined: list[Word] = []
+    for word in words:
+        text, box = word
+        before = joined[-1] if joined and text[0] == "." else None
+        if before and abs(box.x0 - before.box.x1) < TOUCHING * box.height + 0.1 and abs(box.y0 - before.box.y0) < SNAP:
+            joined[-1] = Word(before.text + text, table_grids.bounds([before.box, box]))
+        elif text[0] == "." and not text[1:2].isalnum():  # ".$10", and leaders, which stand low
+            joined += [Word(rest, box)] if (rest := text.lstrip(".")) else []
         else:
             joined.append(word)
     return joined
-
-
-def _strip_leader(word: Word) -> Word:
-    """Return the word without the last point of a leader that it touches, ".$10"."""
-    text = word.text
-    if text[0] != "." or text[1:2].isalnum():
-        return word
-    return Word(text.lstrip("."), word.box)
 
 
 def find_tables(
@@ -204,7 +203,10 @@ def _overlaps(table: Table, others: Iterable[Table]) -> bool:
 
 
 def _words_within(words: Sequence[Word], box: Box) -> list[Word]:
-    return [word for word in words if box.contains(word.box.center, margin=0.5)]
+    left, top, right, bottom = (2 * edge for edge in (box.x0 - 0.5, box.y0 - 0.5, box.x1 + 0.5, box.y1 + 0.5))
+    return [  # some four times as fast as with the names
+        word for word in words if left <= word[1][0] + word[1][2] <= right and top <= word[1][1] + word[1][3] <= bottom
+    ]
 
 
 def _split_text(words: list[Word], tables: list[Table], least: float, levels: dict[int, int]) -> list[Block]:

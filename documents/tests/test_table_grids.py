@@ -6,6 +6,7 @@ import pytest
 
 from documents.parsers import liteparse_pages
 from documents.parsers.liteparse_pages import Block, find_tables
+from documents.parsers.table_checks import is_table
 from documents.parsers.table_grids import Box, Table, Word, join_wrapped
 
 WIDTH = 5.0  # of a letter
@@ -484,13 +485,18 @@ def test_a_word_broken_at_its_hyphen_is_one_word_in_a_cell() -> None:
     "rows",
     [
         [["3.1", "What is covered", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]],
-        [["3.1 Covered", "", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]],
         [["1", "Preface", "ix"], ["3.2", "Excluded", "7"], ["3.3", "How to appeal", "12"], ["4", "Forms", "15"]],
     ],
-    ids=["counted", "close to the title", "Roman"],
+    ids=["counted", "Roman"],
 )
 def test_section_numbers_with_titles_and_pages_are_contents(rows: list[list[str]]) -> None:
     assert find_tables(lines(rows, xs=[50, 100, 250], leading=12), []) == []
+
+
+def test_a_section_number_in_one_cell_with_its_title_is_one_of_contents() -> None:
+    rows = [["3.1 What the plan covers", "", "4"], ["3.2", "What is excluded", "7"], ["3.3", "How to appeal", "12"]]
+
+    assert not is_table(rows)
 
 
 def test_lines_down_in_the_header_only_leave_the_columns_below_apart() -> None:
@@ -569,33 +575,20 @@ def test_a_paragraph_below_a_list_is_not_its_last_item(x: float, y: float, rest:
     assert liteparse_pages._render_item(block, Box(40, 95, 200, 140), text) == f"- Surfing lesson.{rest}They are great."
 
 
-def run_of(text: str, *pieces: tuple[str, float, float]) -> SimpleNamespace:
-    """Return LiteParse's run, and its pieces with their x0 and x1."""
-    return SimpleNamespace(
-        text=text,
-        words=[SimpleNamespace(text=each, x=x0, y=100.0, width=x1 - x0, height=9.0) for each, x0, x1 in pieces],
-    )
-
-
 @pytest.mark.parametrize(
-    ("run", "expected"),
+    ("pieces", "expected"),
     [
-        (run_of("$ 10.000,00", ("$", 50, 54), ("10", 57, 66), (".000,00", 66, 92)), ["$", "10.000,00"]),
-        (run_of("1.87 0.9", ("1", 50, 54.2), (".87", 53.9, 65), ("0", 70, 74), (".9", 74, 80)), ["1.87", "0.9"]),
-        (run_of("$1,500 a year", ("$1,500", 50, 80), ("a", 83, 87), ("year", 90, 110)), ["$1,500", "a", "year"]),
+        ([("$", 50, 54), ("10", 57, 66), (".000,00", 66, 92)], ["$", "10.000,00"]),
+        ([("1", 50, 54.2), (".87", 53.9, 65), ("0", 70, 74), (".9", 74, 80)], ["1.87", "0.9"]),
+        ([("See", 50, 60), (".pdf", 63, 80)], ["See", ".pdf"]),
+        ([("Visit", 50, 60), (".", 63, 64), (".", 66, 67), (".$10", 69, 80)], ["Visit", "$10"]),
     ],
-    ids=["thousands", "decimals", "whole"],
+    ids=["thousands", "decimals", "apart", "leader"],
 )
-def test_a_number_is_not_torn_at_its_point(run: SimpleNamespace, expected: list[str]) -> None:
-    assert [word.text for word in liteparse_pages._to_words(run)] == expected
+def test_a_number_is_not_torn_at_its_point(pieces: list[tuple[str, float, float]], expected: list[str]) -> None:
+    torn = [Word(text, Box(x0, 100, x1, 109)) for text, x0, x1 in pieces]
 
-
-def test_the_last_point_of_a_leader_is_no_part_of_a_figure() -> None:
-    texts = [
-        liteparse_pages._strip_leader(Word(text, Box(0, 0, 9, 9))).text for text in (".$10.00", "...", ".50", "No.")
-    ]
-
-    assert texts == ["$10.00", "", ".50", "No."]
+    assert [word.text for word in liteparse_pages._join_torn(torn)] == expected
 
 
 def test_rows_without_space_between_them_are_rows_though_their_groups_have() -> None:
