@@ -207,7 +207,7 @@ def _everyday_figures(lines: Sequence[FirstLine]) -> dict[str, float]:
         "exact": fmean(each.answered for each in on_topic),
         "refused": fmean(each.refused for each in on_topic),
         "off_topic": len(off_topic),
-        "off_topic_refused": fmean(each.refused for each in off_topic),
+        **({"off_topic_refused": fmean(each.refused for each in off_topic)} if off_topic else {}),
     }
 
 
