@@ -133,7 +133,7 @@ def _demote_false_headings(lines: list[str], *, is_contents: bool) -> list[str]:
         title = _strip_marks(line) if marks else line
         is_false = marks and not is_title(title, shallow=len(marks[1]) < 3)
         is_entry = marks and is_contents and bool(title_number(title))
-        continues = unfinished and not marks and _PROSE.match(line)
+        continues = not marks and _PROSE.match(line) and (unfinished or (last >= 0 and _is_lead(output[last], line)))
         joined = None
         if last >= 0 and (continues or (is_false and starts_lower(title))):
             joined = _join_lines(output[last], title, marks)
@@ -148,6 +148,12 @@ def _demote_false_headings(lines: list[str], *, is_contents: bool) -> list[str]:
     return output
 
 
+def _is_lead(line: str, rest: str) -> bool:
+    """Tell whether a bold line is the first one of a paragraph, of which LiteParse made one of its own."""
+    is_bold = line.startswith("**") and line.find("*", 2) == len(line) - 2
+    return is_bold and len(line.split()) > MAX_TITLE_WORDS and starts_lower(rest)
+
+
 def _join_lines(line: str, rest: str, marks: re.Match[str] | None) -> str | None:
     """Return the continued line; None if it ends a sentence, or is a heading and the rest has another size."""
     above = _MARKS.match(line)
@@ -155,6 +161,8 @@ def _join_lines(line: str, rest: str, marks: re.Match[str] | None) -> str | None
         return None
     if above and (marks is None or above[1] != marks[1]):
         return None
+    if marks is None and _is_lead(line, rest):
+        return f"{line[2:-2]} {rest}"
     return f"{line[:-2]} {rest}**" if _BOLD.fullmatch(line) and "*" not in rest else f"{line} {rest}"
 
 

@@ -117,6 +117,8 @@ def test_no_other_line_is_taken_for_a_header(pages: list[str]) -> None:
         (f"# {'Long ' * 30}", ("Long " * 30).strip()),
         ("### This amendment changes the coverage of the plan known by the name of form\n\nHMH. It applies.",
          "This amendment changes the coverage of the plan known by the name of form HMH. It applies."),
+        ("**Your right: whoever has a complaint against the plan for a denial may write to it by**\n\nan appeal.",
+         "Your right: whoever has a complaint against the plan for a denial may write to it by an appeal."),
     ],
 )  # fmt: skip
 def test_a_false_heading_becomes_text(page: str, tidied: str) -> None:
@@ -198,7 +200,8 @@ def test_a_numbered_title_is_set_apart_from_its_paragraph() -> None:
     [
         "**This pays for everything.**", "**and so on**", "**In network** **Out of network**", "**12**", "**$9**",
         "**40% after deductible**", "**1-800-555-0142**", "**Note:**", "**Limits** are yearly.", "Above\n**Limits**",
-        "**Limits**\ntext below", "**A**\n\n**Bc**\n\n**Cd**", f"**{'Long ' * 30}**", "```\n**Limits**\n# not;\n```",
+        "**Limits**\ntext below",
+        f"**{'long ' * 15}ends.**\n\nof a plan", "**A**\n\n**Bc**\n\n**Cd**", f"**{'Long ' * 30}**", "```\n**Limits**\n# not;\n```",
         "| **Limits** |\n|---|\n| # x; |", "***Limits***", "** Limits**", "**Limits",
         "**10. Drugs**\n\n**51**\n\n10.1 Tiers . . . . . 51\n\n10.2 Steps . . . . . 54\n\n10.3 Weight . . . . . 54",
     ],
