@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection
 
 from accounts.errors import ErrorCode
-from accounts.prepared_statements import prepared_cursor
 from embeddings import active_model, embedding_calls, tokenizer, vector_store
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedders.registry import Embedder, EmbeddingModel, Vectors
@@ -178,7 +178,7 @@ def reuse_vectors(claim: Claim, embedder: Embedder) -> Reused:
     repeat a text of their own document count as saved too; ``copy_to_duplicates`` gives them their vectors.
     """
     params = query_params(claim, embedder)
-    with prepared_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(COUNT_WITHOUT_VECTOR, params)
         passages, tokens, texts, left = cursor.fetchone()
         without_vector = passages
@@ -202,7 +202,7 @@ def reuse_vectors(claim: Claim, embedder: Embedder) -> Reused:
 
 def copy_to_duplicates(document_id: UUID, model: EmbeddingModel) -> None:
     """Buffer a copy for each chunk whose text has the model's vector elsewhere in the document."""
-    with prepared_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(COPY_TO_DUPLICATES, {"document": document_id, **model.params})
 
 
@@ -215,7 +215,7 @@ def pending_batch(
 ) -> list[PendingChunk]:
     """Return the first pending chunks behind the ordinal ``after``: at least one if there is any, up to both limits."""
     params = {**query_params(claim, embedder), "after": after, "size": size or batch_size(embedder)}
-    with prepared_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(SELECT_BATCH, params)
         rows = cursor.fetchall()
     batch: list[PendingChunk] = []

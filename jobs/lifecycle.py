@@ -36,7 +36,7 @@ LOCK_CLAIM_NO_FSYNC = f"SELECT job_id, set_config('synchronous_commit', 'off', t
 LOCK_CLAIMS = """
     SELECT u.job_id FROM upload_jobs u JOIN unnest(%(jobs)s::uuid[], %(tokens)s::uuid[]) c (job_id, token)
         ON u.job_id = c.job_id AND u.claim_token = c.token
-    WHERE u.job_id = ANY(%(jobs)s::uuid[]) ORDER BY u.job_id FOR UPDATE OF u"""
+    ORDER BY u.job_id FOR UPDATE OF u"""
 # The first without the lock.
 CHECK_CLAIM = f"SELECT job_id {_OURS}"
 
@@ -152,8 +152,6 @@ def move_ctes(name: str, pick: str, *, fields: Sequence[str] = (), events: str =
     ``pick`` selects ``job_id`` (and ``slot`` for a claim) and locks its rows. Rows that are no longer in a source state
     of the move stay as they are. ``{name}_moved`` has the updated rows.
     """
-    # A plan that is made while there are few jobs must not read all that come later: IS TRUE fits no index of states,
-    # and the array is looked up by its ids.
     move = MOVES[name]
     sources = ", ".join(f"'{state}'" for state in sorted(move.sources))
     sets = ", ".join([f"state = '{move.target}'", move.sets, *set_clauses(fields)])
@@ -161,8 +159,7 @@ def move_ctes(name: str, pick: str, *, fields: Sequence[str] = (), events: str =
     {name}_picked AS MATERIALIZED ({pick}),
     {name}_moved AS (
         UPDATE upload_jobs u SET {sets}, updated_at = clock_timestamp()
-        FROM {name}_picked p WHERE u.job_id = p.job_id AND (u.state IN ({sources})) IS TRUE
-            AND u.job_id = ANY(ARRAY(SELECT job_id FROM {name}_picked))
+        FROM {name}_picked p WHERE u.job_id = p.job_id AND u.state IN ({sources})
         RETURNING u.*
     ),
     {name}_logged AS (

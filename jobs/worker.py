@@ -232,14 +232,11 @@ def worker_name() -> str:
 
 
 def configure_connection() -> None:
-    """Disable sequential scans, because statistics lag behind a queue that fills in seconds; prepare statements.
-
-    Each is planned once: a claim took half as long as its plan, which PostgreSQL made anew each time.
-    """
+    """Disable sequential scans, because statistics lag behind a queue that fills in seconds; prepare statements."""
     connection.ensure_connection()
     raw = connection.connection
     if not getattr(raw, "accessa_pinned", False):
         with connection.cursor() as cursor:
-            cursor.execute("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
+            cursor.execute("SET enable_seqscan = off")
         raw.prepare_threshold = 0  # Django sets None; planning a claim costs more than running it
         raw.accessa_pinned = True

@@ -1,11 +1,8 @@
 """Order of claims: two jobs per user, the oldest first, rotating over users."""
 
-import re
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -198,30 +195,3 @@ def test_eight_workers_never_hold_one_job_twice() -> None:
     assert (len(held), set(held.values()), left) == (600, {1}, 0)
     assert Event.objects.filter(code="CLAIMED").count() == 600
     assert Event.objects.filter(code="FINALIZED").count() == 600
-
-
-@pytest.mark.django_db
-def test_plans_made_for_an_empty_queue_look_jobs_of_a_full_one_up() -> None:
-    worker.configure_connection()
-    finish: dict[str, Any] = {"finish_code": None, "finish_events": {"": {}}, "jobs": [], "tokens": []}
-
-    claims.claim_next("w")
-    claim_queries.execute_claim(
-        claim_queries.FINISH_AND_CLAIM, "w", claim_queries.NIL_UUID, claim_queries.NO_BATCH, finish
-    )
-
-    with connection.cursor() as cursor:
-        cursor.execute("""SELECT name, cardinality(parameter_types) FROM pg_prepared_statements
-            WHERE generic_plans > 0 AND statement LIKE '%claim_moved%'""")
-        statements = cursor.fetchall()
-        assert len(statements) == 3
-        for name, size in statements:
-            cursor.execute(f"EXPLAIN (COSTS OFF) EXECUTE {name}({', '.join(['NULL'] * size)})")
-            lines = [line for (line,) in cursor.fetchall()]
-            looked_up = [
-                bool(re.search(r"Cond: .*(user_id|job_id) ", below))
-                for line, below in pairwise(lines)
-                if "Scan" in line and " on upload_jobs " in line
-            ]
-            assert len(looked_up) >= 4
-            assert all(looked_up), "\n".join(lines)
