@@ -300,18 +300,14 @@ class Noted(InstantEmbedder):
         return super().embed(texts)
 
 
-def test_a_query_is_embedded_once_per_model_and_not_without_statutes(ana: Person, settings: Any) -> None:
+def test_a_query_is_embedded_once_per_model(ana: Person, settings: Any) -> None:
     settings.EMBEDDER = f"{__name__}.Noted"
-
-    Noted.texts.clear()
-    search_api(ana, "visitas", ["statutes"])
-    nothing = list(Noted.texts)
     create_searchable_statute("LIVA", LAW)
     create_searchable_document(ana.id, ["visitas"])
     Noted.texts.clear()
     search_api(ana, "visitas", ["documents", "statutes"])
 
-    assert (nothing, Noted.texts) == ([], ["visitas"])
+    assert Noted.texts == ["visitas"]
 
 
 # The other faces
