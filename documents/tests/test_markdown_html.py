@@ -204,7 +204,7 @@ def test_time_grows_with_the_text_and_no_faster(unit: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ["|", "a"])
-@pytest.mark.parametrize("columns", [3, 10, 50, 200, 1000])
+@pytest.mark.parametrize("columns", [3, 50, 1000])
 def test_a_table_with_more_cells_than_characters_takes_no_longer(columns: int, row: str) -> None:
     head = "|a" * columns + "|\n" + "|-" * columns + "|\n"
     text = head + f"{row}\n" * ((MAX_CHARS - len(head)) // 2)

@@ -87,7 +87,7 @@ def test_each_rule_has_its_form(raw: str, expected: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(markdown)
 def test_normalizing_twice_changes_nothing(raw: str) -> None:
     once = normalize(raw)
@@ -95,7 +95,7 @@ def test_normalizing_twice_changes_nothing(raw: str) -> None:
     assert normalize(once) == once
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(markdown)
 def test_the_form_is_safe_to_store(raw: str) -> None:
     text = normalize(raw)
@@ -107,7 +107,7 @@ def test_the_form_is_safe_to_store(raw: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(markdown, max_size=5))
 def test_pages_join_into_a_normal_text_and_keep_their_places(pages: list[str]) -> None:
     joined = normalize_pages(pages)

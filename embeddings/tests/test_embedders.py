@@ -74,7 +74,7 @@ def test_threads_may_share_an_embedder(embedder: Embedder) -> None:
     fresh = type(embedder)()
 
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda _: fresh.embed(TEXTS).tobytes(), range(8)))
+        answers = list(threads.map(lambda _: fresh.embed(TEXTS).tobytes(), range(4)))
 
     assert set(answers) == {embedder.embed(TEXTS).tobytes()}
 
