@@ -18,20 +18,8 @@ from benchmarks.subprocesses import ROOT
 
 pytestmark = pytest.mark.slow
 
-# Without those whose smallest run keeps a core busy for ten seconds and more: admin, answers, outage, pipeline, queue,
-# retrieval, search, and the kill loops.
-SMALL = (
-    "adoption",
-    "api",
-    "chunking",
-    "commit",
-    "connectors",
-    "embed",
-    "recall",
-    "statutes",
-    "success",
-    "tables",
-)
+# Those whose smallest run costs a few seconds; people run the others with --quick.
+SMALL = ("adoption", "chunking", "commit", "recall", "success", "tables")
 ABSENT = f"are not in {SHARED} or {LICENCES}."
 COMMAND = [sys.executable, "-m", "benchmarks"]
 

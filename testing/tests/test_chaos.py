@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_nothing_is_lost_doubled_or_paid_twice_whoever_is_killed(tmp_path: Path) -> None:
     connections.close_all()  # a database that is in use cannot be copied
 
-    broken, calm = kill_loop.trial(database_params(), tmp_path, rounds=1, extra=6)
+    broken, calm = kill_loop.trial(database_params(), tmp_path, rounds=1, extra=3)
 
     outcome = verdict.verdict(broken, calm)
     assert outcome.ok, outcome
