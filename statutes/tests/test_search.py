@@ -10,6 +10,7 @@ from django.test import Client
 
 from embeddings.embedders.registry import Vectors
 from embeddings.models import DocumentChunk
+from embeddings.search import query_parser
 from embeddings.tests.conftest import RecordingOpenAIServer, vendor  # noqa: F401 - a fixture
 from testing.embedders import InstantEmbedder
 from testing.factories.searchable_documents import create_searchable_document
@@ -300,14 +301,21 @@ class Noted(InstantEmbedder):
         return super().embed(texts)
 
 
-def test_a_query_is_embedded_once_per_model(ana: Person, settings: Any) -> None:
+def test_a_query_is_embedded_once_per_model_and_not_without_statutes(
+    ana: Person, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.EMBEDDER = f"{__name__}.Noted"
+    monkeypatch.setattr(query_parser, "HttpEmbedder", Noted)  # as by a vendor
+
+    Noted.texts.clear()
+    search_api(ana, "visitas", ["statutes"])
+    nothing = list(Noted.texts)
     create_searchable_statute("LIVA", LAW)
     create_searchable_document(ana.id, ["visitas"])
     Noted.texts.clear()
     search_api(ana, "visitas", ["documents", "statutes"])
 
-    assert Noted.texts == ["visitas"]
+    assert (nothing, Noted.texts) == ([], ["visitas"])
 
 
 # The other faces
