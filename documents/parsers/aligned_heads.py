@@ -84,11 +84,8 @@ def find_head(block: list[Line], start: int) -> tuple[list[Range], list[Line], l
 
     Such a head may stand over the gap between two columns, or over none of them. ``start``: where all columns are open.
     """
-    below = block[start:]
-    if not start:
-        below = (
-            block[2:] if len(block) > 2 and len(block[1].segments) == 1 else block[1:]
-        )  # its first cell in the middle
+    # Of a head of one line the first cell may stand below it, in the middle.
+    below = block[start or (2 if len(block) > 2 and len(block[1].segments) == 1 else 1) :]
     columns = find_columns(below)
     if len(below) < 2 or len(columns) < 3:
         return find_columns(block), [], []

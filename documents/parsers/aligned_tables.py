@@ -330,11 +330,12 @@ def _build_aligned(block: list[Line], *, has_heads_above: bool = False) -> Table
     gap = next((gap for gap in row_gaps(block) if _are_rows(split_at_gaps(block, gap), columns)), None)
     has_gaps = gap is not None
     body = block[len(head) :]
-    groups = _split_at_first_cells(body, columns) if gap is None else split_at_gaps(body, gap)
-    if gap is not None:
+    if gap is None:
+        groups = _split_at_first_cells(body, columns)
+    else:
         groups = [
             part
-            for group in groups
+            for group in split_at_gaps(body, gap)
             for part in (_split_at_first_cells(group, columns) if _are_stacked(group, columns) else [group])
         ]
     rows = spread or _spread_labels(body, columns) or [fill_row(lines, columns) for lines in groups]

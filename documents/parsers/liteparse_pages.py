@@ -116,11 +116,10 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
     large = [word for word, height in zip(words, heights, strict=True) if height >= least]
     boxes = [(block, _to_box(block.bbox)) for block in page.blocks]
     titles = [box for block, box in boxes if block.kind == "heading" or _is_title(block, box, words, large)]
-    upright, turned = _join_torn(words), list[Word]()
-    if any(45 < item.rotation % 180 < 135 for item in page.text_items):
-        boxes_turned = [_to_box(item) for item in page.text_items if 45 < item.rotation % 180 < 135]
-        turned = [word for word in upright if any(box.contains(word.box.center) for box in boxes_turned)]
-        upright = [word for word in upright if word not in turned]
+    boxes_turned = [_to_box(item) for item in page.text_items if 45 < item.rotation % 180 < 135]
+    upright, turned = list[Word](), list[Word]()
+    for word in _join_torn(words):
+        (turned if any(box.contains(word.box.center) for box in boxes_turned) else upright).append(word)
     tables = find_tables(upright, map(_to_rule, page.vector_graphics.lines), titles, turned)
     blocks: list[Block] = []
     runs = _to_runs(page) if any(block.kind == "heading" for block in page.blocks) else []
