@@ -5,6 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 PORT ?= 8000
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -q
 # Every program of Accessa imports much of the same: compiled once, wherever the environment forbids it otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 # Needs no database: the models are compared with the migrations, not with what was migrated.
@@ -15,12 +16,14 @@ NO_DATABASE := DATABASE_URL=django.db.backends.dummy://
 
 venv: $(INSTALLED)
 
-$(INSTALLED): requirements/base.txt requirements/dev.txt
+# pip knows settings of its own machine that uv does not read, a mirror above all: where uv fails, pip installs.
+$(INSTALLED): requirements/installer.txt requirements/base.txt requirements/dev.txt
 	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Accessa needs Python 3.11 or newer. Name yours: make PYTHON=/path/to/python3.13 …" >&2; exit 1; }
 	@$(BIN)/python -c '' 2>/dev/null || "$(PYTHON)" -m venv --clear .venv
 	@echo "Installing into .venv …"
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes -q $(addprefix -r ,$^)
+	@$(PIP) -r $<
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -q $(addprefix -r ,$^) || $(PIP) $(addprefix -r ,$^)
 	@touch $@
 
 # Separate databases: vectors of the fake Titan must not mix with real ones, nor a made old system with what is here.
@@ -75,7 +78,7 @@ images: $(INSTALLED)
 	SCREENSHOTS=docs/images $(BIN)/pytest -q accessa/tests/test_docs_images.py
 
 lock: $(INSTALLED)
-	for set in base dev optional sbom; do \
+	for set in installer base dev optional sbom; do \
 		UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --generate-hashes --no-strip-extras --no-emit-index-url \
 			--no-emit-find-links --no-annotate --python-version 3.11 --universal requirements/$$set.in \
 			-o requirements/$$set.txt || exit 1; \
