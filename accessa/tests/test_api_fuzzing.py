@@ -1,6 +1,5 @@
 """Fuzzing of the API against its schema."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +10,10 @@ from schemathesis import Case
 from documents.tags import create_tag
 from testing.fuzzing import SECRET, World, schema, shared_connection
 from testing.personas import Person, plan_pdf, upload_request
+from testing.sizes import size
 
 pytestmark = pytest.mark.slow
-# And those that schemathesis derives from each parameter's limits. FUZZ_CASES=1000 asks for longer.
-CASES = int(os.environ.get("FUZZ_CASES", "15"))
+CASES = size(15, full=1000)  # and those that schemathesis derives from each parameter's limits
 
 
 @pytest.fixture

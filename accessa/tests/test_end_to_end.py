@@ -20,6 +20,7 @@ from jobs.lifecycle import EVENT_CODES
 from jobs.models import Event, UploadJob
 from testing.pdfs import encrypted_pdf, text_pdf
 from testing.personas import Person, Upload, claim_at_stage, make_parked_jobs_due, plan_pdf, run_all_jobs, run_stages
+from testing.sizes import size
 
 PDF = plan_pdf("hospital care", "drugs", "dental care")
 pytestmark = pytest.mark.django_db
@@ -415,8 +416,9 @@ def objects_left() -> list[str]:
     return list(found)
 
 
+@pytest.mark.parametrize("run", range(size(1, full=200)))
 @pytest.mark.parametrize("stage", Stage.values)
-def test_deletion_at_any_stage_leaves_nothing_and_refuses_late_writes(stage: str, ana: Person) -> None:
+def test_deletion_at_any_stage_leaves_nothing_and_refuses_late_writes(stage: str, run: int, ana: Person) -> None:
     uploaded = ana.upload(PDF)
     claim = claim_at_stage(stage)
 

@@ -29,13 +29,14 @@ from testing.concurrency import run_concurrently
 from testing.factories.searchable_documents import create_searchable_document, create_searchable_markdown
 from testing.milvus import Server, feed
 from testing.personas import Person, plan_pdf
+from testing.sizes import size
 from vendors import calls
 from vendors.models import VendorCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-TENANTS = int(os.environ.get("LEAK_TENANTS", "5"))
-FUZZ_CASES = int(os.environ.get("FUZZ_CASES", "10"))
+TENANTS = size(5, full=100)
+FUZZ_CASES = size(10, full=1000)
 TEXTS = (
     "The deductible is 500 dollars a year.",
     "Emergency care abroad is covered for 30 days.",

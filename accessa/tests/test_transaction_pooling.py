@@ -13,6 +13,7 @@ from testing.api_server import ApiServer, running_api_server
 from testing.cluster import database_params, database_url
 from testing.personas import Person, plan_pdf, upload_request
 from testing.pgbouncer import find_pgbouncer, running_pgbouncer
+from testing.sizes import size
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not (find_pgbouncer() or os.environ.get("CI")), reason="pgbouncer is not installed."),
 ]
 TENANTS = 4
-PROBES = int(os.environ.get("TENANT_PROBES", "400"))
+PROBES = size(400, full=10_000)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from documents.parsers.sandbox.client import ROOT
 from jobs.outcomes import Permanent, Retryable, StageFailure
 from testing import pdf_bombs
 from testing.pdfs import SavePdf, build_pdf, content_stream, encrypted_pdf, page_objects, text_operators, text_pdf
+from testing.sizes import size
 
 SHARED = ROOT.parent / "shared" / "pdfs"
 SHARED_FILES = sorted(SHARED.glob("*/*.pdf"))
@@ -313,7 +314,7 @@ def test_mutated_files_always_end_in_a_known_way(save_pdf: SavePdf) -> None:
     sources = [path.read_bytes() for path in SHARED_FILES if path.parent.name != "bombs"] or [WHOLE, encrypted_pdf("a")]
     known = {code for _, code, _ in FAILURES.values()} | {"text"}
 
-    assert {outcome(save_pdf(mutated(dice.choice(sources), dice))) for _ in range(200)} <= known
+    assert {outcome(save_pdf(mutated(dice.choice(sources), dice))) for _ in range(size(200, full=20_000))} <= known
 
 
 def mutated(source: bytes, dice: random.Random) -> bytes:

@@ -14,6 +14,7 @@ from jobs.models import Event, UploadJob
 from testing.cluster import create_jobs, finish_and_claim
 from testing.concurrency import run_concurrently
 from testing.factories import JobFactory
+from testing.sizes import size
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -179,8 +180,9 @@ def test_ending_a_job_and_claiming_the_next_are_one_statement(ana: UUID) -> None
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_eight_workers_never_hold_one_job_twice() -> None:
+    jobs = size(600, full=20_000)
     with connection.cursor() as cursor:
-        create_jobs(cursor, 600, "noop", users=60)
+        create_jobs(cursor, jobs, "noop", users=60)
 
     def drain() -> list[UUID]:
         mine, claim = [], claims.claim_next("w")
@@ -192,6 +194,6 @@ def test_eight_workers_never_hold_one_job_twice() -> None:
     held = Counter(job_id for mine in run_concurrently(*[drain] * 8) for job_id in mine)
 
     left = UploadJob.objects.exclude(state="done").count()
-    assert (len(held), set(held.values()), left) == (600, {1}, 0)
-    assert Event.objects.filter(code="CLAIMED").count() == 600
-    assert Event.objects.filter(code="FINALIZED").count() == 600
+    assert (len(held), set(held.values()), left) == (jobs, {1}, 0)
+    assert Event.objects.filter(code="CLAIMED").count() == jobs
+    assert Event.objects.filter(code="FINALIZED").count() == jobs

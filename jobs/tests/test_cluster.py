@@ -14,6 +14,7 @@ from django.db import connection
 from accessa.server.supervisor import Child, Program
 from jobs.models import Event, UploadJob
 from testing.cluster import MANAGE, create_jobs, database_params, database_url, running_cluster, wait_until, worker_pid
+from testing.sizes import size
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -35,16 +36,17 @@ def count_active() -> bool:
     return UploadJob.objects.filter(state__in=["queued", "working", "retryable"]).exists()
 
 
-def test_eight_processes_run_a_thousand_jobs_once_each() -> None:
-    enqueue_jobs(1000, "noop", users=60)
+def test_eight_processes_run_each_job_once() -> None:
+    jobs = size(1000, full=80_000)
+    enqueue_jobs(jobs, "noop", users=60)
 
     with running_cluster(workers=8):
-        wait_until(lambda: not count_active(), seconds=60)
+        wait_until(lambda: not count_active(), seconds=size(60, full=600))
 
     runs = Event.objects.filter(code="FINALIZED").values_list("job_id", flat=True)
-    assert (len(runs), len(set(runs))) == (1000, 1000)
+    assert (len(runs), len(set(runs))) == (jobs, jobs)
     released = Event.objects.filter(code="RELEASED").count()  # by a batch that a busy machine made slow
-    assert Event.objects.filter(code="CLAIMED").count() == 1000 + released
+    assert Event.objects.filter(code="CLAIMED").count() == jobs + released
     assert len(set(UploadJob.objects.values_list("claimed_by", flat=True))) > 1
 
 
@@ -63,8 +65,9 @@ def test_deaths_in_batches_lose_and_double_nothing(tmp_path: Path) -> None:
     assert Event.objects.filter(code="BATCH_LOST").exists()
 
 
+@pytest.mark.parametrize("run", range(size(1, full=50)))
 @pytest.mark.parametrize("group", [False, True], ids=["to the main process", "to the whole group"])
-def test_sigterm_under_load_leaves_nothing_working(group: bool) -> None:
+def test_sigterm_under_load_leaves_nothing_working(group: bool, run: int) -> None:
     enqueue_jobs(4, "sleep", users=2, seconds=60)
     enqueue_jobs(3000, "stages", users=40, stage="queued")
     with running_cluster(workers=4, JOBS_STOP_GRACE_SECONDS=1) as machine:

@@ -16,10 +16,12 @@ from psycopg.conninfo import make_conninfo
 from accessa.embedded_postgres.server import EmbeddedServer
 from testing.cluster import MANAGE, create_jobs, database_url, running_cluster, wait_until
 from testing.pytest_postgres import SCRATCH
+from testing.sizes import size
 
 pytestmark = pytest.mark.slow
 
-RESTARTS, CUTS = 2, 20
+RESTARTS, CUTS = size(2, full=20), size(20, full=200)
+JOBS = size(300, full=6000)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def count_done(server: EmbeddedServer) -> int:
 
 
 def test_work_resumes_within_15_seconds_of_each_restart(server: EmbeddedServer) -> None:
-    enqueue_jobs(server, 300)
+    enqueue_jobs(server, JOBS)
     url = database_url(server.params())
     with running_cluster(DATABASE_URL=url, JOBS_LEASE_SECONDS=2) as machine:
         for _ in range(RESTARTS):
@@ -69,10 +71,10 @@ def test_work_resumes_within_15_seconds_of_each_restart(server: EmbeddedServer) 
                 " WHERE datname = 'accessa' AND pid <> pg_backend_pid()",
             )
             before = count_done(server)
-            wait_until(lambda: count_done(server) > before or count_done(server) == 300, seconds=15, patience=1)  # noqa: B023
+            wait_until(lambda: count_done(server) > before or count_done(server) == JOBS, seconds=15, patience=1)  # noqa: B023
 
-        wait_until(lambda: count_done(server) == 300, seconds=60)
+        wait_until(lambda: count_done(server) == JOBS, seconds=300)
         assert machine.process.poll() is None
 
-    assert ask(server, "SELECT count(*) FROM events WHERE code = 'FINALIZED'") == 300
-    assert ask(server, "SELECT count(DISTINCT job_id) FROM events WHERE code = 'FINALIZED'") == 300
+    assert ask(server, "SELECT count(*) FROM events WHERE code = 'FINALIZED'") == JOBS
+    assert ask(server, "SELECT count(DISTINCT job_id) FROM events WHERE code = 'FINALIZED'") == JOBS

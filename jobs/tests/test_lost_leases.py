@@ -10,10 +10,11 @@ from django.db.models import Q
 
 from jobs.models import Event, UploadJob
 from testing.cluster import Cluster, create_jobs, running_cluster, wait_until, worker_pid
+from testing.sizes import size
 
 pytestmark = pytest.mark.slow
 
-ROUNDS, STOPPED, GOING_ON = 2, 10, 4
+ROUNDS, STOPPED, GOING_ON = size(2, full=20), 10, 4
 
 
 def are_done(jobs: int) -> bool:

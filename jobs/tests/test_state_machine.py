@@ -1,6 +1,5 @@
 """The job machine against an in-memory model: random operations, compared after every step."""
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,10 +37,11 @@ from jobs.models import Event, UploadJob
 from jobs.outcomes import Advance, Permanent, Retryable, Wait
 from testing.error_codes import error_code
 from testing.factories import DocumentFactory
+from testing.sizes import size
 
 pytestmark = pytest.mark.slow
 
-RUNS, STEPS = int(os.environ.get("ACCESSA_MODEL_RUNS", 30)), 50
+RUNS, STEPS = size(30, full=2000), 50
 USERS = [UUID(int=number) for number in range(1, 4)]
 STAGES = [stage.value for stage in Stage]
 CAMPAIGN = UUID(int=9)
