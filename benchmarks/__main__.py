@@ -22,6 +22,7 @@ NAMES = (
     "embed",
     "fidelity",
     "hosts",
+    "load",
     "memory",
     "outage",
     "pipeline",
