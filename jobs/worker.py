@@ -27,6 +27,8 @@ from jobs.unsaved_stages import WriteFailed
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("accessa.jobs")
 
+RECONNECT_SECONDS = 0.2
+
 
 def drain() -> int:
     """Claim and run jobs until nothing is due or a few seconds have passed; return how many were released or ended.
@@ -35,6 +37,7 @@ def drain() -> int:
     queues have their time slice first, then the jobs: neither waits for the other to be empty.
     """
     time_slice = DrainSlice()
+    claim: Claim | None = None
     try:
         with HEARTBEAT.draining():
             configure_connection()
@@ -47,16 +50,35 @@ def drain() -> int:
             if (has_side_work_left or time_slice.is_over) and not shared_state.is_stopping():
                 services.notify_workers()  # work is left: brokers that do not poll must be told
     except (OperationalError, InterfaceError) as error:
-        # The lease of the job that ran expires; then this worker or another one claims it again.
         log.warning("The database is unavailable.", error=safe_errors.safe_error_name(error))
-        connection.close()
-        _end_batch(time_slice.batch)
+        _release_after_outage(time_slice.batch, claim)
     except Exception as error:
         # django-q2 would log the message and keep it in its table of failures.
         telemetry.report_error(error)
         _end_batch(time_slice.batch)
         raise DrainFailed(safe_errors.safe_error_name(error)) from None
     return time_slice.ended
+
+
+def _release_after_outage(batch: ClaimBatch, claim: Claim | None) -> None:
+    """Release what this worker holds as soon as the database answers again, rather than let the leases expire.
+
+    Like an overload it costs the job that ran no attempt: jobs in hand would else be dead letters of a database that
+    restarts four times. What cannot be released within a lease has expired.
+    """
+    until = time.monotonic() + settings.JOBS_LEASE_SECONDS
+    while time.monotonic() < until and not shared_state.is_stopping():
+        connection.close()
+        try:
+            batch.end()
+            if claim is not None and claim.job.overloads < services.MAX_OVERLOADS:
+                claim.move("overload", code="DATABASE_LOST")
+            services.notify_workers()
+            return
+        except ClaimLost:
+            return
+        except (OperationalError, InterfaceError):
+            time.sleep(RECONNECT_SECONDS)
 
 
 def _end_batch(batch: ClaimBatch) -> None:

@@ -205,9 +205,9 @@ def test_a_death_in_a_batch_costs_no_attempt_and_doubles_nothing(
     assert set(commits("CLAIMED").values()) <= {1, 4}  # afterwards each alone
 
 
-@pytest.mark.parametrize("error", [OperationalError, DataError])
-def test_a_drain_that_fails_keeps_only_the_job_that_failed(
-    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("error", "left"), [(OperationalError, ("queued", 0, 1)), (DataError, ("working", 1, 0))])
+def test_a_drain_that_fails_keeps_at_most_the_job_that_failed(
+    error: type[Exception], left: tuple[str, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = create_jobs("noop", "noop", "fail", "noop", "noop")
     make_move, rings = lifecycle.make_move, []
@@ -223,8 +223,26 @@ def test_a_drain_that_fails_keeps_only_the_job_that_failed(
     with suppress(worker.DrainFailed):
         worker.drain()
 
-    assert states(jobs) == [("done", 1, 0)] * 2 + [("working", 1, 0)] + [("queued", 0, 0)] * 2
+    assert states(jobs) == [("done", 1, 0)] * 2 + [left] + [("queued", 0, 0)] * 2
+    assert codes(jobs[2])[1:] == (["DATABASE_LOST"] if left[0] == "queued" else [])
     assert rings
+
+
+def test_a_job_that_the_database_interrupts_again_and_again_is_charged_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lose_database(claim: object) -> None:
+        raise OperationalError("the connection is lost")
+
+    monkeypatch.setattr(stub_pipelines, "fail", lose_database)
+    [job] = create_jobs("fail")
+
+    for _ in range(services.MAX_OVERLOADS):
+        worker.drain()
+    assert states([job]) == [("queued", 0, services.MAX_OVERLOADS)]
+
+    worker.drain()
+    assert states([job]) == [("working", 1, services.MAX_OVERLOADS)]
 
 
 def test_only_the_job_that_kills_its_worker_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
