@@ -59,7 +59,10 @@ def is_code_of(secret: str, code: str) -> bool:
 
 
 def turn_on(user: User, secret: str, code: str, session: SessionBase) -> list[str]:
-    """Store a secret, use up the code of it that was shown, end all other sessions, and return the recovery codes."""
+    """Store a secret, use up the code of it that was shown, end all other sessions, and return the recovery codes.
+
+    Where it is on already, turned on by another session a moment before, change nothing and return no codes.
+    """
     codes = _new_recovery_codes()
     with transaction.atomic():
         changes = {
@@ -67,7 +70,8 @@ def turn_on(user: User, secret: str, code: str, session: SessionBase) -> list[st
             "totp_step": _matching_step(secret, _normalize(code)) or int(time.time()) // STEP_SECONDS,
             "recovery_digests": [_digest(code) for code in codes],
         }
-        User.objects.filter(pk=user.pk).update(**changes)
+        if not User.objects.filter(pk=user.pk, totp_secret=None).update(**changes):
+            return []
         sessions.end_sessions(user.pk, keep=session.session_key)
         _record("users.totp_on", user, by=user, reason="By its owner.")
     session[VERIFIED] = str(user.pk)

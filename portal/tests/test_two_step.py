@@ -43,6 +43,26 @@ def after_password(user: User, path: str = "/sign-in") -> Client:
     return client
 
 
+def test_of_two_sessions_that_turn_it_on_at_once_the_first_counts(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = signed_in(with_password(ana)), signed_in(ana)
+    secrets = [re.findall(r"<code>([A-Z2-7]{32})</code>", each.get("/settings/two-step").content.decode())[0]
+               for each in (first, second)]  # fmt: skip
+    turn_on = totp.turn_on
+
+    def turn_on_after_the_first(*arguments: Any) -> list[str]:
+        monkeypatch.setattr(totp, "turn_on", turn_on)
+        first.post("/settings/two-step", {"password": PASSWORD, "code": code(secrets[0])})
+        return turn_on(*arguments)
+
+    monkeypatch.setattr(totp, "turn_on", turn_on_after_the_first)
+    answer = second.post("/settings/two-step", {"password": PASSWORD, "code": code(secrets[1])}, follow=True)
+
+    assert answer.redirect_chain[-1][0].startswith("/sign-in")
+    assert first.get("/").status_code == 200
+    assert totp.verify(User.objects.get(pk=ana.id), code(secrets[0], seconds=30))
+    assert len(sent()) == 1
+
+
 def test_it_is_turned_on_with_a_code_and_ends_other_sessions(ana: Person) -> None:
     here, elsewhere = signed_in(with_password(ana)), signed_in(ana)
     page = here.get("/settings/two-step").content.decode()

@@ -92,6 +92,8 @@ def two_step(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         with transaction.atomic():
             codes = totp.turn_on(user, secret, form.cleaned_data["code"], request.session)
+            if not codes:
+                return redirect("portal:two-step")  # to the sign-in: the session that was faster has ended this one
             account_mails.enqueue_mail(user.pk, account_mails.TOTP_CHANGED)
         del request.session[OFFERED]
         return _page_of_on(request, CodeForm(user), codes)
