@@ -18,6 +18,7 @@ from accounts.audit import log
 from accounts.common_error_codes import (
     ACCOUNT_REQUIRED,
     INSUFFICIENT_SCOPE,
+    NOT_FOUND,
     TOKEN_OF_STAFF,
     TOO_MANY_TOKENS,
     USER_INACTIVE,
@@ -214,5 +215,5 @@ def find_user(id_or_email: str) -> User:
         users = User.objects.filter(email__in={id_or_email, id_or_email.lower()})
     user = users.order_by("email").first()
     if user is None:
-        raise not_found()
+        raise ApiError(NOT_FOUND, f"There is no user {id_or_email!r}.")
     return user

@@ -8,11 +8,11 @@ from accounts.models import User
 
 
 def find_tenant_id(email_or_id: str | None) -> UUID:
-    """Return the id of the user with this e-mail or id, or of the only tenant."""
+    """Return the id of the user with this e-mail or id, or of the only tenant; of the only user if that is staff."""
     if email_or_id is None:
-        users = list(User.objects.filter(is_active=True, is_staff=False)[:2])
-        if len(users) != 1:
-            raise CommandError("Say whose files they are with --user; `manage.py create_user` makes one.")
+        users = list(User.objects.filter(is_active=True).order_by("is_staff")[:2])
+        if len({user.is_staff for user in users}) != len(users) or not users:
+            raise CommandError("Say whose documents with --user EMAIL; `manage.py create_user EMAIL` makes an account.")
         return users[0].pk
     by_email = User.objects.filter(email=email_or_id.lower()).first()
     try:

@@ -17,6 +17,7 @@ from accessa.integrity.violations import find_violations
 from accounts import api_tokens
 from accounts.audit.models import AuditEntry
 from accounts.models import ApiToken, User
+from accounts.tenants import find_tenant_id
 from documents.models import Document
 from embeddings.models import DocumentChunk
 from jobs import worker as runner
@@ -119,6 +120,25 @@ def test_ingest_requires_a_user(ana: Person, ben: Person, files: dict[str, str])
     command_output("ingest", files["good.pdf"], user=str(ana.id))
 
     assert set(Document.objects.values_list("user_id", flat=True)) == {ana.id, ben.id}
+
+
+@pytest.mark.parametrize(("staff", "found"), [([True], 0), ([True, False], 1), ([True, True], None), ([], None)])
+def test_the_user_of_a_command_is_the_only_tenant_or_the_only_account(staff: list[bool], found: int | None) -> None:
+    users = [
+        User.objects.create_user(address, address, is_staff=each)
+        for address, each in zip(("dana@example.org", "eli@example.org"), staff, strict=False)
+    ]
+
+    if found is None:
+        with pytest.raises(CommandError, match="--user"):
+            find_tenant_id(None)
+    else:
+        assert find_tenant_id(None) == users[found].pk
+
+
+def test_commands_name_the_user_that_does_not_exist() -> None:
+    with pytest.raises(CommandError, match="There is no user 'nobody@"):
+        call_command("delete_account", "nobody@example.org", reason="INC-7")
 
 
 # search
