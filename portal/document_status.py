@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from accounts.common_error_codes import not_found
 from accounts.errors import ErrorCode
 from accounts.rls import as_tenant
-from documents.error_codes import NO_TEXT_LAYER
+from documents.error_codes import NO_TEXT_LAYER, PARSE_TIMEOUT, PARSER_CRASHED, PARSER_OUT_OF_MEMORY
 from documents.models import Document
 from jobs import display_status, services
 from jobs.choices import ACTIVE, Stage, State
@@ -73,6 +73,11 @@ class DocumentStatus:
     @property
     def needs_ocr(self) -> bool:
         return self.failure == NO_TEXT_LAYER
+
+    @property
+    def has_thumbnail(self) -> bool:
+        # What the parser's limits stop, the renderer's would stop at each showing of the list.
+        return bool(self.document.pages) and self.failure not in (PARSER_OUT_OF_MEMORY, PARSER_CRASHED, PARSE_TIMEOUT)
 
     @property
     def steps(self) -> list[Step]:

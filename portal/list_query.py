@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.db.models import Q, Value
 from django.db.models.functions import Lower
@@ -17,6 +18,7 @@ from documents import tags
 
 MAX_CURSOR_CHARS = 400  # the longest has a file name
 MAX_NAME_CHARS = 120
+MAX_ZONE_CHARS = 64
 MAX_ADDRESS_CHARS = 4000
 DONE, FAILED = "complete", "failed_"
 STATES = {
@@ -72,6 +74,7 @@ class ListQuery:
     tag_ids: tuple[UUID, ...] = ()
     since: date | None = None
     until: date | None = None
+    zone: str = ""  # of the reader's days, as their browser names it; UTC without it
     sort: str = "newest"
     cursor: str = ""
 
@@ -85,6 +88,7 @@ class ListQuery:
             tag_ids=tuple(filter(None, map(_parse_uuid, chosen[: tags.MAX_FILTER_TAGS]))),
             since=_parse_day(fields.get("since")),
             until=_parse_day(fields.get("until")),
+            zone=_parse_zone(fields.get("zone")),
             sort=_known(fields.get("sort"), ORDERS) or "newest",
             cursor=fields.get("from", "")[:MAX_CURSOR_CHARS],
         )
@@ -95,7 +99,7 @@ class ListQuery:
 
     @property
     def is_filtered(self) -> bool:
-        return replace(self, sort="newest", cursor="") != ListQuery()
+        return replace(self, sort="newest", cursor="", zone="") != ListQuery()
 
     @property
     def is_folded(self) -> bool:
@@ -113,10 +117,13 @@ class ListQuery:
         if self.tag_ids:
             condition &= Q(tags.has_any_tag(user_id, self.tag_ids))
         if self.since:
-            condition &= Q(created_at__gte=_midnight(self.since))
+            condition &= Q(created_at__gte=self._midnight(self.since))
         if self.until:
-            condition &= Q(created_at__lt=_midnight(self.until) + timedelta(days=1))
+            condition &= Q(created_at__lt=self._midnight(self.until + timedelta(days=1)))
         return condition & self._after_cursor()
+
+    def _midnight(self, day: date) -> datetime:
+        return datetime.combine(day, time(), ZoneInfo(self.zone or "UTC"))
 
     def _after_cursor(self) -> Q:
         value, _, last_id = self.cursor.rpartition("_")
@@ -137,6 +144,7 @@ class ListQuery:
             "type": other.type,
             "since": other.since and other.since.isoformat(),
             "until": other.until and other.until.isoformat(),
+            "zone": other.zone if other.since or other.until else "",
             "sort": "" if other.sort == "newest" else other.sort,
             "from": other.cursor,
         }
@@ -167,8 +175,11 @@ def _parse_day(text: str | None) -> date | None:
     return day if day and 1970 <= day.year < 9999 else None
 
 
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, time(), UTC)
+def _parse_zone(text: str | None) -> str:
+    try:
+        return ZoneInfo(text).key if text and len(text) <= MAX_ZONE_CHARS else ""
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        return ""
 
 
 def _parse_time(text: str) -> datetime | None:

@@ -71,7 +71,7 @@ class ExportForm(forms.Form):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(ReadOnlyAdmin):
-    list_display = ("at", "actor", "action", "object_type", "object", "tenant_id", "reason")
+    list_display = ("at", "actor", "action", "object", "tenant_id", "reason")
     list_filter = (
         admin_base.choice_filter("action", "action", actions), admin_base.exact_filter("actor_id", "actor's id"),
         admin_base.exact_filter("tenant_id", "tenant's id"), admin_base.exact_filter("object_id", "object's id"),

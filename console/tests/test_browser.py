@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from accounts.audit.models import AuditEntry
+from accounts.models import User
 from jobs.models import UploadJob
 from jobs.outcomes import Permanent
 from metrics.models import MetricRollup
@@ -59,6 +60,11 @@ STICKING_OUT = """() => [...document.querySelectorAll('#content .readonly')].fil
 }).map(shown => shown.textContent)"""
 
 
+# Cells of a list that end beyond the window.
+CUT_OFF = """() => [...document.querySelectorAll('#result_list :is(th, td)')]
+    .filter(cell => cell.getBoundingClientRect().right > innerWidth).map(cell => cell.textContent.trim())"""
+
+
 def test_admin_pages_of_statutes_have_no_overlap(desk: Visit) -> None:
     law_id, document_id = f"LEY_{'LARGA_' * 20}2024", uuid4()
     Law.objects.create(law_id=law_id, version="1" * 64, status="failed", title="Ley " * 60)
@@ -75,7 +81,7 @@ def test_admin_pages_of_statutes_have_no_overlap(desk: Visit) -> None:
         assert desk.page.evaluate(STICKING_OUT) == []
 
 
-def test_support_finds_and_retries_a_group_of_dead_letters(desk: Visit, failed: list[UploadJob]) -> None:
+def test_support_finds_and_retries_a_group_of_dead_letters(desk: Visit, failed: list[UploadJob], sam: Person) -> None:
     page = desk.page
     desk.screenshot("support-1-dashboard")
 
@@ -104,6 +110,12 @@ def test_support_finds_and_retries_a_group_of_dead_letters(desk: Visit, failed: 
             page.wait_for_timeout(200)
             look_again(page)
     desk.screenshot("support-6-done")
+    # Only superusers see the audit log.
+    User.objects.filter(pk=sam.id).update(is_superuser=True, email="samantha.of.support@example.org")
+    for name in ("jobs/uploadjob", "jobs/event", "documents/document", "audit/auditentry"):
+        page.goto(f"/admin/{name}/")
+        assert page.locator("#result_list td").count() > 3
+        assert page.evaluate(CUT_OFF) == [], name
 
     assert {job.state for job in UploadJob.objects.all()} == {"done"}
     assert set(AuditEntry.objects.filter(action="jobs.retry").values_list("reason", flat=True)) == {REASON}

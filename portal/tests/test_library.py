@@ -65,6 +65,11 @@ def names(person: Person, query: str) -> list[str]:
         ("type=scan", ["beta"]),
         ("type=connected", ["gamma 50%"]),
         ("since=2026-03-02&until=2026-03-03", ["gamma 50%", "beta"]),
+        # Noon in UTC is the next day east of UTC+12, the day before west of UTC-12, and still the same one at UTC-8.
+        ("since=2026-03-03&until=2026-03-03&zone=Pacific/Kiritimati", ["beta"]),
+        ("since=2026-03-03&until=2026-03-03&zone=America/Los_Angeles", ["gamma 50%"]),
+        ("since=2026-03-03&until=2026-03-03&zone=../etc/localtime", ["gamma 50%"]),
+        ("since=2026-03-03&zone=America", ["delta", "gamma 50%"]),
         ("sort=oldest", ["Alpha", "beta", "gamma 50%", "delta"]),
         ("sort=name", ["Alpha", "beta", "delta", "gamma 50%"]),
         ("sort=name-desc", ["gamma 50%", "delta", "beta", "Alpha"]),
@@ -74,6 +79,15 @@ def names(person: Person, query: str) -> list[str]:
 )
 def test_the_list_is_filtered_and_ordered(query: str, shown: list[str], ana: Person, shelf: dict[str, UUID]) -> None:
     assert names(ana, query) == shown
+
+
+def test_days_of_a_zone_with_summer_time_last_from_midnight_to_midnight() -> None:
+    query = ListQuery.parse({"since": "2026-03-08", "until": "2026-03-08", "zone": "America/New_York"})
+
+    bounds: dict[str, datetime] = dict(pair for pair in query.conditions(uuid4()).children if isinstance(pair, tuple))
+
+    day = bounds["created_at__lt"].astimezone(UTC) - bounds["created_at__gte"].astimezone(UTC)
+    assert day == timedelta(hours=23)
 
 
 def test_the_list_is_filtered_by_tags_of_the_tenant(ana: Person, ben: Person, shelf: dict[str, UUID]) -> None:

@@ -202,6 +202,14 @@ def test_a_failure_shows_its_message_and_remedy(code: str, ana: Person) -> None:
         assert ("Read as a scan" in page) == (code == "NO_TEXT_LAYER")
 
 
+@pytest.mark.parametrize(("code", "drawn"), [("NO_TEXT_LAYER", True), ("PARSER_OUT_OF_MEMORY", False)])
+def test_a_page_that_exceeds_the_limits_is_not_drawn_at_each_showing(code: str, drawn: bool, ana: Person) -> None:
+    uploaded = fail(ana, code)
+    Document.objects.filter(pk=uploaded.document_id).update(pages=1)
+
+    assert (b"/thumbnail" in signed_in(ana).get("/list").content) is drawn
+
+
 def test_a_failed_document_is_tried_again_by_its_button(ana: Person) -> None:
     uploaded = fail(ana, "PARSE_FAILED")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from search.models import SavedQuestion
 from search.tests.test_answers import BOOKLET
-from testing.browser import Visit
+from testing.browser import DESK, Visit
 from testing.factories.searchable_documents import create_searchable_markdown
 from testing.fakes.openai import OpenAIServer
 from testing.personas import Person
@@ -65,9 +65,23 @@ def test_a_model_answers_the_page_and_its_answer_is_kept_for_going_back(home: Vi
     assert (home.wrong, home.foreign) == ([], set())
 
 
-def test_a_question_is_found_again_by_its_address_alone(home: Visit) -> None:
+# A row of many columns, to be read downwards on a phone.
+FEES = """\
+# Ambulance
+
+| Service | In network, you pay | Out of network, you pay | Limits | Prior authorization |
+|---|---|---|---|---|
+| Ambulance by air | $250 copay | $250 copay | 2 flights a plan year | Required unless an emergency |
+"""
+# Left, right and top of each head and cell of the first answer's table.
+EDGES = """table => [...table.querySelectorAll('th, td')].map(cell => cell.getBoundingClientRect())
+    .map(box => [Math.round(box.left), Math.round(box.right), Math.round(box.top)])"""
+
+
+def test_a_question_is_found_again_by_its_address_alone(home: Visit, ana: Person) -> None:
+    create_searchable_markdown(ana.id, FEES, filename="fees.pdf")
     page = home.page
-    for question in ("What do I pay for therapy?", "What about acupuncture?"):
+    for question in ("What do I pay for therapy?", "What do I pay for an ambulance by air?"):
         page.locator("#query").fill(question)
         page.keyboard.press("Enter")
         expect(page.locator("#results-title")).to_be_focused()
@@ -75,6 +89,14 @@ def test_a_question_is_found_again_by_its_address_alone(home: Visit) -> None:
     first, second = SavedQuestion.objects.order_by("created_at")
     expect(page).to_have_url(re.compile(str(second.pk)))
     home.phone_screenshot("answer-phone")
+    page.set_viewport_size({"width": 390, "height": 844})
+    edges = page.locator(".said table").first.evaluate(EDGES)
+    heads, cells = edges[:5], edges[5:]
+    assert len(cells) == 5
+    assert [top for *_, top in heads] == sorted({top for *_, top in heads}) == [top for *_, top in cells]
+    assert max(right for _, right, _ in heads) <= min(left for left, *_ in cells) + 1  # a border is shared
+    assert max(right for _, right, _ in cells) <= 390
+    page.set_viewport_size(DESK)
 
     page.go_back()
     expect(page).to_have_url(re.compile(str(first.pk)))

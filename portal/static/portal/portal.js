@@ -294,6 +294,8 @@ function showLocalTimes() {
 }
 
 showLocalTimes();
+const zone = document.querySelector("#filters [name=zone]");
+if (zone) zone.value = Intl.DateTimeFormat().resolvedOptions().timeZone; // the filters' days are the days that are shown
 document.addEventListener("htmx:afterSwap", showLocalTimes);
 
 // --- announcements of status changes for screen readers -------------------------------------------------------------
