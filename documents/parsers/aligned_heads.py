@@ -20,13 +20,14 @@ CENTERED, OFF_CENTER = 4.0, 0.2  # points, or of their width, by which a head ma
 
 def heads_above(lines: Sequence[Line], block: list[Line]) -> list[Line]:
     """Return the lines close above a block that stand over columns but the first: the upper lines of its heads."""
+    if not lines or not _is_close(lines[-1], block[0]):
+        return []
     _, start = part_heads(block)
     columns, heads = find_columns(block[start:]), list[Line]()
     for line in reversed(lines[-HEAD_LINES:]):
         parted = _part_line(line, columns)
         places = [covered_columns(columns, segment) for segment in parted.segments]
-        is_close = [*heads, block[0]][-1].y0 - line.y1 < ROW_GAP * (line.y1 - line.y0)
-        if not is_close or any(len(place) > 1 or place == [0] for place in places):
+        if not _is_close(line, [*heads, block[0]][-1]) or any(len(place) > 1 or place == [0] for place in places):
             break
         if not all(
             _stands_as(segment, columns[place[0]]) for segment, place in zip(parted.segments, places, strict=True)
@@ -34,6 +35,10 @@ def heads_above(lines: Sequence[Line], block: list[Line]) -> list[Line]:
             break
         heads.append(parted)
     return heads[::-1]
+
+
+def _is_close(line: Line, below: Line) -> bool:
+    return below.y0 - line.y1 < ROW_GAP * (line.y1 - line.y0)
 
 
 def part_heads(block: list[Line]) -> tuple[list[Line], int]:

@@ -180,11 +180,17 @@ def _are_text_columns(sides: Sequence[Sequence[Line]]) -> bool:
 
 def _part_segments(lines: Sequence[Line]) -> list[Line]:
     """Return the lines, their segments parted at narrow gaps that several lines have at one place."""
-    spaces = [gap for line in lines if len(line.words) >= WORDY for gap in _spaces(line)]
-    space = median(spaces) if spaces else 0.0
-    gaps = [_gaps(line, max(NARROW_GAP * column_gap(line.words), SPACE_STRETCH * space)) for line in lines]
+    spaces = [_spaces(line) for line in lines]
+    of_wordy = [gap for each in spaces if len(each) >= WORDY - 1 for gap in each]
+    least = SPACE_STRETCH * median(of_wordy) if of_wordy else 0.0
+    gaps = [
+        _gaps(line, max(NARROW_GAP * column_gap(line.words), least)) if max(each, default=0.0) > least else []
+        for line, each in zip(lines, spaces, strict=True)
+    ]
     parted = list(lines)
     for index, line in enumerate(lines):
+        if not gaps[index]:
+            continue
         near = range(max(0, index - LINES_NEAR), min(len(lines), index + LINES_NEAR + 1))
         starts = [
             gap[1]
@@ -321,14 +327,16 @@ def _grow_block(lines: Sequence[Line], start: int) -> list[Line]:
 def _build_aligned(block: list[Line], *, has_heads_above: bool = False) -> Table | None:
     block, start = part_heads(block)
     columns, head, heads = find_head(block, start)
+    if not 2 <= len(columns) <= MAX_COLUMNS:
+        return None
+    gap = next((gap for gap in row_gaps(block) if _are_rows(split_at_gaps(block, gap), columns)), None)
+    has_gaps, is_prose = gap is not None, _is_prose(block, columns)
+    if is_prose and not has_gaps:  # columns of text, as most blocks are
+        return None
     spread = None if head else _spread_labels(block, columns)
     if not spread and (has_heads_above or not head):
         head = stacked_head(block, columns)
         heads = fill_row(head, columns)
-    if not 2 <= len(columns) <= MAX_COLUMNS:
-        return None
-    gap = next((gap for gap in row_gaps(block) if _are_rows(split_at_gaps(block, gap), columns)), None)
-    has_gaps = gap is not None
     body = block[len(head) :]
     if gap is None:
         groups = _split_at_first_cells(body, columns)
@@ -342,7 +350,6 @@ def _build_aligned(block: list[Line], *, has_heads_above: bool = False) -> Table
     if head:
         rows.insert(0, heads)
     # Loosely set text stands apart line by line; rows of so much text would wrap.
-    is_prose = _is_prose(block, columns)
     has_gaps = has_gaps and not (is_prose and len(block) < WRAPPED_LINES * len(rows))
     if not is_table(rows) or (is_prose and not has_gaps) or ((is_prose or not has_gaps) and are_torn(rows)):
         return None

@@ -1,7 +1,6 @@
 """Structure of PDF files: truncation, and junk before the header or after the end."""
 
 import re
-from mmap import mmap
 
 TAIL = 1024  # bytes from the end within which readers want the end-of-file mark (PDF 1.7, appendix H, note 18)
 PADDED, PADDING = 64 * 1024, b"\0\t\n\r "  # mail and backups fill files up
@@ -15,7 +14,7 @@ SECTION = re.compile(rb"xref\b|\d{1,10}\s{1,8}\d{1,5}\s{1,8}obj\b")
 FIRST_SECTION = re.compile(rb"startxref\s{1,8}0\s")  # of a linearized file, long before its end
 
 
-def is_truncated(data: bytes | mmap) -> bool:
+def is_truncated(data: bytes) -> bool:
     """Tell whether bytes are missing at the end of a PDF. A missing end-of-file mark and junk after it do not matter.
 
     The last thing in a whole file is a cross-reference section. Objects after it belong to an update that was cut, or
@@ -31,7 +30,7 @@ def is_truncated(data: bytes | mmap) -> bool:
     return bool(NEXT_PART.search(data, start)) or data.find(SECTIONS[last], start) < 0 or _is_in_stream(data, start)
 
 
-def without_junk(data: bytes | mmap) -> bytes | None:
+def without_junk(data: bytes) -> bytes | None:
     """Return a whole file without what is before its header and after its end, None if there is nothing.
 
     The engines then use its cross-reference section; else they search the file for objects.
@@ -51,11 +50,11 @@ def without_junk(data: bytes | mmap) -> bytes | None:
     return data[header : match.end()] + b"\n%%EOF\n"
 
 
-def _has_end_mark(data: bytes | mmap) -> bool:
+def _has_end_mark(data: bytes) -> bool:
     return b"%%EOF" in data[-PADDED:].rstrip(PADDING)[-TAIL:]
 
 
-def _is_in_stream(data: bytes | mmap, end: int) -> bool:
+def _is_in_stream(data: bytes, end: int) -> bool:
     """Tell whether the last stream before ``end`` is open there: what stands at ``end`` is part of its data."""
     while (end := data.rfind(b"stream", 0, end)) >= 0:
         if data[end + 6 : end + 7] in (b"\r", b"\n"):
@@ -63,7 +62,7 @@ def _is_in_stream(data: bytes | mmap, end: int) -> bool:
     return False
 
 
-def _are_objects_missing(data: bytes | mmap) -> bool:
+def _are_objects_missing(data: bytes) -> bool:
     """Tell whether a file without a complete cross-reference section, which engines rebuild, lacks an object."""
     end = data.rfind(b"endobj")
     if end < 0 or data.find(b"/Catalog") < 0 or data[end + len(b"endobj") :].strip(PADDING):

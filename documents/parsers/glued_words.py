@@ -50,5 +50,9 @@ def separate_words(text: str, plain: str, marks: dict[str, str]) -> str:
     glued = set(text.split()).difference(words)
     if not glued:
         return text
-    pairs = {one + two: f"{one} {two}" for one, two in pairwise(words) if _PUNCTUATED.fullmatch(one[-1] + two[0])}
-    return _WORD.sub(lambda match: pairs.get(match[0], match[0]), text) if glued.intersection(pairs) else text
+    pairs = {
+        one + two: f"{one} {two}"
+        for one, two in pairwise(words)
+        if one + two in glued and _PUNCTUATED.fullmatch(one[-1] + two[0])
+    }
+    return _WORD.sub(lambda match: pairs.get(match[0], match[0]), text) if pairs else text

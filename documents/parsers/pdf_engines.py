@@ -4,7 +4,6 @@ import codecs
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -115,17 +114,16 @@ class PlainPage:
 def open_document(path: Path) -> OpenedPdf:
     """Raise ``PdfError`` if the PDF cannot be opened; an empty user password, which only restricts its use, is fine."""
     rlimits.limit_cpu_time(PAGE_CPU_SECONDS)
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        is_truncated = file_structure.is_truncated(data)
-        content = None if is_truncated else file_structure.without_junk(data)
-        has_encryption = ENCRYPTION.search(data) is not None
+    content = path.read_bytes()
+    is_truncated = file_structure.is_truncated(content)
+    if not is_truncated:
+        content = file_structure.without_junk(content) or content
     fium: Any = None
     fium_error: int | None = None
     try:
-        fium = pypdfium2.PdfDocument(content or path)
+        fium = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         fium_error = error.err_code  # "success" for a document without pages
-    content = content or path.read_bytes()
     oxide: Any = None
     oxide_count = 0
     if fium is None:
@@ -134,7 +132,7 @@ def open_document(path: Path) -> OpenedPdf:
     if fium is None and not oxide_count:
         reason = REASONS.get(fium_error)
         # Pages that cannot be decrypted look like none.
-        raise PdfError(damage if reason is None or (reason == "NO_PAGES" and has_encryption) else reason)
+        raise PdfError(damage if reason is None or (reason == "NO_PAGES" and ENCRYPTION.search(content)) else reason)
     if is_truncated:
         # Both engines rebuild what is left and show the rest as blank pages: the loss would go unnoticed.
         raise PdfError("PDF_TRUNCATED")
@@ -218,8 +216,9 @@ def _render_right_to_left(page: PlainPage, layout: PageLayout) -> str | None:
 
 def append_lost_lines(rich: str, plain: str) -> str:
     """Return the text with PDFium's lines that it lacks at its end: LiteParse drops some that repeat or overlap."""
-    words = set(LONG_WORD.findall(rich))
-    if words.issuperset(LONG_WORD.findall(plain)):
+    others = LONG_WORD.findall(" ".join(set(plain.split()).difference(rich.split())))
+    words = set(LONG_WORD.findall(rich)) if others else set[str]()
+    if words.issuperset(others):
         return rich
     letters: str | None = None
     lost = []
@@ -263,7 +262,9 @@ def _open_plain(fium: Any, number: int) -> PlainPage | None:
     except pypdfium2.PdfiumError:
         return None
     is_final = vertical is not None or is_reversed or not (text or has_annotations)
-    return PlainPage(page, text_page, clean_text(vertical or text), values, is_final, is_reversed and not vertical)
+    return PlainPage(
+        page, text_page, clean_text(vertical) if vertical else text, values, is_final, is_reversed and not vertical
+    )
 
 
 def _open_oxide(data: bytes) -> tuple[Any, int]:

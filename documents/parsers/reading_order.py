@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from statistics import median
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 GRAM = 5  # words
 NEAR = 12  # words that a hyphen, a footnote mark or a cell may shift the text by
@@ -126,7 +126,7 @@ def check_order(markdown: str, plain: str, layout: Layout, stream_runs: Callable
     is_doubtful = comparison.agreement < AGREEMENT and not false_tables and len(split_words(prose)) > FEW_WORDS
     if is_plausible([run for run in runs if not any(run.lies_in(table) for table in tables)]):
         rebuilt = rebuild(runs, layout.headings(), tables)
-        if compare(rebuilt, plain).coverage >= min(comparison.coverage, COVERAGE):
+        if _coverage(split_words(rebuilt), split_words(plain)) >= min(comparison.coverage, COVERAGE):
             return rebuilt, is_doubtful
     return (markdown, is_doubtful) if comparison.is_complete else (plain, True)
 
@@ -140,11 +140,10 @@ def compare(markdown: str, plain: str) -> Comparison:
         return Comparison(1.0, 1.0, 0)
     if not expected or len(expected) > RUN_WORDS or len(parsed) > RUN_WORDS:
         return Comparison(1.0, 1.0, 0)
-    shared = (Counter(expected) & Counter(parsed)).total()
     grams = Counter(_grams(expected))
-    own = Counter(gram for piece in prose for gram in _grams(piece))
-    agreement = (own & grams).total() / own.total() if own else 1.0
-    return Comparison(shared / len(expected), agreement, _count_tears(pieces, grams, expected))
+    own = Counter(chain.from_iterable(map(_grams, prose)))
+    agreement = _count_shared(own, grams) / own.total() if own else 1.0
+    return Comparison(_coverage(parsed, expected), agreement, _count_tears(pieces, grams, expected))
 
 
 def split_words(text: str) -> list[str]:
@@ -206,6 +205,16 @@ def split_title(runs: Sequence[Run]) -> list[list[Run]]:
             titles.append([])
         titles[-1] += line.runs
     return titles
+
+
+def _coverage(parsed: Sequence[str], expected: Sequence[str]) -> float:
+    return _count_shared(Counter(expected), Counter(parsed)) / len(expected) if expected else 1.0
+
+
+def _count_shared(one: Counter[Any], other: Counter[Any]) -> int:
+    """Return how many elements two multisets have in common, some three times as fast as ``(one & other).total()``."""
+    common = one.keys() & other.keys()
+    return sum(map(min, map(one.__getitem__, common), map(other.__getitem__, common)))
 
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
