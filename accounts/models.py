@@ -154,6 +154,7 @@ class ApiToken(models.Model):
         SEARCH = "search", _("search and ask questions")
         WEBHOOKS = "webhooks", _("create, change and delete webhooks")
         TOKENS = "tokens", _("create and revoke tokens")
+        EXPORT = "export", _("download all that is stored")
         SERVICE = "service", _("advance jobs, and read for every tenant")  # only staff issue it
 
     token_id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -175,7 +176,7 @@ class ApiToken(models.Model):
         indexes = [models.Index(F("created_at").desc(), "token_id", name="ix_tokens_created")]
         constraints = [
             models.CheckConstraint(
-                condition=Q(scopes__contained_by=["read", "write", "search", "webhooks", "tokens", "service"])
+                condition=Q(scopes__contained_by=["read", "write", "search", "webhooks", "tokens", "export", "service"])
                 & ~Q(scopes=[]),
                 name="token_scopes_known",
             )

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
+from django.http import StreamingHttpResponse
 
 from accounts import rate_limit
 from accounts.audit.log import record_action
@@ -40,14 +41,15 @@ LISTS: tuple[tuple[type[Model], tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def start_export(user: User) -> Iterator[bytes]:
+def export_response(user: User) -> StreamingHttpResponse:
     """Record an export of the user's data and return its ZIP. Raises ``ApiError``: LOOK_LIMIT_REACHED."""
     rate_limit.check_rate(rate_limit.EXPORTS, user.pk)
     record_action(
         by=None, unnamed="tenant", action="users.export", reason="By its tenant.", object_type="user",
         object_id=user.pk, tenant_id=user.pk,
     )  # fmt: skip
-    return _stream_zip(user)
+    headers = {"Content-Disposition": 'attachment; filename="accessa-data.zip"'}
+    return StreamingHttpResponse(_stream_zip(user), content_type="application/zip", headers=headers)
 
 
 def _stream_zip(user: User) -> Iterator[bytes]:

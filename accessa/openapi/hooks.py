@@ -38,9 +38,9 @@ has signed in here, whose writing calls bring the CSRF token in `X-CSRFToken`. O
 answered like missing ones: 404. A service (a service token, or Supabase's service role) that sends
 `X-Accessa-User` searches, reads and polls as that tenant; the audit log keeps it.
 
-**Scopes.** An API token has some of `read`, `write`, `search`, `webhooks` and `tokens`; each operation names the one
-that it takes, and answers 403 `INSUFFICIENT_SCOPE` without it. Whoever signs in, here or at Supabase, has them all. A
-service's token also has `service`.
+**Scopes.** An API token has some of `read`, `write`, `search`, `webhooks`, `tokens` and `export`; each operation names
+the one that it takes, and answers 403 `INSUFFICIENT_SCOPE` without it. Whoever signs in, here or at Supabase, has them
+all. A service's token also has `service`.
 
 **Errors** have one shape: a stable `code`, a `detail` for people, the `field` where there is one. The codes
 of each operation are listed with it; any operation may answer 405 `METHOD_NOT_ALLOWED` and 500 `INTERNAL` in
@@ -51,7 +51,11 @@ without one it is generated.
 """
 # An operation has the tag whose pattern is found in its path.
 TAGS = (
-    ("files", r"^/upload$|^/storage/|^/documents(?!.*/purchases$)", "Declare a file, put its bytes, list documents."),
+    (
+        "files",
+        r"^/upload$|^/storage/|^/export$|^/documents(?!.*/purchases$)",
+        "Declare a file, put its bytes, list documents.",
+    ),
     ("tags", r"^/tags\b", "Tags of the caller's documents; lists and searches filter by them."),
     ("jobs", r"^/jobs?\b(?!.*/advance$)", "The progress of a document's job, and why it does not move."),
     ("search", r"^/search$|^/answer$", "Answers to questions; passages, records of connected systems and statutes."),

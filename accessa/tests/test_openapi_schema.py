@@ -70,6 +70,7 @@ def test_every_operation_names_the_scope_that_it_takes() -> None:
     assert by_scope["search"] == {"search", "answer"}
     assert by_scope["service"] == {"advance_job"}
     assert by_scope["tokens"] == {"create_token", "revoke_token"}
+    assert by_scope["export"] == {"export_data"}
     assert by_scope["write"] == {
         "upload", "change_document", "delete_document", "create_tag", "change_tag", "delete_tag", "retry_job",
         "resend_webhook",
@@ -141,6 +142,7 @@ def test_nearly_every_operation_has_an_example() -> None:
         "delete_webhook_endpoint",
         "document_page",
         "document_thumbnail",
+        "export_data",
         "revoke_token",
     }
 

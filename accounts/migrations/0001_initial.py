@@ -144,7 +144,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('token_id', models.UUIDField(default=uuid.uuid4, primary_key=True, serialize=False)),
                 ('name', models.TextField()),
-                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(choices=[('read', 'read documents, jobs and costs'), ('write', 'upload, retry and delete'), ('search', 'search and ask questions'), ('webhooks', 'create, change and delete webhooks'), ('tokens', 'create and revoke tokens'), ('service', 'advance jobs, and read for every tenant')]), size=None)),
+                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(choices=[('read', 'read documents, jobs and costs'), ('write', 'upload, retry and delete'), ('search', 'search and ask questions'), ('webhooks', 'create, change and delete webhooks'), ('tokens', 'create and revoke tokens'), ('export', 'download all that is stored'), ('service', 'advance jobs, and read for every tenant')]), size=None)),
                 ('digest', models.TextField(unique=True)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('last_used_at', models.DateTimeField(null=True)),
@@ -177,6 +177,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('scopes__contained_by', ['read', 'write', 'search', 'webhooks', 'tokens', 'service']), models.Q(('scopes', []), _negated=True)), name='token_scopes_known'),
+            constraint=models.CheckConstraint(condition=models.Q(('scopes__contained_by', ['read', 'write', 'search', 'webhooks', 'tokens', 'export', 'service']), models.Q(('scopes', []), _negated=True)), name='token_scopes_known'),
         ),
     ]

@@ -77,6 +77,24 @@ def test_an_export_has_all_that_its_tenant_stored_and_nothing_of_others(
     assert "not included.txt" not in archive.namelist()
 
 
+def test_a_token_with_the_scope_downloads_the_same_and_one_of_a_service_for_a_tenant_does_not(
+    ana: Person, ben: Person, platform: Person
+) -> None:
+    document = store_everything(ana, "dental")
+    store_everything(ben, "optical")
+
+    answer: Any = ana.post("/export", HTTP_ACCEPT="application/zip")
+    archive = zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content)))
+    for_tenant = platform.client.post("/export", headers={"x-accessa-user": str(ana.id)})
+
+    assert answer["Content-Type"] == "application/zip"
+    assert f"originals/{document.pk}/plan.pdf" in archive.namelist()
+    assert [each["question"] for each in lines(archive, "saved_questions.jsonl")] == ["dental question"]
+    assert json.loads(archive.read("account.json"))["email"] == ana.user.email
+    assert (for_tenant.status_code, for_tenant.json()["code"]) == (403, "FORBIDDEN")
+    assert list(AuditEntry.objects.filter(action="users.export").values_list("tenant_id", flat=True)) == [ana.id]
+
+
 def test_policies_hide_what_is_of_others_where_the_query_does_not(ana: Person, ben: Person) -> None:
     store_everything(ben, "optical")
 

@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import SetPasswordForm
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext, ngettext
@@ -21,7 +21,7 @@ from accounts.errors import ApiError
 from accounts.models import AccountDeletion, Notify, User
 from outbox.mails import account_mails
 from portal import account_deletion
-from portal.account_export import start_export
+from portal.account_export import export_response
 from portal.tenant_page import signed_in_user, tenant_id, tenant_page
 
 MAX_CODE_CHARS = 40
@@ -190,8 +190,7 @@ def notify(request: HttpRequest) -> HttpResponse:
 @tenant_page("POST")
 def export(request: HttpRequest) -> HttpResponseBase:
     """Stream a ZIP of all that the user has stored."""
-    headers = {"Content-Disposition": 'attachment; filename="accessa-data.zip"'}
-    return StreamingHttpResponse(start_export(signed_in_user(request)), content_type="application/zip", headers=headers)
+    return export_response(signed_in_user(request))
 
 
 @tenant_page("GET", "HEAD", "POST")

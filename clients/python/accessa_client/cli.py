@@ -1,4 +1,4 @@
-"""Command ``accessa``: upload, watch, search, answer, documents, webhooks."""
+"""Command ``accessa``: upload, watch, search, answer, export, documents, webhooks."""
 
 from __future__ import annotations
 
@@ -226,6 +226,13 @@ def webhooks_delete(client: Client, options: argparse.Namespace, output: Output,
     return 0
 
 
+def export(client: Client, options: argparse.Namespace, output: Output, err: TextIO) -> int:
+    """Download all that you have stored into a ZIP file; takes a token with the scope export."""
+    size = client.export(options.file)
+    output.row({"file": options.file, "bytes": size}, f"{printable(options.file)}  {size} bytes")
+    return 0
+
+
 def webhooks_verify(options: argparse.Namespace, output: Output) -> int:
     """Verify a webhook of which the body is at stdin; the secret is ACCESSA_WEBHOOK_SECRET."""
     headers = {f"webhook-{name}": getattr(options, name) for name in ("id", "timestamp", "signature")}
@@ -255,6 +262,9 @@ def build_parser() -> argparse.ArgumentParser:
     sub.add_argument("-k", type=int, default=10, help="how many (10)")
     sub = add_command(commands, "answer", answer, "answer a question with sentences of your documents")
     sub.add_argument("question")
+
+    sub = add_command(commands, "export", export, "download all that you have stored")
+    sub.add_argument("file", metavar="FILE.zip")
 
     documents = commands.add_parser("documents", help="list, show, delete").add_subparsers(required=True)
     add_command(documents, "list", documents_list, "list your documents, the newest first")

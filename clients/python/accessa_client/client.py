@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -87,6 +87,8 @@ class Client:
         token = token or os.environ.get("ACCESSA_TOKEN")
         if not token:
             raise AccessaError("NO_TOKEN", "Set ACCESSA_TOKEN, or give a token.")
+        if not (token.isascii() and token.isprintable()):
+            raise AccessaError("INVALID_TOKEN", "The token is not valid: it has characters that tokens do not have.")
         headers = {"Authorization": f"Bearer {token}", "User-Agent": "accessa-python"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         # For signed URLs, which may be on another host: the signature is the permission, no token may go there.
@@ -117,7 +119,7 @@ class Client:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise AccessaError("FILE_UNREADABLE", f"{path.name} cannot be read: {error.strerror}.") from error
+            raise AccessaError("FILE_UNREADABLE", f"{path} cannot be read: {error.strerror}.") from error
         sha256 = hashlib.sha256(content).hexdigest()
         body = {"filename": path.name, "bytes_len": len(content), "mime": PDF, "sha256": sha256, "ocr": ocr}
         declared = self._call("POST", "/upload", json=body)
@@ -134,6 +136,29 @@ class Client:
 
     def delete_document(self, document_id: str) -> None:
         self._call("DELETE", f"/documents/{document_id}")
+
+    def export(self, file: str | os.PathLike[str]) -> int:
+        """Download all that you have stored into the ZIP ``file``; return its bytes. Takes the scope ``export``."""
+        path = Path(file)
+        part = path.with_name(f"{path.name}.part")  # half a download never has the name of a whole one
+        try:
+            with part.open("wb") as target:
+                _checked(lambda: self._download("/export", target))
+            part.replace(path)
+        except OSError as error:
+            raise AccessaError("FILE_UNWRITABLE", f"{path} cannot be written: {error.strerror}.") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return path.stat().st_size
+
+    def _download(self, path: str, target: BinaryIO) -> httpx.Response:
+        with self._http.stream("POST", path) as response:
+            if response.is_success:
+                for piece in response.iter_bytes():
+                    target.write(piece)
+            else:
+                response.read()
+            return response
 
     # --- jobs -------------------------------------------------------------------------------------------------------
     def jobs(self, *, active: bool = False) -> Iterator[Job]:
@@ -237,7 +262,9 @@ def _checked(send: Callable[[], httpx.Response]) -> httpx.Response:
         response = send()
     except httpx.TimeoutException as error:
         raise AccessaError("TIMEOUT", "The server did not answer in time.") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise AccessaError("UNREACHABLE", "The server's address is not a URL such as https://example.org.") from error
+    except httpx.HTTPError as error:
         raise AccessaError("UNREACHABLE", f"The server cannot be reached ({type(error).__name__}).") from error
     if response.is_success:
         return response

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from accessa_client import cli
-from accessa_client.client import Client, Job
+from accessa_client.client import AccessaError, Client, Job
 from standardwebhooks import Webhook
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -49,6 +49,27 @@ def job(job_id: str, state: str, error: str | None = None) -> dict[str, Any]:
     last_error = {"code": error} if error else None
     row = {"job_id": job_id, "document_id": f"d-{job_id}", "stage": "embedded", "state": state, "status": "complete"}
     return {**row, "progress": {"total_pct": 100.0}, "last_error": last_error}
+
+
+def test_an_export_is_a_whole_file_or_none(tmp_path: Path) -> None:
+    file = tmp_path / "data.zip"
+    refused = httpx.Response(403, json={"code": "INSUFFICIENT_SCOPE", "detail": "This takes the scope export."})
+
+    with pytest.raises(AccessaError, match="INSUFFICIENT_SCOPE"):
+        call("export", str(file), responses={"POST /export": refused})
+    assert list(tmp_path.iterdir()) == []
+    code, out, _ = call("export", str(file), responses={"POST /export": httpx.Response(200, content=b"PK..")})
+
+    assert (code, out, file.read_bytes()) == (0, f"{file}  4 bytes\n", b"PK..")
+    assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(AccessaError, match="cannot be written"):
+        call("export", str(tmp_path / "none" / "data.zip"))
+
+
+@pytest.mark.parametrize("token", ["añadir", "acc_1\n"])
+def test_a_token_that_no_header_takes_is_refused_with_a_sentence(token: str) -> None:
+    with pytest.raises(AccessaError, match="INVALID_TOKEN"):
+        Client("http://127.0.0.1", token)
 
 
 def test_search_prints_passages_without_control_characters() -> None:
