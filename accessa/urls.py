@@ -2,9 +2,10 @@
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from accessa import health
+from accessa.openapi.views import SchemaView
 
 admin.autodiscover()
 
@@ -26,7 +27,7 @@ urlpatterns = [
     path("", include("metrics.urls")),
     path("healthz", health.alive),
     path("readyz", health.ready),
-    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("schema", SchemaView.as_view(), name="schema"),
     path("docs", SpectacularSwaggerSplitView.as_view(url_name="schema", template_name="api/docs.html")),
     path("admin/", include("console.urls")),
     path("admin/", admin.site.urls),
