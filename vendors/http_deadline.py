@@ -1,4 +1,7 @@
-"""HTTP transport with a deadline for the whole call: a client's own timeouts bound one read each, not a slow body."""
+"""HTTP transport with a deadline for the whole call and a limit of its response's size.
+
+A client's own timeouts bound one read each, not a slow body; and it reads as much as it is sent.
+"""
 
 import threading
 import time
@@ -9,6 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+MAX_BODY_BYTES = 64 << 20  # 3,000 pages of a parse are about 15 MB
 Resolve = Callable[[str, int], Sequence[str]]
 
 
@@ -29,7 +33,12 @@ _deadline = _Deadline()
 
 
 def deadline_transport(
-    httpx: ModuleType, httpcore: ModuleType, seconds: float, *, resolve: Resolve | None = None
+    httpx: ModuleType,
+    httpcore: ModuleType,
+    seconds: float,
+    *,
+    resolve: Resolve | None = None,
+    most: int | None = MAX_BODY_BYTES,
 ) -> Any:
     """Return an httpx transport that gives each request ``seconds``, from its start to the last byte of its response.
 
@@ -37,18 +46,12 @@ def deadline_transport(
     thread that sends the request must read the response. Past its time a request raises what a read that times out
     raises. Proxies of the environment are not used. ``resolve`` returns the addresses of a host and port that may be
     connected to, the first that answers is; the request and the certificate's check keep the host's name.
+
+    Reading a response of more than ``most`` bytes raises ``httpx.DecodingError``. It is not compressed: of a thousand
+    times as many bytes nobody would know before they are read. None: the caller bounds what it reads.
     """
 
-    class Body(httpx.SyncByteStream):  # type: ignore[misc, name-defined]
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
-
-        def __iter__(self) -> Iterator[bytes]:
-            with _httpx_errors(httpx, httpcore):
-                yield from self.stream
-
-        def close(self) -> None:
-            self.stream.close()
+    body = _body_class(httpx, httpcore)
 
     class DeadlineTransport(httpx.BaseTransport):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -59,6 +62,8 @@ def deadline_transport(
         def handle_request(self, request: Any) -> Any:
             _deadline.at = time.monotonic() + seconds
             url = request.url
+            if most is not None:
+                request.headers["Accept-Encoding"] = "identity"
             core_request = httpcore.Request(
                 request.method,
                 httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
@@ -69,12 +74,35 @@ def deadline_transport(
             with _httpx_errors(httpx, httpcore):
                 response = self.pool.handle_request(core_request)
             options = {"headers": response.headers, "extensions": response.extensions}
-            return httpx.Response(response.status, stream=Body(response.stream), **options)
+            return httpx.Response(response.status, stream=body(response, most), **options)
 
         def close(self) -> None:
             self.pool.close()
 
     return DeadlineTransport()
+
+
+def _body_class(httpx: ModuleType, httpcore: ModuleType) -> Any:
+    class Body(httpx.SyncByteStream):  # type: ignore[misc, name-defined]
+        def __init__(self, response: Any, most: int | None) -> None:
+            coding = httpx.Headers(response.headers).get("Content-Encoding", "identity")
+            self.stream, self.most, self.is_compressed = response.stream, most, coding != "identity"
+
+        def __iter__(self) -> Iterator[bytes]:
+            if self.most is not None and self.is_compressed:
+                raise httpx.DecodingError("The response is compressed, which nobody has asked for.")
+            size = 0
+            with _httpx_errors(httpx, httpcore):
+                for piece in self.stream:
+                    size += len(piece)
+                    if self.most is not None and size > self.most:
+                        raise httpx.DecodingError("The response is too long.")
+                    yield piece
+
+        def close(self) -> None:
+            self.stream.close()
+
+    return Body
 
 
 def _connection_pool(httpx: ModuleType, httpcore: ModuleType, resolve: Resolve | None) -> Any:

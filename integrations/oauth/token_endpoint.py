@@ -44,7 +44,7 @@ def _google_subject(response: Mapping[str, Any]) -> str:
         return ""
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     subject = claims.get("sub") if isinstance(claims, dict) else None
     return hashlib.sha256(f"google:{subject}".encode()).hexdigest()[:32] if isinstance(subject, str) and subject else ""
@@ -160,7 +160,7 @@ def _request(
         response = _post(provider, url, form, seconds or TIMEOUT_SECONDS)
         try:
             body = json.loads(response.content or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             body = {}
         body, refused = body if isinstance(body, dict) else {}, None
         if response.status_code in (400, 401, 403):

@@ -86,7 +86,7 @@ _making = threading.Lock()  # with the cache alone, threads that come at once ma
 def _client(seconds: float, process: int) -> httpx.Client:
     """Return the process's client for all tenants: it keeps no cookies, and a .netrc would replace the token."""
     return httpx.Client(
-        transport=http_deadline.deadline_transport(httpx, httpcore, seconds),
+        transport=http_deadline.deadline_transport(httpx, httpcore, seconds, most=None),  # responses.read_bounded
         timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
         trust_env=False,
         follow_redirects=False,

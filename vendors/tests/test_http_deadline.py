@@ -1,6 +1,7 @@
 """Deadline of a whole HTTP call, with openai's client library and with everybody else's."""
 
 import gc
+import gzip
 import time
 import warnings
 from collections.abc import Iterator
@@ -98,6 +99,31 @@ def test_a_shorter_timeout_of_the_client_counts(library: tuple[ModuleType, Modul
             client.get(vendor.url)
 
     assert time.monotonic() - began < 10
+
+
+class Flood(Server):
+    """Sends two megabytes, which fit into two kilobytes."""
+
+    def respond(self, request: Request) -> Response:
+        body, wants_gzip = b"0" * (2 << 20), request.path == "/gzip"
+        packed = gzip.compress(body) if wants_gzip else body
+        return Response(200, packed, {"Content-Encoding": "gzip"} if wants_gzip else {})
+
+
+@pytest.mark.parametrize("path", ["/plain", "/gzip"])
+def test_a_response_without_end_is_invalid_however_it_is_packed(
+    path: str, library: tuple[ModuleType, ModuleType]
+) -> None:
+    transport = http_deadline.deadline_transport(*library, 30.0, most=1 << 20)
+
+    with Flood() as flood, library[0].Client(transport=transport) as client:
+        with pytest.raises(library[0].DecodingError) as refused:
+            client.get(f"{flood.url}{path}")
+
+        with client.stream("GET", f"{flood.url}{path}") as unread:
+            assert unread.status_code == 200, "whoever reads no body is not concerned"
+    assert call_failures.failure_code(refused.value) == "VENDOR_ANSWER_INVALID"
+    assert call_failures.may_have_charged(refused.value)
 
 
 @pytest.mark.slow
