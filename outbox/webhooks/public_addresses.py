@@ -15,6 +15,9 @@ MAX_URL_CHARS = 2000
 LOWEST_PORT = 1024  # below it only 443: no mail server or the like gets a request
 # All of IPv6 that is routed. Outside are NAT64 (64:ff9b::/96), IPv4-mapped, and fec0::/10, which Python calls global.
 GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+# Of IANA's special-purpose registries, what Python calls global (in some versions): protocol assignments, where one
+# cloud has its metadata; relays of 6to4; documentation.
+SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
 
 class AddressRefused(Exception):
@@ -25,6 +28,8 @@ def is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and (
         address not in GLOBAL_UNICAST or address.sixtofour or address.teredo or address.scope_id
     ):
+        return False
+    if any(address in network for network in SPECIAL):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
