@@ -17,7 +17,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 from django_htmx.http import HttpResponseClientRedirect
 
-from accounts.common_error_codes import METHOD_NOT_ALLOWED, not_found
+from accounts.common_error_codes import FORM_EXPIRED, METHOD_NOT_ALLOWED, not_found
 from accounts.errors import ApiError
 from accounts.models import User
 from documents.storage.buckets import storage_error
@@ -78,6 +78,12 @@ def _path_of(address: str) -> str:
         return urlsplit(address)._replace(scheme="", netloc="", fragment="").geturl()
     except ValueError:
         return ""
+
+
+def require_own_page(request: HttpRequest) -> None:
+    """Refuse a GET that changes something, where another site has led the browser to it. Raises ``ApiError``."""
+    if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+        raise ApiError(FORM_EXPIRED)
 
 
 def signed_in_user(request: HttpRequest) -> User:

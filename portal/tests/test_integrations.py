@@ -291,6 +291,14 @@ def test_a_callback_that_is_none_connects_nothing_and_repeats_nothing(
         assert state not in client.session["consents"]  # good for once
 
 
+def test_another_site_cannot_connect_a_system(ana: Person, configured: None) -> None:
+    client = signed_in(ana)
+
+    answer = client.get(f"{PAGE}/hubspot/connect", headers={"sec-fetch-site": "cross-site"})
+
+    assert (answer.status_code, "consents" in client.session) == (403, False)
+
+
 def test_an_unconfigured_provider_cannot_be_connected(ana: Person) -> None:
     answer = signed_in(ana).get(f"{PAGE}/gmail/connect", follow=True)
 

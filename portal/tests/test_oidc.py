@@ -116,6 +116,15 @@ def test_a_connection_ends_with_the_session_that_began_it(provider: OidcServer, 
     assert not UserIdentity.objects.exists()
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_cannot_connect_an_identity(site: str, provider: OidcServer, ana: Person) -> None:
+    client = signed_in(ana)
+
+    answer = client.get("/settings/account/oidc", headers={"sec-fetch-site": site})
+
+    assert (answer.status_code, oidc.PENDING in client.session) == (403, False)
+
+
 def test_two_step_sign_in_is_asked_here_too(provider: OidcServer, ana: Person) -> None:
     with_totp(ana.user)
     identity(ana.user, provider)

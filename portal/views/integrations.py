@@ -19,7 +19,7 @@ from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import authorization_flow
 from integrations.sync.lifecycle import start_sync
 from portal.connected_sources import get_source, list_providers
-from portal.tenant_page import tenant_id, tenant_page
+from portal.tenant_page import require_own_page, tenant_id, tenant_page
 from portal.user_messages import GRANTS, error_message
 
 POLL_SECONDS = 3  # while a sync is running
@@ -51,6 +51,7 @@ def connect(request: HttpRequest, provider: str) -> HttpResponse:
     The redirect answers a GET, because browsers apply ``form-action``, which names no provider, to a form's redirects.
     """
     _require_known(provider)
+    require_own_page(request)  # another site may have signed the browser in at the provider as somebody else
     user_id, callback_url = tenant_id(request), _callback_url(provider)
     try:
         if request.method == "POST":

@@ -19,7 +19,7 @@ from accounts.models import User, UserIdentity
 from accounts.sign_in import client_address, client_network, record_sign_in
 from outbox.mails import account_mails
 from portal.error_pages import error_page
-from portal.tenant_page import redirect_after_sign_in, signed_in_user, tenant_page
+from portal.tenant_page import redirect_after_sign_in, require_own_page, signed_in_user, tenant_page
 
 
 @never_cache
@@ -29,7 +29,11 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 @tenant_page("GET")
 def connect(request: HttpRequest) -> HttpResponse:
-    """Send the signed-in user to the provider. A GET, because ``form-action`` names no provider."""
+    """Send the signed-in user to the provider. A GET, because ``form-action`` names no provider.
+
+    From our own page only: another site may have signed the browser in at the provider as somebody else.
+    """
+    require_own_page(request)
     return _start(request, next_page=reverse("portal:account"), connect=signed_in_user(request).pk)
 
 
