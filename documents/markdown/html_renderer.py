@@ -29,7 +29,8 @@ _FENCE = re.compile(r"[\s>*+\-0-9.)]*(?:```|~~~)")
 _LIST_START = re.compile(r"[0-9]{1,9}")
 NEARBY = 50  # characters: no list's number and no entity is longer
 # Punctuation of the word at an edge, highlighted with it.
-_BEFORE = re.compile(f"([$\u20ac\u00a3\u201c\u2018(]+){START}")
+_OPENING = "[$\u20ac\u00a3\u201c\u2018(]"
+_BEFORE = re.compile(f"(?<!{_OPENING})({_OPENING}+){START}")  # from the first of them on: else it is quadratic
 _AFTER = re.compile(f"{END}([.,;:%)!?\u201d\u2019]+)")
 
 
