@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db import DataError
 from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
@@ -47,5 +48,5 @@ class NewestFirstPagination(CursorPagination):
     def paginate_queryset(self, *args: Any, **kwargs: Any) -> list[Any] | None:
         try:
             return super().paginate_queryset(*args, **kwargs)
-        except (ValidationError, ValueError) as error:  # the cursor's position is not a value of the column
+        except (ValidationError, ValueError, DataError) as error:  # the cursor's position is not a value of the column
             raise NotFound from error

@@ -159,7 +159,8 @@ def test_bytes_declared_again_revive_the_tenants_job_whatever_a_campaign_does(an
     assert campaigns.state == "deadletter"
 
 
-POSITIONS = ["garbage", "", "\0", "2025-13-45", "1e999", "9" * 400, "' OR 1=1", "😀", "-1", "1.5", "0"]
+POSITIONS = ["garbage", "", "\0", "2025-13-45", "1e999", "9" * 400, "' OR 1=1", "😀", "-1", "1.5", "0",
+             "9999-12-31T23:59:59-23:59"]  # fmt: skip
 
 
 @pytest.mark.slow
