@@ -98,7 +98,10 @@ class DatabaseUnavailableMiddleware(MiddlewareMixin):
 
 
 class CspMiddleware(CSPMiddleware):
-    """Content-Security-Policy by the path, and Permissions-Policy. No page loads anything of another origin."""
+    """Content-Security-Policy by the path, Permissions-Policy, and no caching but where a view allows it.
+
+    No page loads anything of another origin.
+    """
 
     def get_policy_parts(
         self, request: HttpRequest, response: HttpResponseBase, report_only: bool = False
@@ -111,6 +114,7 @@ class CspMiddleware(CSPMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response = super().process_response(request, response)
         response.headers.setdefault("Permissions-Policy", PERMISSIONS)
+        response.headers.setdefault("Cache-Control", "no-store")  # tenants' data and signed URLs stay in no cache
         return response
 
 

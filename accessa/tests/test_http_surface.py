@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test import Client
 
+from accessa.openapi.views import render_schema
 from testing.personas import Person
 
 PATHS = {
@@ -35,6 +36,17 @@ def test_schema_and_docs_load_for_anybody_and_from_here() -> None:
     assert schema.status_code == docs.status_code == 200
     assert b"/search" in schema.content
     assert b"//cdn" not in docs.content
+
+
+def test_the_schema_is_generated_once_whoever_asks_and_whatever_for() -> None:
+    """Anybody may ask: it took half a second of CPU each time, and a line break in ``version`` ended it with a 500."""
+    render_schema.cache_clear()
+
+    answers = [Client().get(f"/schema?{query}") for query in ("", "version=a%0d%0aX-B: c", "lang=es", "format=json")]
+
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert len({answer.content for answer in answers[:3]}) == 1
+    assert render_schema.cache_info().misses == 2, "one for each format"
 
 
 @pytest.mark.django_db
@@ -108,3 +120,10 @@ def test_a_signed_in_user_gets_503_with_retry_after_without_database(path: str, 
         answer = client.get(path, headers={"accept": "text/html"})
 
     assert (answer.status_code, answer.get("Retry-After")) == (503, "5")
+
+
+@pytest.mark.django_db
+def test_no_cache_keeps_what_a_tenant_is_answered(ana: Person) -> None:
+    answers = [ana.get("/documents"), ana.get("/usage"), ana.post("/search", {"query": ""}), ana.get("/nowhere")]
+
+    assert {answer["Cache-Control"] for answer in answers} == {"no-store"}
