@@ -84,4 +84,9 @@ if __name__ == "__main__":
         tag = release(ROOT, sys.argv[1], on=datetime.now(UTC).date())
     except ReleaseError as refusal:
         raise SystemExit(str(refusal)) from None
-    print(f"{tag} is committed and tagged, {build_wheel(ROOT)} is built.\nPublish it: git push --follow-tags")
+    print(f"{tag} is committed and tagged.")
+    try:
+        print(f"{build_wheel(ROOT)} is built.\nPublish both: git push --follow-tags")
+    except subprocess.CalledProcessError:
+        again = "python -m pip wheel --no-deps --wheel-dir var/release ./clients/python"
+        raise SystemExit(f"The client's wheel could not be built, for the reason above. Again: {again}") from None

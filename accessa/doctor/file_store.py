@@ -1,5 +1,6 @@
 """Check of the file store: write, read, signed download and upload, refusal of forged signatures, delete."""
 
+import errno
 import hashlib
 import os
 import re
@@ -26,6 +27,7 @@ from documents.storage.s3 import S3Bucket, map_s3_errors
 STALE_AFTER = timedelta(minutes=10)
 CONTENT = b"%PDF-1.4 written by manage.py doctor"
 MIN_FREE_BYTES = 1024**3
+FREE_DISK = "Make room on the disk that holds STORAGE_ROOT."
 
 
 def check_storage(alias: str) -> Iterator[Finding]:
@@ -36,7 +38,7 @@ def check_storage(alias: str) -> Iterator[Finding]:
             make_private_folder(root)
             free = shutil.disk_usage(root).free
             if free < MIN_FREE_BYTES:
-                remedy = "Make room on the disk that holds STORAGE_ROOT."
+                remedy = FREE_DISK
                 yield warning(f"{free // 1024**2} MB are free for files.", remedy)
     name = f"{PROBE_FOLDER}/{uuid4()}"
     try:
@@ -67,6 +69,8 @@ def _probe(alias: str, bucket: Bucket, name: str) -> Iterator[Finding]:
 
 def _explain_write_failure(alias: str, bucket: Bucket, failure: OSError) -> Finding:
     if isinstance(bucket, LocalSignedStorage):
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            return error(f"{settings.STORAGE_ROOT} has no room.", FREE_DISK)
         user = os.geteuid()
         return error(
             f"{settings.STORAGE_ROOT} cannot be written by user {user}: {failure.strerror or type(failure).__name__}.",

@@ -18,7 +18,7 @@ from django.core.files.storage import storages
 
 from accessa.checks.rules import is_allowed, is_local
 from accessa.demo.api_client import upload_headers
-from accessa.doctor.file_store import forge_signature, is_api_url
+from accessa.doctor.file_store import FREE_DISK, forge_signature, is_api_url
 from accessa.doctor.findings import Finding, error, note, skipped, warning
 from accessa.doctor.http_probe import NoResponse, Response, send_request
 from accessa.server.address import Address, published_url
@@ -36,6 +36,7 @@ UNREADY = {
         "cannot use its file store",
         "Give it a STORAGE_ROOT that it can write, or the bucket's settings; storage-raw below says more.",
     ),
+    "INSUFFICIENT_STORAGE": ("the disk of its files is full", FREE_DISK),
     "STOPPING": ("is about to end", "Run doctor again when the next one is up."),
 }
 
@@ -61,7 +62,7 @@ def check_api() -> Iterator[Finding]:
     if response.status == 400:
         remedy = "Add its host to ALLOWED_HOSTS, or let the proxy send a Host that is there."
         yield error("The API refuses the host of PUBLIC_URL.", remedy)
-    elif response.status == 503 and response.code in UNREADY:
+    elif response.status in (503, 507) and response.code in UNREADY:
         lack, remedy = UNREADY[response.code]
         yield error(f"The API answers, but {lack}.", remedy)
     elif response.status != 200 or not response.json:  # a 503 without our codes is a proxy's

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from django.db import connection
+from django.db import OperationalError, connection
 
 from accessa.doctor.findings import Finding, Level, error, note, skipped
 from accessa.observability.redaction import redact_secrets
@@ -57,6 +57,9 @@ def _run(check: Check) -> CheckResult:
         try:
             for finding in check.run():
                 findings.append(finding)
+        except OperationalError as failure:
+            message = f"The database did not serve this check: {safe_error_name(failure)}."
+            findings.append(error(message, "See the checks database and limits, and the end of the database's log."))
         except Exception as failure:  # reported as a finding, and the other checks run
             frames = " / ".join(line.strip() for line in safe_traceback(failure).strip().splitlines()[-2:])
             findings.append(error(f"It broke: {safe_error_name(failure)}.", f"Report this: {frames}"))

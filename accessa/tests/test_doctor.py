@@ -1,5 +1,6 @@
 """Doctor: each planted misconfiguration is reported with its remedy; a sound deployment is all green."""
 
+import errno
 import io
 import json
 import os
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +17,7 @@ import jwt
 import pytest
 from django.core.files.storage import storages
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import override_settings
 
 from accessa import config_digest
@@ -151,10 +153,15 @@ def break_() -> Iterator[Finding]:
     raise RuntimeError("what it says may be a secret")
 
 
+def lose_the_database() -> Iterator[Finding]:
+    raise OperationalError("connection failed: FATAL: could not write init file")
+
+
 def test_a_check_that_hangs_or_breaks_leaves_the_others_alone() -> None:
     checks = [
         Check("hangs", "", hang, timeout=0.1, timeout_remedy="look at the firewall"),
         Check("breaks", "", break_),
+        Check("loses", "", lose_the_database),
         Check("needs", "", hang, needs=("hangs",)),
         Check("needs the needing", "", hang, needs=("needs",)),
         Check("works", "It works.", lambda: []),
@@ -162,9 +169,12 @@ def test_a_check_that_hangs_or_breaks_leaves_the_others_alone() -> None:
 
     verdicts = {verdict.name: verdict for verdict in run_checks(checks)}
 
-    assert [verdict.level.value for verdict in verdicts.values()] == ["error", "error", "skipped", "skipped", "ok"]
+    assert [verdict.level.value for verdict in verdicts.values()] == [
+        "error", "error", "error", "skipped", "skipped", "ok",
+    ]  # fmt: skip
     assert verdicts["hangs"].findings[0].remedy == "look at the firewall"
     assert verdicts["breaks"].findings[0].message == "It broke: RuntimeError."
+    assert verdicts["loses"].findings[0].message == "The database did not serve this check: OperationalError."
     assert verdicts["needs"].findings[0].message == "needs hangs"
 
 
@@ -457,6 +467,20 @@ def test_a_folder_that_cannot_be_written_is_found(settings: Any, tmp_path: Any) 
     settings.STORAGE_ROOT = tmp_path / "file"
 
     assert reports("storage-raw", "cannot be written by user", "STORAGE_ROOT")
+
+
+def test_a_full_disk_is_named_by_what_writes_and_by_the_api(
+    api: None, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def has_no_room(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    full = SimpleNamespace(f_bavail=0, f_blocks=1, f_bfree=0, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    monkeypatch.setattr(os, "fsync", has_no_room)
+
+    assert reports("storage-raw", "has no room", "Make room")
+    assert reports("api", "the disk of its files is full", "Make room")
 
 
 def test_an_api_without_storage_is_not_reported_as_without_database(api: None, settings: Any, tmp_path: Any) -> None:
