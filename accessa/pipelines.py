@@ -1,8 +1,8 @@
 """Job pipelines: for each stage its handler, the invariant that holds there, its time limit and its progress."""
 
 import documents.parsers.pdf_parser
+import documents.replacement_parses
 import documents.stage_invariants
-import documents.staged_parses
 import documents.stages
 import embeddings.models
 import embeddings.reindexing.stages
@@ -69,7 +69,7 @@ RECHUNK = Pipeline(embeddings.models.RECHUNK, (
     Step(Stage.EMBEDDINGS_BUFFERED, embeddings.stages.commit_vectors,                embeddings.stage_invariants.vectors_buffered,         time_limit=300,  total_pct=95, skippable=True, joins_commit=True),
     Step(Stage.EMBEDDED,            embeddings.reindexing.stages.finish_reindex_job, embeddings.stage_invariants.vectors_committed,        time_limit=300,  total_pct=99),
 ), campaigns_only=True)
-REPARSE = Pipeline(documents.staged_parses.REPARSE, (
+REPARSE = Pipeline(documents.replacement_parses.REPARSE, (
     Step(Stage.JOB_VALIDATED,       documents.stages.request_parse,                  documents.stage_invariants.original_stored,           time_limit=360),
     Step(Stage.PARSING,             documents.stages.parse,                          documents.stage_invariants.parse_requested,           time_limit=PARSING_LIMIT, total_pct=5, skippable=True, joins_commit=True),
     Step(Stage.PARSED,              documents.stages.check_staged_parse,             documents.stage_invariants.parse_staged,              time_limit=60,   total_pct=20, joins_commit=True),

@@ -246,7 +246,7 @@ JOBS_PERIODIC_TASKS = [
     "search.saved_questions.delete_expired_questions",
     "portal.account_deletion.start_deletions",
     "outbox.periodic.delete_finished_messages",
-    "webhooks.services.delete_expired_deliveries",
+    "webhooks.callbacks.delete_expired_deliveries",
     "integrations.oauth.token_vault.delete_orphaned_tokens",
     "integrations.sync.nightly_schedule.start_due_nightly",
     "statutes.failed_versions.record_failures",

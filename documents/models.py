@@ -150,7 +150,7 @@ class OcrPage(models.Model):
 
 
 class StagedParse(models.Model):
-    """A new parse of a searchable document (documents.staged_parses); its chunks and vectors are being made."""
+    """A new parse of a searchable document (documents.replacement_parses); its chunks and vectors are being made."""
 
     document = models.OneToOneField(Document, primary_key=True, on_delete=models.CASCADE, related_name="+")
     user_id = models.UUIDField()

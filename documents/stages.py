@@ -15,7 +15,7 @@ from documents import (
     object_deletion,
     ocr_batches,
     parse_store,
-    staged_parses,
+    replacement_parses,
     vendor_parses,
     verified_original,
 )
@@ -28,8 +28,8 @@ from documents.parsers import pdf_parser, registry
 from documents.parsers.failures import parse_failure
 from documents.parsers.pdf_parser import Inspection, ParsedPdf
 from documents.parsers.registry import Parser
+from documents.replacement_parses import REPARSE
 from documents.services import UPLOAD_GRACE_SECONDS
-from documents.staged_parses import REPARSE
 from documents.storage import buckets
 from documents.vendor_parses import CollectedParse
 from documents.verified_original import ContentMismatch
@@ -242,7 +242,7 @@ def _stage(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
     fields |= {"payload": {"staged_sha256": parse.sha256}, "progress": progress}
     former_text = parse_store.read_bytes(document).decode(errors="replace")
     with claim.transaction():
-        staged_parses.store_parse(document, parse, former_text)
+        replacement_parses.store_parse(document, parse, former_text)
         if collected is not None:
             fields["cost_cents"] = collected.settle()
         return claim.advance(code="PARSE_STORED", event={"bytes": len(parse.content)}, **fields)
@@ -250,7 +250,7 @@ def _stage(claim: Claim, parse: ParseResult, collected: CollectedParse | None) -
 
 def check_staged_parse(claim: Claim) -> Outcome:
     """Stage parsed of a reparse: check the pages of the new parse; count what is irregular in its structure."""
-    parse = staged_parses.load_parse(claim.job)
+    parse = replacement_parses.load_parse(claim.job)
     if not structure.are_pages_complete(parse.text, parse.page_starts, claim.job.document.pages or 0):
         raise Permanent(error_codes.PARSE_MALFORMED, "The parsed text does not fit its pages.")
     warnings = structure.count_irregularities(parse.text)

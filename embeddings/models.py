@@ -10,7 +10,7 @@ from pgvector.django import VectorField
 
 from embeddings.embedders.registry import DIMENSIONS
 
-REEMBED, RECHUNK = "reembed", "rechunk"  # pipelines of a reindexing campaign's jobs; a third is staged_parses.REPARSE
+REEMBED, RECHUNK = "reembed", "rechunk"  # of a campaign's jobs; a third pipeline is replacement_parses.REPARSE
 STAGED = "~reparse"  # ends the chunker's label of chunks of a parse that is not the document's yet
 _EMBEDDED = ("embed_model", "embed_version", "vector_dim", "vector_sha", "embedding", "embed_updated_at")
 # Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be. The languages

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from documents import stage_invariants, staged_parses
+from documents import replacement_parses, stage_invariants
 from documents.markdown.table_of_contents import find_contents
 from embeddings import chunk_store, tokenizer, vector_store
 from embeddings.embedders.registry import DIMENSIONS
@@ -55,7 +55,7 @@ def buffer_recounted(job_ids: Sequence[UUID]) -> dict[UUID, str]:
 
 def recount(job: UploadJob, chunks: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
     """Compare texts and metadata of chunks with the job's parsed text."""
-    text, page_starts = staged_parses.job_text(job)
+    text, page_starts = replacement_parses.job_text(job)
     contents = find_contents(text, max(job.document.pages or 1, len(page_starts)))
     return chunks_violation(text, contents, chunks)
 

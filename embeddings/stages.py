@@ -6,10 +6,10 @@ from functools import partial
 
 from django.conf import settings
 
-from documents import parse_store, staged_parses
+from documents import parse_store, replacement_parses
 from documents.error_codes import PARSE_HASH_MISMATCH
 from documents.locks import lock_document
-from documents.staged_parses import REPARSE
+from documents.replacement_parses import REPARSE
 from embeddings import (
     active_model,
     chunk_store,
@@ -57,7 +57,7 @@ def buffer_chunks(claim: Claim) -> Outcome:
     """chunking: split the parsed text. Writes the same rows however often it runs."""
     document = claim.job.document
     label = claim.job.chunks_version
-    text, page_starts = staged_parses.job_text(claim.job)
+    text, page_starts = replacement_parses.job_text(claim.job)
     chunks = chunkers.get_chunker(label.removesuffix(STAGED)).split(text, page_starts, last_page=document.pages or 1)
     if not chunks:
         raise Permanent(error_codes.NO_CHUNKS, "There is nothing in the document to cut into passages.")

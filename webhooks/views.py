@@ -34,7 +34,7 @@ from accounts.common_error_codes import BODY_TOO_LARGE, METHOD_NOT_ALLOWED
 from accounts.errors import ApiError
 from documents.storage.buckets import storage_error
 from vendors.webhook_secrets import webhook_secrets
-from webhooks import services, verifiers
+from webhooks import callbacks, verifiers
 from webhooks.error_codes import BODY_INTERRUPTED
 
 log = logging.getLogger("accessa.webhooks")
@@ -54,7 +54,7 @@ class LlamaParseView(View):
         verifier = verifiers.select_verifier(request.headers)  # before the body, which is read of signed requests only
         body = _read_body(request)
         verified = verifier.verify(request.headers, body, secrets=webhook_secrets(), now=time.time())
-        code = services.accept_callback(verified, body)
+        code = callbacks.accept_callback(verified, body)
         log.info("Callback: %s", code)
         return JsonResponse({"code": code})
 

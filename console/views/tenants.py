@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.admin_cells import find_names
 from accounts.models import User
-from console import tenant_page
+from console import tenant_overview
 from console.views import VIEW, render_page, require_permissions
 from jobs.models import Pause
 
@@ -34,8 +34,8 @@ def pauses_of(tenant: User) -> list[Pause]:
 def page(request: HttpRequest, user_id: UUID) -> HttpResponse:
     user = require_permissions(request, "accounts.view_user", VIEW)
     tenant = get_object_or_404(User, pk=user_id)
-    rows = tenant_page.newest_documents(tenant)
-    spending = tenant_page.recent_spending(tenant) if user.has_perm("vendors.view_purchase") else None
+    rows = tenant_overview.newest_documents(tenant)
+    spending = tenant_overview.recent_spending(tenant) if user.has_perm("vendors.view_purchase") else None
     shown: list[UUID | None] = [row.document.pk for row in rows]
     shown += [cost.document_id for cost in spending.costs] if spending else []
     links = [
@@ -51,9 +51,9 @@ def page(request: HttpRequest, user_id: UUID) -> HttpResponse:
         tenant=tenant,
         rows=rows,
         spending=spending,
-        spend_days=tenant_page.SPEND_DAYS,
+        spend_days=tenant_overview.SPEND_DAYS,
         names=find_names(user, document=shown),
         links=links,
         pauses=pauses_of(tenant),
-        most=tenant_page.MAX_DOCUMENTS,
+        most=tenant_overview.MAX_DOCUMENTS,
     )

@@ -17,7 +17,7 @@ from accounts.common_error_codes import not_found
 from accounts.errors import ApiError
 from documents.models import Document
 from documents.parsers.registry import parser_name
-from documents.staged_parses import REPARSE
+from documents.replacement_parses import REPARSE
 from embeddings import active_model
 from embeddings.chunking import chunkers
 from embeddings.embedders import registry

@@ -2,7 +2,7 @@
 
 from django.db import transaction
 
-from documents import staged_parses
+from documents import replacement_parses
 from documents.locks import lock_document
 from embeddings import active_model, chunk_store, error_codes, stage_invariants, vector_store
 from embeddings.models import STAGED
@@ -20,7 +20,7 @@ MAX_STEPS = 5  # the tenants' own jobs wait for this worker; the periodic task d
 def commit_reparse(claim: Claim) -> Outcome:
     """embeddings_buffered of a reparse: the new parse, its chunks and their vectors replace the old, in one commit."""
     job, planned = claim.job, planned_model(claim.job)
-    parse = staged_parses.load_parse(job)
+    parse = replacement_parses.load_parse(job)
     with transaction.atomic():
         lock_document(job.document_id)  # before the job's row, as a deletion does
         with claim.transaction():
@@ -33,7 +33,7 @@ def commit_reparse(claim: Claim) -> Outcome:
                 chunks_version = job.chunks_version.removesuffix(STAGED)
                 chunk_store.promote_chunks(job.document_id, staged=job.chunks_version, chunks_version=chunks_version)
                 bm25.index_document(job.document_id)
-                fields = staged_parses.replace_parse(job.document, parse)
+                fields = replacement_parses.replace_parse(job.document, parse)
                 fields["chunks_version"] = chunks_version
                 return claim.advance(code="EMBED_COMMITTED", event={"vectors": copied}, **fields)
             vector_store.delete_corrupt_vectors(job.document_id)

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from documents import staged_parses
+from documents import replacement_parses
 from documents.locks import lock_document
 from documents.models import Document
 from embeddings import active_model, chunk_store, hnsw_indexes, shadow_vectors, vector_store
@@ -211,7 +211,7 @@ def abandon_new_chunks(document_id: UUID) -> bool:
             lock_document(document_id, "vectors")
             chunk_store.replace_other_chunks(document_id, chunks_version=document.chunks_version)
             vector_store.empty_buffers(document_id)
-            staged_parses.discard_parse(document)
+            replacement_parses.discard_parse(document)
         return True
 
 

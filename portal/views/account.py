@@ -22,7 +22,7 @@ from accounts.models import AccountDeletion, Notify, User
 from outbox.mails import account_mails
 from portal import account_deletion
 from portal.account_export import export_response
-from portal.tenant_page import signed_in_user, tenant_id, tenant_page
+from portal.page_access import signed_in_user, tenant_id, tenant_page
 
 MAX_CODE_CHARS = 40
 # Tables of a certificate that its page names; its file has all.

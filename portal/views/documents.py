@@ -25,7 +25,7 @@ from portal.document_list import document_tags, list_documents
 from portal.document_page import Citation, cited_text, get_page
 from portal.document_status import get_document
 from portal.list_query import MAX_ADDRESS_CHARS, ORDERS, STATES, TYPES, ListQuery
-from portal.tenant_page import tenant_id, tenant_page
+from portal.page_access import tenant_id, tenant_page
 from portal.user_messages import DETAILED, error_message
 
 log = logging.getLogger("accessa.portal")

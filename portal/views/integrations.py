@@ -19,7 +19,7 @@ from integrations.models import ConnectedSource, IngestionJob, Provider
 from integrations.oauth import authorization_flow
 from integrations.sync.lifecycle import start_sync
 from portal.connected_sources import get_source, list_providers
-from portal.tenant_page import require_own_page, tenant_id, tenant_page
+from portal.page_access import require_own_page, tenant_id, tenant_page
 from portal.user_messages import GRANTS, error_message
 
 POLL_SECONDS = 3  # while a sync is running

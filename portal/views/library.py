@@ -21,7 +21,7 @@ from embeddings.document_rename import rename_document
 from portal.document_list import PAGE_SIZE, document_tags, get_documents
 from portal.document_status import get_document
 from portal.list_query import MAX_ADDRESS_CHARS, STATES, ListQuery
-from portal.tenant_page import tenant_id, tenant_page
+from portal.page_access import tenant_id, tenant_page
 from portal.user_messages import error_message
 
 

@@ -19,7 +19,7 @@ from accounts.models import User, UserIdentity
 from accounts.sign_in import client_address, client_network, record_sign_in
 from outbox.mails import account_mails
 from portal.error_pages import error_page
-from portal.tenant_page import redirect_after_sign_in, require_own_page, signed_in_user, tenant_page
+from portal.page_access import redirect_after_sign_in, require_own_page, signed_in_user, tenant_page
 
 
 @never_cache

@@ -19,8 +19,8 @@ from documents.tags import list_tags
 from embeddings.search.query_parser import HYBRID, TEXT, VECTOR, QueryEmbedding
 from integrations.models import Provider
 from integrations.search import RECORDS, RecordResult
+from portal.page_access import tenant_id, tenant_page
 from portal.search_scope import TAG, SearchScope, document_choices, last_scope, sources_of
-from portal.tenant_page import tenant_id, tenant_page
 from portal.user_messages import error_message
 from portal.views.documents import parse_span
 from search.answers.feedback import record_feedback

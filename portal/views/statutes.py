@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from accounts.rate_limit import PAGE_VIEWS, check_rate
 from documents.markdown import html_renderer
-from portal.tenant_page import tenant_id, tenant_page
+from portal.page_access import tenant_id, tenant_page
 from portal.views.documents import parse_span
 from statutes.article_citations import StatutePassage, strip_anchors
 from statutes.search import get_passage

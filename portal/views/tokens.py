@@ -13,7 +13,7 @@ from accounts import api_tokens
 from accounts.errors import ApiError
 from accounts.rls import as_tenant
 from accounts.serializers import TENANT_SCOPE_CHOICES
-from portal.tenant_page import tenant_id, tenant_page
+from portal.page_access import tenant_id, tenant_page
 
 PAGE = "portal/settings/tokens.html"
 

@@ -19,7 +19,7 @@ from accounts import encryption, rate_limit, totp
 from accounts.models import User
 from accounts.sign_in import record_refused_sign_in
 from outbox.mails import account_mails
-from portal.tenant_page import redirect_after_sign_in, signed_in_user, tenant_page
+from portal.page_access import redirect_after_sign_in, signed_in_user, tenant_page
 from portal.views.account import MAX_CODE_CHARS, CodeField, OwnPasswordField, check_own_password, use_code
 
 PAGE = "portal/settings/two_step.html"

@@ -8,7 +8,7 @@ from accounts import rate_limit
 from accounts.number_formats import format_money
 from accounts.rls import as_tenant
 from documents.models import Document
-from portal.tenant_page import tenant_id, tenant_page
+from portal.page_access import tenant_id, tenant_page
 from vendors import ledger
 
 DAYS = 30

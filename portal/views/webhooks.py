@@ -17,7 +17,7 @@ from outbox.models import EVENTS, Message, WebhookEndpoint
 from outbox.webhooks import endpoints
 from outbox.webhooks.endpoints import NewSecret
 from outbox.webhooks.public_addresses import MAX_URL_CHARS
-from portal.tenant_page import tenant_id, tenant_page
+from portal.page_access import tenant_id, tenant_page
 from portal.user_messages import error_message
 
 MOST_DELIVERIES = 50  # on the page; the API lists all

@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 
 from testing.cluster import database_params, database_url
 from testing.concurrency import run_concurrently
-from webhooks import services
+from webhooks import callbacks
 from webhooks.models import Delivery
 from webhooks.tests.conftest import VENDOR_JOB, JobUpdates, Parse, submitted_parse
 from webhooks.tests.signers import (
@@ -135,10 +135,10 @@ def test_deliveries_expire_after_a_day(parse: Parse) -> None:
     post(LlamaCloudSigner().send(event_payload(VENDOR_JOB)))
     delivery = Delivery.objects.get()
 
-    services.delete_expired_deliveries()
+    callbacks.delete_expired_deliveries()
     remembered = Delivery.objects.count()
     Delivery.objects.update(expires_at=Now() - timedelta(seconds=1))
-    services.delete_expired_deliveries()
+    callbacks.delete_expired_deliveries()
 
     assert timedelta(hours=23, minutes=59) < delivery.expires_at - delivery.received_at < timedelta(hours=24, minutes=1)
     assert remembered == 1
@@ -146,7 +146,7 @@ def test_deliveries_expire_after_a_day(parse: Parse) -> None:
 
 
 def test_expired_deliveries_are_a_periodic_task() -> None:
-    assert "webhooks.services.delete_expired_deliveries" in configured.JOBS_PERIODIC_TASKS
+    assert "webhooks.callbacks.delete_expired_deliveries" in configured.JOBS_PERIODIC_TASKS
 
 
 @pytest.mark.django_db(transaction=True)

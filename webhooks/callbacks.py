@@ -10,7 +10,7 @@ from accounts.errors import ApiError
 from documents import vendor_parses
 from documents.error_codes import CALLBACK_CONTRADICTS
 from documents.models import ParseRequest
-from documents.staged_parses import REPARSE
+from documents.replacement_parses import REPARSE
 from jobs import services, telemetry
 from jobs.models import UploadJob
 from webhooks.error_codes import CALLBACK_UNKNOWN_JOB
