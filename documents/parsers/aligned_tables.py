@@ -44,7 +44,7 @@ SPACE_STRETCH, WORDY = 1.8, 5  # a gap between columns, of a space in lines of s
 CELL_GAP, OFF_ROWS = 0.12, 2.0  # of a line's height, between lines of a cell; points from the middle of rows
 GROUP_GAP, LARGE = 1.2, 1.1  # of the height of a line: the space around a group's heading, and that heading
 LINES_NEAR, CELLS_NEAR = 6, 3  # above and below a line, and of them with a gap between two columns at one place
-FULL_ROWS_SHARE = 0.7
+FULL_ROWS_SHARE, STARTED_SHARE = 0.7, 0.6  # of the rows, and of the columns that begin in one
 WRAPPED_LINES = 1.5
 PROSE_CHARS = 20  # of a line; words would be few in Korean, none in Chinese
 PROSE_LINES, WIDE_SHARE = 3, 0.75  # in a column of text, and how much of its width they take
@@ -138,7 +138,7 @@ def _split_text_columns(lines: Sequence[Line]) -> list[list[Word]]:
         sides = [
             [word for line in run for word in line.words if (word.box.x0 > edge) == side] for side in (False, True)
         ]
-        if all(sides) and _are_text_columns([group_lines(side) for side in sides]):
+        if all(sides) and not _have_common_rows(run) and _are_text_columns([group_lines(side) for side in sides]):
             first, last = lines.index(run[0]), lines.index(run[-1])
             above, below = (
                 [word for line in part for word in line.words] for part in (lines[:first], lines[last + 1 :])
@@ -152,6 +152,12 @@ def _has_rows(lines: Sequence[Line], edge: float) -> bool:
     right = [sum([segment.x0 > edge for segment in line.segments]) for line in lines]
     left = [len(line.segments) - count for line, count in zip(lines, right, strict=True)]
     return any(sum([count > 1 for count in counts]) >= PROSE_LINES for counts in (left, right))
+
+
+def _have_common_rows(lines: list[Line]) -> bool:
+    """Tell whether gaps over the whole width part rows: long texts in the columns of one table."""
+    columns = find_columns(lines)
+    return any(_are_rows(split_at_gaps(lines, gap), columns, least_share=1.0) for gap in row_gaps(lines))
 
 
 def _length(segment: Segment) -> int:
@@ -360,7 +366,7 @@ def _build_aligned(block: list[Line], *, has_heads_above: bool = False) -> Table
     return Table(box, join_wrapped(rows), tuple(columns))
 
 
-def _are_rows(groups: list[list[Line]], columns: list[Range]) -> bool:
+def _are_rows(groups: list[list[Line]], columns: list[Range], *, least_share: float = STARTED_SHARE) -> bool:
     """Tell whether the groups begin like rows: most of the columns side by side. Paragraphs in columns do not."""
     if len(groups) < 3:
         return False
@@ -368,7 +374,7 @@ def _are_rows(groups: list[list[Line]], columns: list[Range]) -> bool:
         len({n for line in _first_lines(group) for s in line.segments for n in covered_columns(columns, s)})
         for group in groups
     ]
-    full = sum(start >= max(2, 0.6 * len(columns)) for start in starts)
+    full = sum(start >= max(2, least_share * len(columns)) for start in starts)
     return full >= FULL_ROWS_SHARE * len(groups)
 
 

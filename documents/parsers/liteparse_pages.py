@@ -13,7 +13,7 @@ from liteparse._liteparse import LiteParse  # its Python wrapper copies every ob
 
 from documents.parsers import aligned_tables, table_checks, table_grids
 from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
-from documents.parsers.table_grids import SNAP, Box, Line, Table, Word
+from documents.parsers.table_grids import SNAP, Box, DownwardWord, Line, Table, UpwardWord, Word
 
 TITLE_SIZE = 1.25  # of the usual height of the page's words
 LONGEST_TITLE = 60
@@ -118,11 +118,14 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
     large = [word for word, height in zip(words, heights, strict=True) if height >= least]
     boxes = [(block, _to_box(block.bbox)) for block in page.blocks]
     titles = [box for block, box in boxes if block.kind == "heading" or _is_title(block, box, words, large)]
-    boxes_turned = [_to_box(item) for item in items if 45 < item.rotation % 180 < 135]
+    boxes_turned = [(_to_box(item), item.rotation % 360 > 180) for item in items if 45 < item.rotation % 180 < 135]
     upright, turned = list[Word](), list[Word]()
     for word in _join_torn(words):
-        is_turned = boxes_turned and any(box.contains(word.box.center) for box in boxes_turned)
-        (turned if is_turned else upright).append(word)
+        goes_up = next((up for box, up in boxes_turned if box.contains(word.box.center)), None)
+        if goes_up is None:
+            upright.append(word)
+        else:
+            turned.append((UpwardWord if goes_up else DownwardWord)(*word))
     tables = find_tables(upright, map(_to_rule, page.vector_graphics.lines), titles, turned)
     blocks: list[Block] = []
     runs = _to_runs(items) if any(block.kind == "heading" for block, _ in boxes) else []

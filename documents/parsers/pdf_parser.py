@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from documents.parsers.continued_tables import join_cut_rows
 from documents.parsers.failures import parse_failure
 from documents.parsers.heading_levels import normalize_headings
 from documents.parsers.running_headers import remove_headers_footers
@@ -14,7 +15,7 @@ from jobs.outcomes import StageFailure
 
 NAME = "liteparse"
 # The number is that of our rules: tables, headings, form values, unreadable pages.
-VERSION = f"{version('liteparse')}+7"
+VERSION = f"{version('liteparse')}+8"
 FALLBACK_NAME, FALLBACK_VERSION = "pdf-oxide", version("pdf-oxide")  # reads what LiteParse cannot
 
 HEADER = b"%PDF-"
@@ -82,7 +83,7 @@ def parse_pdf(path: Path, *, pages: int) -> ParsedPdf:
 
 
 def _parsed(response: dict[str, Any]) -> ParsedPdf:
-    markdown = normalize_headings(remove_headers_footers(response["markdown"]))
+    markdown = normalize_headings(join_cut_rows(remove_headers_footers(response["markdown"])))
     return ParsedPdf(markdown, response["doubtful"], response["unreadable"], response["has_layout"])
 
 

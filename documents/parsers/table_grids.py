@@ -64,6 +64,14 @@ class Word(NamedTuple):
     box: Box
 
 
+class UpwardWord(Word):
+    """A word that is read from the bottom up."""
+
+
+class DownwardWord(Word):
+    """A word that is read from the top down."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of equally many cells; a cell that spans several is repeated in each.
@@ -247,9 +255,17 @@ def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> 
             contents[cells[_place(ys, word.box.center[1])][_place(xs, word.box.center[0])]].append(word)
     if any(len(content) > MAX_CELL_WORDS for content in contents.values()):
         return None
-    texts = {cell: join_words(content) for cell, content in contents.items()}
+    texts = {cell: join_words(list(map(_level, content))) for cell, content in contents.items()}
     is_open = any(_is_parted(cells, xs, cell, content) or _is_stack(content) for cell, content in contents.items())
     return _to_table(box, [[(cell, texts.get(cell, "")) for cell in row] for row in cells], is_open=is_open)
+
+
+def _level(word: Word) -> Word:
+    """Return the word where it would stand if the page were turned so that it is read from left to right."""
+    x0, y0, x1, y1 = word.box
+    if isinstance(word, UpwardWord):
+        return Word(word.text, Box(-y1, x0, -y0, x1))
+    return Word(word.text, Box(y0, -x1, y1, -x0)) if isinstance(word, DownwardWord) else word
 
 
 def _is_stack(words: list[Word]) -> bool:

@@ -297,4 +297,4 @@ def test_normalization_of_pages_is_idempotent(evidence: list[str]) -> None:
 
 
 def test_the_parser_version_contains_the_heading_rules() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+\+7", pdf_parser.VERSION)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\+8", pdf_parser.VERSION)

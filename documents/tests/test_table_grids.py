@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from documents.parsers import liteparse_pages
+from documents.parsers.continued_tables import join_cut_rows
 from documents.parsers.liteparse_pages import Block, find_tables
 from documents.parsers.table_checks import is_table
-from documents.parsers.table_grids import Box, Table, Word, join_wrapped
+from documents.parsers.table_grids import Box, DownwardWord, Table, UpwardWord, Word, join_wrapped
 
 WIDTH = 5.0  # of a letter
 HEIGHT = 10.0
@@ -688,3 +689,63 @@ def test_rotated_words_are_in_no_table_without_lines() -> None:
     stamp = [Word("Downloaded", Box(8, 95, 18, 150))]
 
     assert rows_of(find_tables(lines(rows, xs=[50, 150], leading=12), [], turned=stamp)) == rows
+
+
+def test_turned_heads_are_read_in_their_direction() -> None:
+    up = [("2", 53, 118), ("to", 53, 104), ("17", 53, 90), ("years", 66, 95)]
+    down = [("65", 166, 55), ("and", 166, 70), ("over", 153, 60)]
+    turned = [
+        *(UpwardWord(text, Box(x, y, x + HEIGHT, y + 10)) for text, x, y in up),
+        *(DownwardWord(text, Box(x, y, x + HEIGHT, y + 10)) for text, x, y in down),
+    ]
+    rules = grid([50, 150, 250], [50, 130, 150, 170])
+
+    rows = rows_of(
+        find_tables(lines([["$5", "$9"], ["$6", "$8"]], xs=[55, 155], leading=20, top=135), rules, (), turned)
+    )
+
+    assert rows[0] == ["2 to 17 years", "65 and over"]
+
+
+def test_long_texts_in_columns_whose_rows_begin_side_by_side_are_one_table() -> None:
+    covered, cost = "We pay for it when it is approved before", "Members pay sixty dollars for each visit"
+    rows = [[label, covered, cost] for label in ("Surgery", "Imaging", "Therapy")]
+    placed = [
+        word
+        for n, row in enumerate(rows)
+        for wrapped in range(3)
+        for x, text in zip([50, 100, 340], row if wrapped == 0 else ["", *row[1:]], strict=True)
+        for word in words(x, 100 + 45 * n + 11 * wrapped, text)
+    ]
+
+    assert [len(row) for row in rows_of(find_tables(placed, []))] == [3, 3, 3]
+
+
+SHARED_HEAD = "| Service | What is covered | Cost |\n|---|---|---|"
+CUT = "| Visit | With a doctor | $20 |\n| Surgery | When it is | $90 |"
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "joined"),
+    [
+        (CUT, "|  | approved before |  |\n| Dental | Twice | $30 |", True),
+        (CUT, "| Anaesthesia | approved before |  |\n| Dental | Twice | $30 |", False),
+        (CUT, "|  | Each of them |  |\n| Dental | Twice | $30 |", False),
+        (CUT, "|  | For children under two years |  |\n| Dental | Twice | $30 |", True),
+        (CUT, "|  | Outpatient | $45 |\n| Dental | Twice | $30 |", False),
+        (CUT.replace("Visit", ""), "|  | approved before |  |\n| Dental | Twice | $30 |", False),
+        (CUT.replace("When it is", "primary"), "|  | specialist |  |\n| Dental | Twice | $30 |", False),
+        (CUT, "|  | approved before |  |", True),
+    ],
+    ids=["cut", "label", "other line", "text", "value", "labels are empty", "terms", "nothing else"],
+)  # fmt: skip
+def test_the_rest_of_a_row_joins_it_over_a_page_and_a_row_without_label_stays(
+    above: str, below: str, joined: bool
+) -> None:
+    first, second = join_cut_rows([f"{SHARED_HEAD}\n{above}", f"{SHARED_HEAD}\n{below}\n\nOn."])
+
+    assert (second == f"{SHARED_HEAD}\n{below}\n\nOn.") is not joined
+    if joined:
+        rest = below.split("|")[2].strip()
+        assert first.endswith(f" {rest} | $90 |")
+        assert second == ("On." if below.count("\n") == 0 else f"{SHARED_HEAD}\n| Dental | Twice | $30 |\n\nOn.")
