@@ -43,6 +43,14 @@ def after_password(user: User, path: str = "/sign-in") -> Client:
     return client
 
 
+@pytest.mark.parametrize("path", ["off", "codes"])
+def test_a_page_from_before_it_was_turned_off_does_not_say_that_it_is_on(path: str, ana: Person) -> None:
+    answer = signed_in(ana).post(f"/settings/two-step/{path}", {"code": "123456"}, follow=True)
+
+    assert answer.redirect_chain == [("/settings/two-step", 302)]
+    assert b"It is on" not in answer.content
+
+
 def test_of_two_sessions_that_turn_it_on_at_once_the_first_counts(ana: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = signed_in(with_password(ana)), signed_in(ana)
     secrets = [re.findall(r"<code>([A-Z2-7]{32})</code>", each.get("/settings/two-step").content.decode())[0]

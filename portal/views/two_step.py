@@ -118,6 +118,8 @@ def _page_of_on(request: HttpRequest, form: CodeForm, codes: list[str] | None = 
 @tenant_page("POST")
 def replace_codes(request: HttpRequest) -> HttpResponse:
     user = signed_in_user(request)
+    if not totp.is_on(user):  # a page from before it was turned off
+        return redirect("portal:two-step")
     form = CodeForm(user, request.POST)
     return _page_of_on(request, form, totp.replace_recovery_codes(user) if form.is_valid() else None)
 
@@ -125,6 +127,8 @@ def replace_codes(request: HttpRequest) -> HttpResponse:
 @tenant_page("POST")
 def turn_off(request: HttpRequest) -> HttpResponse:
     user = signed_in_user(request)
+    if not totp.is_on(user):
+        return redirect("portal:two-step")
     form = CodeForm(user, request.POST)
     if not form.is_valid():
         return _page_of_on(request, form)
