@@ -30,6 +30,7 @@ ROWS = {"tr": " | ", "row": " | ", "tocitem": " ", "contentsitem": " "}
 _SENTENCES = ("p", "parrafo", "párrafo", "text", "texto", "para", "td", "th", "li")
 # Clauses whose number is only an attribute, and the sign that the law prints after it.
 _CLAUSES = {"fraccion": ".", "fracción": ".", "inciso": ")", "numeral": ".", "apartado": "."}
+MAX_NUMBER_CHARS = 255  # of what is a number: its article's id is repeated in each of its passages
 _NUMBER_ATTRIBUTES = ("numero", "número", "num", "number", "n")
 # Not the law's text: metadata, editors' footnotes, struck text.
 ASIDE = frozenset({"meta", "metadata", "metadatos", "note", "authorialnote", "editorial", "script", "style", "del"})
@@ -336,6 +337,8 @@ def _split_label(element: Element, unit: tuple[str, ...]) -> tuple[str, str, Ele
     rest = Element(element.name, element.attributes, element.start, element.end)
     for piece in element.pieces:
         names = None if isinstance(piece, str) else next((names for names in labels if piece.name in names), None)
+        if names is NUMBERS and not piece.length_within(MAX_NUMBER_CHARS):  # type: ignore[union-attr]
+            names = None
         if names is None or isinstance(piece, str) or labels[names] or piece.has(*unit) or rest.text():
             rest.pieces.append(piece)
         else:
@@ -354,7 +357,7 @@ def _number(label: str, element: Element) -> str:
 def _number_attribute(element: Element) -> str:
     attributes = {name.lower(): text.strip() for name, text in element.attributes.items()}
     for name in NUMBER_ATTRIBUTES:
-        if attributes.get(name):
+        if 0 < len(attributes.get(name, "")) <= MAX_NUMBER_CHARS:
             return attributes[name]
     matches = (_IDENTIFIER.search(attributes.get(name, "")[-40:]) for name in ID_ATTRIBUTES)
     match = next(filter(None, matches), None)

@@ -190,3 +190,17 @@ def test_an_empty_doctype_is_accepted_and_not_fetched() -> None:
     )
 
     assert article_texts(law) == {"1": "The act."}
+
+
+def test_a_number_that_is_too_long_for_one_is_no_id() -> None:
+    """Each passage of an article has its id: a megabyte of one made gigabytes of 5,000 passages."""
+    endless = "1" * 300
+    by_attribute = f'<articulo num="{endless}"><p>Los que en la ley deben.</p></articulo>'
+    by_element = f"<articulo><num>{endless}</num><p>El agua.</p></articulo>"
+
+    law = xml.read_xml(f"<ley>{by_attribute}{by_element}</ley>".encode())
+
+    articles = [child for child in law.children if isinstance(child, Article)]
+    assert [article.id for article in articles] == ["unnumbered", "unnumbered~2"]
+    assert [article.label for article in articles] == ["Artículo", "Artículo"]
+    assert endless in articles[1].text, "it stays text"
