@@ -28,6 +28,7 @@ PROSE_CELL = 4  # words
 LONGEST_CELL = 300  # words; Korean and Chinese characters count as such
 MANY_ROWS = 3
 TITLE_GAP = 0.45
+COLUMN_LINES = 10  # of text that are read across the gap between two columns
 RUN_WORDS = 40_000  # a page with more is no page of a document: comparing it takes seconds
 
 _WORD = re.compile(
@@ -124,6 +125,8 @@ def check_order(markdown: str, plain: str, layout: Layout, stream_runs: Callable
     tables = [table for table in tables if table not in false_tables]
     prose = " ".join(_TABLE.split(markdown)[::2])
     is_doubtful = comparison.agreement < AGREEMENT and not false_tables and len(split_words(prose)) > FEW_WORDS
+    if not tables:
+        runs = read_columns(runs)
     if is_plausible([run for run in runs if not any(run.lies_in(table) for table in tables)]):
         rebuilt = rebuild(runs, layout.headings(), tables)
         if _coverage(split_words(rebuilt), split_words(plain)) >= min(comparison.coverage, COVERAGE):
@@ -164,6 +167,36 @@ def is_plausible(runs: Sequence[Run]) -> bool:
         elif after.y1 < before.y0 + 0.3 * height and after.x0 < before.x1 - 1:
             backward += 1
     return backward <= 1 + BACKWARD_SHARE * len(runs)
+
+
+def read_columns(runs: list[Run]) -> list[Run]:
+    """Return the runs, two columns of text that they cross line by line, as the text layers of scans do, one by one."""
+    crossings = [
+        (before, after)
+        for before, after in pairwise(runs)
+        if after.x0 > before.x1 and abs((before.y0 + before.y1) - (after.y0 + after.y1)) < 0.8 * before.height
+    ]
+    if len(crossings) < COLUMN_LINES:
+        return runs
+    height = median(run.height for run in runs)
+    # Most of the lines in the right column begin at one place.
+    edge = height * (Counter(round(after.x0 / height) for _, after in crossings).most_common(1)[0][0] - 0.5)
+    crossed = [pair for pair in crossings if pair[0].x1 < edge + height / 2 and pair[1].x0 > edge - height / 2]
+    if len(crossed) < COLUMN_LINES:
+        return runs
+    top, bottom = crossed[0][0].y0 - height / 2, crossed[-1][1].y1 + height / 2
+    above, left, right, below = list[Run](), list[Run](), list[Run](), list[Run]()
+    for run in runs:
+        if run.y0 < top or run.y1 > bottom:
+            (above if run.y0 < top else below).append(run)
+        elif run.x0 < edge - height and run.x1 > edge + height:
+            return runs
+        else:
+            (left if run.x0 + run.x1 < 2 * edge else right).append(run)
+    sides = [_to_lines((run, None) for run in side) for side in (left, right)]
+    if min(sum(len(line.text) >= PROSE_CHARS for line in side) for side in sides) < COLUMN_LINES:
+        return runs
+    return above + left + right + below
 
 
 def rebuild(runs: Sequence[Run], headings: Sequence[Region], tables: Sequence[Region]) -> str:

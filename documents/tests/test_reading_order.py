@@ -14,7 +14,7 @@ from reportlab.pdfgen.canvas import Canvas
 from documents.parsers import liteparse_pages, reading_order
 from documents.parsers.pdf_engines import OpenedPdf, extract_markdown
 from documents.parsers.pdf_parser import ParsedPdf, parse_pdf
-from documents.parsers.reading_order import Region, Run, compare, is_plausible, rebuild, split_title
+from documents.parsers.reading_order import Region, Run, compare, is_plausible, read_columns, rebuild, split_title
 from documents.parsers.right_to_left import read_words
 from documents.parsers.sandbox import rlimits
 from documents.parsers.sandbox.client import ROOT
@@ -58,6 +58,17 @@ def parse(path: Path) -> ParsedPdf:
 
 def words(text: str) -> str:
     return " ".join(text.replace("\n", " ").split())
+
+
+def scanned(left: Sequence[str], right: Sequence[str]) -> list[Run]:
+    """Set two columns as the text layer of a scan: word by word, line by line across both."""
+    runs: list[Run] = []
+    for number, line in enumerate(zip(left, right, strict=True)):
+        for x, text in zip((50.0, 320.0), line, strict=True):
+            for word in text.split():
+                runs.append(Run(word, x, 100 + 14 * number, x + 6 * len(word), 111 + 14 * number, 11, False))
+                x += 6 * len(word) + 4
+    return runs
 
 
 def test_a_heading_in_one_column_does_not_tear_the_other(tmp_path: Path) -> None:
@@ -264,3 +275,24 @@ def test_a_table_with_a_cell_as_long_as_a_page_is_prose() -> None:
     table = Region(0, 0, 100, 100, f"| {'word ' * 301}| two |\n|---|---|\n| three | four |")
 
     assert reading_order._is_prose(table, [])
+
+
+def test_columns_that_a_text_layer_reads_across_are_read_one_by_one() -> None:
+    title, foot = Run("Notices", 250, 60, 320, 75, 15, False), Run("199", 300, 700, 320, 711, 11, False)
+
+    runs = read_columns([foot, title, *scanned(LEFT * 2, RIGHT * 2)])
+
+    assert [run.text for run in runs] == ["Notices", *" ".join([*LEFT, *LEFT, *RIGHT, *RIGHT]).split(), "199"]
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        scanned(["Name", "Date of birth", "Street"] * 4, RIGHT * 2),
+        scanned(LEFT, RIGHT),
+        [*scanned(LEFT * 2, RIGHT * 2), Run("A line over both columns", 100, 148, 500, 159, 11, False)],
+    ],
+    ids=["labels", "few lines", "line over both"],
+)
+def test_labels_and_lines_over_the_gap_are_no_columns(runs: list[Run]) -> None:
+    assert read_columns(runs) == runs
