@@ -1,18 +1,19 @@
-"""Entry point of manage.py: configuration errors and missing migrations end as one sentence."""
+"""Entry point of manage.py: configuration errors, an absent database and missing migrations end as a sentence."""
 
 import sys
 from collections.abc import Sequence
 
+import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
-from django.db import DatabaseError, ProgrammingError, connection, connections
+from django.db import DatabaseError, OperationalError, ProgrammingError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 MISSING_RELATION = ("42P01", "42703")  # undefined_table, undefined_column
 
 
 def run_command(arguments: Sequence[str]) -> None:
-    """Run a management command. Exit 1 with a sentence for a wrong setting or an unmigrated database.
+    """Run a management command. Exit 1 with a sentence for a wrong setting, and a database that is away or unmigrated.
 
     ``--traceback`` raises the error instead.
     """
@@ -26,6 +27,13 @@ def run_command(arguments: Sequence[str]) -> None:
         if "--traceback" in arguments or not _needs_migrations(error):
             raise
         sys.exit("The database is not migrated: run manage.py migrate")
+    except OperationalError as error:
+        # The server gives its own errors a code; a connection that failed has none.
+        cause = error.__cause__
+        if "--traceback" in arguments or not isinstance(cause, psycopg.OperationalError) or cause.sqlstate:
+            raise
+        reason = str(cause).partition("\n")[0]
+        sys.exit(f"The database cannot be used: {reason}\nCorrect DATABASE_URL, or start the server it names.")
 
 
 def _needs_migrations(error: ProgrammingError) -> bool:

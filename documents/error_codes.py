@@ -95,7 +95,7 @@ NO_TEXT_LAYER = file_failure(
     "NO_TEXT_LAYER",
     _("The pages have no text that can be read, only images of it, as in a scan. They can be read as a scan."),
     _("The pages are images, a scan, or their text is garbage: fonts without Unicode, a wrong encoding."),
-    _("The tenant uploads the same file again with OCR."),
+    _("The tenant chooses “Read as a scan” beside the document, or uploads the same file again with OCR."),
 )
 NO_TEXT_FOUND = file_failure(
     "NO_TEXT_FOUND",

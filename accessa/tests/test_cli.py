@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.db import ProgrammingError
+from django.db import OperationalError, ProgrammingError, connection
 
 from accessa import command_line_errors
 from accessa.checks.settings import NOT_NEGATIVE, POSITIVE, check_settings
@@ -111,6 +112,23 @@ def test_missing_migrations_are_one_sentence_and_other_errors_are_raised() -> No
             command_line_errors.run_command(command)
 
     assert leaving.value.code == "The database is not migrated: run manage.py migrate"
+
+
+def test_a_database_that_cannot_be_reached_ends_as_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect_to_nothing(arguments: list[str]) -> None:
+        with connection.wrap_database_errors:
+            psycopg.connect("host=127.0.0.1 port=1 user=ana password=hidden")
+
+    monkeypatch.setattr(command_line_errors, "execute_from_command_line", connect_to_nothing)
+
+    with pytest.raises(SystemExit) as leaving:
+        command_line_errors.run_command(["manage.py", "migrate"])
+    with pytest.raises(OperationalError):
+        command_line_errors.run_command(["manage.py", "migrate", "--traceback"])
+
+    assert "Connection refused" in str(leaving.value.code)
+    assert "Correct DATABASE_URL" in str(leaving.value.code)
+    assert "hidden" not in str(leaving.value.code)
 
 
 # Doctor's surroundings
