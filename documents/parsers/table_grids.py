@@ -4,7 +4,7 @@ Coordinates are in points from the page's top left corner.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -249,15 +249,47 @@ def _build_grid(words: Sequence[Word], across: list[Rule], down: list[Rule]) -> 
         return None
     cells = _merge_cells(xs, ys, across, down)
     box = Box(xs[0], ys[0], xs[-1], ys[-1])
-    contents: dict[int, list[Word]] = defaultdict(list)
-    for word in words:
-        if box.contains(word.box.center):
-            contents[cells[_place(ys, word.box.center[1])][_place(xs, word.box.center[0])]].append(word)
+    inside = [word for word in words if box.contains(word.box.center)]
+    contents = _fill_cells(inside, xs, ys, cells)
+    between = _lines_between(cells, xs, contents)
+    if between:
+        across = across + between
+        ys = sorted([*ys, *{y for y, _, _ in between}])
+        cells = _merge_cells(xs, ys, across, down)
+        contents = _fill_cells(inside, xs, ys, cells)
     if any(len(content) > MAX_CELL_WORDS for content in contents.values()):
         return None
     texts = {cell: join_words(list(map(_level, content))) for cell, content in contents.items()}
     is_open = any(_is_parted(cells, xs, cell, content) or _is_stack(content) for cell, content in contents.items())
     return _to_table(box, [[(cell, texts.get(cell, "")) for cell in row] for row in cells], is_open=is_open)
+
+
+def _fill_cells(words: list[Word], xs: list[float], ys: list[float], cells: list[list[int]]) -> dict[int, list[Word]]:
+    contents: dict[int, list[Word]] = defaultdict(list)
+    for word in words:
+        x, y = word.box.center
+        contents[cells[_place(ys, y)][_place(xs, x)]].append(word)
+    return contents
+
+
+def _lines_between(cells: list[list[int]], xs: list[float], contents: dict[int, list[Word]]) -> list[Rule]:
+    """Return a rule between the lines of each row that stands for two, with a label and figures on both.
+
+    A cell of one line is of both.
+    """
+    rules: list[Rule] = []
+    rows_of = Counter(cell for row in cells for cell in set(row))
+    for row in cells:
+        lines = {cell: _cluster(box.y0 for _, box in contents[cell]) for cell in row if cell in contents}
+        pairs = [cell for cell in lines if len(lines[cell]) == len(contents[cell]) == 2 and rows_of[cell] == 1]
+        figures = [cell for cell in pairs if not any(any(map(str.isalpha, text)) for text, _ in contents[cell])]
+        if not 2 <= len(figures) < len(pairs) or any(len(lines[cell]) > 1 for cell in lines if cell not in pairs):
+            continue
+        upper, lower = zip(*(lines[cell] for cell in pairs), strict=True)
+        if max(upper) - min(upper) < SNAP and max(lower) - min(lower) < SNAP:
+            middle = (max(lower) + min(box.y1 for cell in pairs for _, box in contents[cell])) / 2
+            rules += [(middle, xs[n], xs[n + 1]) for n, cell in enumerate(row) if cell in pairs]
+    return rules
 
 
 def _level(word: Word) -> Word:

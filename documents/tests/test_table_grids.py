@@ -721,6 +721,33 @@ def test_long_texts_in_columns_whose_rows_begin_side_by_side_are_one_table() -> 
     assert [len(row) for row in rows_of(find_tables(placed, []))] == [3, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("label", "figures", "count"),
+    [
+        (["Adult", "Child"], ["$60", "$45"], 3),
+        (["Adult"], ["$60", "$45"], 2),
+        (["Adult", "or child"], ["$60", "$45"], 2),
+        (["Adult", "Child"], ["$60", "each"], 2),
+    ],
+    ids=["two", "one label", "wrapped label", "words"],
+)  # fmt: skip
+def test_a_ruled_row_with_a_label_and_figures_on_each_of_two_lines_is_two(
+    label: list[str], figures: list[str], count: int
+) -> None:
+    head = lines([["Plan", "Person", "In", "Out"]], xs=[55, 155, 255, 355], leading=20, top=55)
+    row = [
+        words(x, 75 + 12 * n, text)
+        for x, texts in ((155, label), (255, figures), (355, figures))
+        for n, text in enumerate(texts)
+    ]
+    text = [*head, *words(55, 80, "Gold"), *(word for each in row for word in each)]
+
+    rows = rows_of(find_tables(text, grid([50, 150, 250, 350, 450], [50, 70, 105])))
+
+    assert len(rows) == count
+    assert count == 2 or rows[1:] == [["Gold", *each] for each in zip(label, figures, figures, strict=True)]
+
+
 SHARED_HEAD = "| Service | What is covered | Cost |\n|---|---|---|"
 CUT = "| Visit | With a doctor | $20 |\n| Surgery | When it is | $90 |"
 
