@@ -14,10 +14,10 @@ REEMBED, RECHUNK = "reembed", "rechunk"  # of a campaign's jobs; a third pipelin
 STAGED = "~reparse"  # ends the chunker's label of chunks of a parse that is not the document's yet
 _EMBEDDED = ("embed_model", "embed_version", "vector_dim", "vector_sha", "embedding", "embed_updated_at")
 # Headings weigh more than the text below them. Two arguments: immutable, as a generated column must be. The languages
-# are those of search.query_parser.
+# and the parted words are those of search.lexemes.
 _READ = (
     "setweight(jsonb_to_tsvector('{0}', coalesce(meta -> 'headings', '[]'), '\"string\"'), 'A')"
-    " || to_tsvector('{0}', text)"
+    r" || to_tsvector('{0}', regexp_replace(text, '([[:alpha:]])/(?=[[:alpha:]])', '\1 ', 'g'))"
 )
 _WORDS = f"CASE meta ->> 'language' WHEN 'es' THEN {_READ.format('spanish')} ELSE {_READ.format('english')} END"
 

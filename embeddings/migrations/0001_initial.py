@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('text', models.TextField()),
                 ('meta', models.JSONField(null=True)),
-                ('search', models.GeneratedField(db_persist=True, expression=models.Func(output_field=django.contrib.postgres.search.SearchVectorField(), template='(CASE meta ->> \'language\' WHEN \'es\' THEN setweight(jsonb_to_tsvector(\'spanish\', coalesce(meta -> \'headings\', \'[]\'), \'"string"\'), \'A\') || to_tsvector(\'spanish\', text) ELSE setweight(jsonb_to_tsvector(\'english\', coalesce(meta -> \'headings\', \'[]\'), \'"string"\'), \'A\') || to_tsvector(\'english\', text) END)'), output_field=django.contrib.postgres.search.SearchVectorField())),
+                ('search', models.GeneratedField(db_persist=True, expression=models.Func(output_field=django.contrib.postgres.search.SearchVectorField(), template='(CASE meta ->> \'language\' WHEN \'es\' THEN setweight(jsonb_to_tsvector(\'spanish\', coalesce(meta -> \'headings\', \'[]\'), \'"string"\'), \'A\') || to_tsvector(\'spanish\', regexp_replace(text, \'([[:alpha:]])/(?=[[:alpha:]])\', \'\\1 \', \'g\')) ELSE setweight(jsonb_to_tsvector(\'english\', coalesce(meta -> \'headings\', \'[]\'), \'"string"\'), \'A\') || to_tsvector(\'english\', regexp_replace(text, \'([[:alpha:]])/(?=[[:alpha:]])\', \'\\1 \', \'g\')) END)'), output_field=django.contrib.postgres.search.SearchVectorField())),
                 ('embed_model', models.TextField(null=True)),
                 ('embed_version', models.TextField(null=True)),
                 ('vector_dim', models.IntegerField(null=True)),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from accounts.prepared_statements import prepared_cursor
 from embeddings.search import document_names
-from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH
+from embeddings.search.lexemes import CONFIGURATIONS, ENGLISH, PARTED
 from embeddings.search.postings import EVERY_CHUNK, ROW_POSTING, Postings, read_postings
 from embeddings.search.table_rows import MAX_ROWS, table_rows
 from embeddings.search.vector_search import Scope
@@ -54,13 +54,13 @@ INSERT = f"""
         SELECT user_id, %(every)s, string_agg(int4send(chunk_ord) || int2send(0::smallint), '' ORDER BY chunk_ord)
         FROM chunks GROUP BY user_id) c{{join}}
     ORDER BY 1, 3"""
-ROW_TERMS = """
+ROW_TERMS = f"""
     rows AS MATERIALIZED (
         SELECT ord, number, search, (SELECT sum(cardinality(positions)) FROM unnest(search))::float8 AS size
         FROM unnest(%(ords)s::int[], %(numbers)s::int[], %(configurations)s::regconfig[], %(titles)s::text[],
                     %(texts)s::text[]) AS r(ord, number, configuration, title, text),
-             LATERAL (SELECT setweight(to_tsvector(configuration, title), 'A') || to_tsvector(configuration, text))
-             v(search)),
+             LATERAL (SELECT setweight(to_tsvector(configuration, title), 'A')
+                      || to_tsvector(configuration, {PARTED.format("text")})) v(search)),
     row_words AS (
         SELECT lexeme COLLATE "C" AS term, ord, number, %(k1)s * (1 - %(b)s + %(b)s * size / %(average_row)s) AS norm,
                (cardinality(positions) + %(more)s * cardinality(array_positions(weights, 'A')))::float8 AS tf
@@ -189,7 +189,8 @@ def best_coverage(postings: Postings, lexemes: Sequence[str]) -> float:
     idf = inverse_frequencies(postings, lexemes)
     shares = np.zeros(postings.begins[-1])
     for word in postings.words:
-        word.add_presence(shares, idf[word.word])
+        if word.word in idf:
+            word.add_presence(shares, idf[word.word])
     total = sum(idf.values())
     return float(shares.max(initial=0.0)) / total if total else 0.0
 

@@ -14,21 +14,23 @@ from accounts.system_tenant import SYSTEM_TENANT_ID
 # embeddings.models.DocumentChunk.search too.
 ENGLISH = "english"
 CONFIGURATIONS = {"es": "spanish"}
-LEXEMES = """
-    SELECT tsvector_to_array(to_tsvector(%(configuration)s::regconfig, text))
+# PostgreSQL's parser takes "screening/immunization" for the path of a file, one word.
+PARTED = r"regexp_replace({}, '([[:alpha:]])/(?=[[:alpha:]])', '\1 ', 'g')"
+LEXEMES = f"""
+    SELECT tsvector_to_array(to_tsvector(%(configuration)s::regconfig, {PARTED.format("text")}))
     FROM unnest(%(texts)s::text[]) WITH ORDINALITY t(text, number) ORDER BY number"""
 # For several languages: a stop word of any of them is left out; "la" would be a rare word among English chunks, and
 # score highest of all. Without its accent, "obligacion" or "garantia" has another stem.
-LEXEMES_OF_SEVERAL = """
-    WITH typed AS (SELECT DISTINCT lower(token) AS token FROM ts_parse('default', %(text)s)),
+LEXEMES_OF_SEVERAL = f"""
+    WITH typed AS (SELECT DISTINCT lower(token) AS token FROM ts_parse('default', {PARTED.format("%(text)s::text")})),
     spelled AS (
         SELECT token FROM typed
         UNION SELECT regexp_replace(regexp_replace(token, 'ion$', 'ión'), 'i(as?)$', 'í\\1') FROM typed),
     read AS MATERIALIZED (
         SELECT token, tsvector_to_array(to_tsvector(configuration, token)) AS lexemes
         FROM spelled, unnest(%(configurations)s::regconfig[]) configuration)
-    SELECT coalesce(array_agg(DISTINCT lexeme), '{}') FROM read, unnest(lexemes) lexeme
-    WHERE token NOT IN (SELECT token FROM read WHERE lexemes = '{}')"""
+    SELECT coalesce(array_agg(DISTINCT lexeme), '{{}}') FROM read, unnest(lexemes) lexeme
+    WHERE token NOT IN (SELECT token FROM read WHERE lexemes = '{{}}')"""
 
 
 def configs_of_tenant(user_id: UUID) -> tuple[str, ...]:

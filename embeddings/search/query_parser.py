@@ -14,7 +14,7 @@ from embeddings.active_model import require_embedder
 from embeddings.embedders import registry
 from embeddings.embedders.http_base import HttpEmbedder
 from embeddings.embedders.registry import EmbeddingModel
-from embeddings.search.lexemes import ENGLISH, per_config_sql
+from embeddings.search.lexemes import ENGLISH, PARTED, per_config_sql
 from embeddings.search.vector_search import Condition
 
 HYBRID, VECTOR, TEXT = "hybrid", "vector", "text"
@@ -44,12 +44,12 @@ class Query:
         """
         conditions = []
         for number, phrase in enumerate(self.phrases):
-            tsquery = f"phraseto_tsquery('{{configuration}}', %(phrase_{number})s)"
+            tsquery = f"phraseto_tsquery('{{configuration}}', {PARTED.format(f'%(phrase_{number})s::text')})"
             empty = " OR ".join(f"numnode({tsquery.format(configuration=each)}) = 0" for each in configurations)
             matches = per_config_sql(f"c.search @@ {tsquery}", configurations)
             conditions.append((f"({empty} OR {matches})", {f"phrase_{number}": phrase}))
         for number, phrase in enumerate(self.excluded):
-            tsquery = f"phraseto_tsquery('{{configuration}}', %(excluded_{number})s)"
+            tsquery = f"phraseto_tsquery('{{configuration}}', {PARTED.format(f'%(excluded_{number})s::text')})"
             sql = per_config_sql(f"NOT c.search @@ {tsquery}", configurations)
             conditions.append((sql, {f"excluded_{number}": phrase}))
         return tuple(conditions)

@@ -5,7 +5,10 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from embeddings.search import lexemes
-from embeddings.search.lexemes import query_lexemes, text_lexemes
+from embeddings.search.hybrid_search import search
+from embeddings.search.lexemes import PARTED, query_lexemes, text_lexemes
+from testing.factories.searchable_documents import create_searchable_markdown
+from testing.personas import Person
 
 pytestmark = pytest.mark.django_db
 TEXTS = [
@@ -13,6 +16,7 @@ TEXTS = [
     "$1,500.50 / visit, person; -5 % or +7e3, in/out of network",
     "Call 1-800-555-0100, mail help@plan.example or see https://plan.example/a?b=c&d",
     "<b>Copay</b> of the <a href='x y'>plan</a>, &amp; more",
+    "Preventive care/screening/immunization 1/2 on 4/1/2027",
     "~40-line form, ~ 5 rows, half~way",
     "El reembolso de la garantía, obligación",
     "the of and",
@@ -22,7 +26,8 @@ TEXTS = [
 
 def stemmed(text: str, configuration: str) -> frozenset[str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT tsvector_to_array(to_tsvector(%s::regconfig, %s))", [configuration, text])
+        parted = PARTED.format("%s::text")
+        cursor.execute(f"SELECT tsvector_to_array(to_tsvector(%s::regconfig, {parted}))", [configuration, text])
         return frozenset(cursor.fetchone()[0])
 
 
@@ -43,3 +48,13 @@ def test_words_beyond_the_limit_are_read_again(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(lexemes, "MAX_PIECES", 3)
     for text in ("covered visits", "the plan pays", "covered plans", "w" * 60, "covered visits " + "w" * 60):
         assert text_lexemes([(text, "english")]) == {(text, "english"): stemmed(text, "english")}
+
+
+@pytest.mark.parametrize("query", ["immunization", '"care screening"', '"care/screening"', "screening/immunization"])
+def test_words_that_a_slash_joins_are_found_one_by_one(query: str, ana: Person) -> None:
+    row = "| Service | You pay |\n|---|---|\n| Preventive care/screening/immunization | No charge |"
+    create_searchable_markdown(ana.id, f"# Costs\n\n{row}\n")
+
+    (passage,) = search(user_id=ana.id, query=query, mode="text")
+
+    assert "immunization" in passage.text
