@@ -115,7 +115,7 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
         fetch_postings = retriever.send_reads(lexemes, document_names.split_words(query.text), configurations)
     vector_hits = retriever.nearest_chunks(vector) if vector else []
     postings = fetch_postings() if fetch_postings else NO_POSTINGS
-    query, lexemes, postings, replaced = _replace_absent_words(
+    query, lexemes, postings, replaced, lacks_term = _replace_absent_words(
         scope, retriever.read_postings, query, lexemes, postings, configurations
     )
     name_scores = document_names.score_names(postings)
@@ -135,7 +135,10 @@ def _retrieve(scope: Scope, query: Query, vector: list[float] | None, k: int, *,
         matches = reranker.match_sentences(chunks, text, weights)
         chunks = reranker.rerank(chunks, matches, named)
         if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages for which nothing is calibrated
-            relevant = reranker.is_relevant(matches, bm25.best_coverage(postings, lexemes), len(lexemes))
+            coverage = bm25.best_coverage(postings, lexemes)
+            relevant = reranker.is_relevant(
+                matches, coverage, len(lexemes), chunk_count=postings.chunk_count, lacks_term=lacks_term
+            )
     return Retrieval(chunks, idf, relevant, replaced)
 
 
@@ -151,16 +154,28 @@ def _replace_absent_words(
     lexemes: list[str],
     postings: Postings,
     configurations: Sequence[str],
-) -> tuple[Query, list[str], Postings, Mapping[str, str]]:
-    """Return all as given, or with synonyms, or the nearest terms, in the place of words that no passage has."""
+) -> tuple[Query, list[str], Postings, Mapping[str, str], bool]:
+    """Return all as given, or with synonyms, or the nearest terms, in the place of words that no passage has.
+
+    And whether the passages have neither a term of the query that is known nor a synonym.
+    """
     replaced: Mapping[str, str] = {}
+    lacks_term = False
     if not postings.chunk_count or len(postings.words) == len(lexemes):
-        return query, lexemes, postings, replaced
+        return query, lexemes, postings, replaced, lacks_term
     names = document_names.split_words(query.text)
-    if text := _replace_absent_terms(query.text, postings, configurations):
-        query = replace(query, text=text)
-        lexemes = _content_lexemes(text, configurations)
+    if terms := _absent_terms(query.text, postings, configurations):
+        lexemes = _content_lexemes(synonyms.replace_terms(query.text, terms), configurations)
         postings = read_postings(lexemes, names, configurations)
+        found = {
+            term: [each for each in own if _has_term(postings, each, configurations)] for term, own in terms.items()
+        }
+        lacks_term = not all(found.values())
+        # By those synonyms that passages have: the others would be missed.
+        text = synonyms.replace_terms(query.text, {term: own for term, own in found.items() if own})
+        query = replace(query, text=text)
+        lexemes = _content_lexemes(query.text, configurations)
+        postings = replace(postings, words=[word for word in postings.words if word.word in lexemes])
     if scope.user_id != SYSTEM_TENANT_ID:  # statutes are in languages whose words the local model does not know
         known = {word.word for word in postings.words}
         if terms := synonyms.find_synonyms(query.text):
@@ -169,16 +184,21 @@ def _replace_absent_words(
     if replaced:
         lexemes = list(dict.fromkeys(replaced.get(lexeme, lexeme) for lexeme in lexemes))
         postings = read_postings(lexemes, names, configurations)
-    return query, lexemes, postings, replaced
+    return query, lexemes, postings, replaced, lacks_term
 
 
-def _replace_absent_terms(text: str, postings: Postings, configurations: Sequence[str]) -> str | None:
-    """Return the query with synonyms in the place of the terms that no passage has; None where each has one."""
-    present = {word.word for word in postings.words}
-    terms = [
-        term for term in synonyms.find_synonyms(text) if not present.issuperset(query_lexemes(term, configurations))
-    ]
-    return synonyms.replace_terms(text, terms) if terms else None
+def _absent_terms(text: str, postings: Postings, configurations: Sequence[str]) -> dict[str, list[str]]:
+    """Return the query's terms that no passage has, each with itself and its synonyms."""
+    return {
+        term: [term, *others]
+        for term, others in synonyms.find_synonyms(text).items()
+        if not _has_term(postings, term, configurations)
+    }
+
+
+def _has_term(postings: Postings, term: str, configurations: Sequence[str]) -> bool:
+    """Tell whether one passage has all words of a term."""
+    return bm25.best_coverage(postings, query_lexemes(term, configurations)) > reranker.WHOLE
 
 
 HAS_VECTORS = """

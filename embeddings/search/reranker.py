@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any, cast
 from uuid import UUID
 
@@ -31,9 +32,10 @@ NEAR_HEADINGS = 2  # of the path: they are read before each sentence
 # and those of sentences, where passages have them.
 COVERAGE_WEIGHT, WORD_WEIGHT, MANY_WORDS = 0.3, 0.1, 6
 LEAST_RELEVANCE = 0.83
-# Those of sentences are a logistic regression's, divided by the similarity's weight.
-SENTENCE_COVERAGE_WEIGHT, SENTENCE_WORD_WEIGHT = 0.14, 0.025
-LEAST_SENTENCE_RELEVANCE = 0.57
+# Those of sentences are near a logistic regression's, divided by the similarity's weight. The best of many passages is
+# similar by chance; a known term that no passage has, nor a synonym of it, asks for what the documents do not tell.
+SENTENCE_COVERAGE_WEIGHT, SENTENCE_WORD_WEIGHT, SIZE_LOSS, ABSENT_TERM_LOSS = 0.3, 0.05, 0.035, 0.15
+LEAST_SENTENCE_RELEVANCE = 0.52
 WHOLE = 0.999  # all words of the query
 SMALL_PRODUCT = 250_000  # multiplications that OpenBLAS leaves to the calling thread; its others spin and cost more
 WORD = re.compile(r"[^\W_]+")
@@ -106,18 +108,28 @@ def rerank(
     ]
 
 
-def is_relevant(matches: Sequence[SentenceMatch], coverage: float, word_count: int) -> bool:
+def is_relevant(
+    matches: Sequence[SentenceMatch],
+    coverage: float,
+    word_count: int,
+    *,
+    chunk_count: int = 1,
+    lacks_term: bool = False,
+) -> bool:
     """Tell whether the candidates answer the query, not merely come nearest to it.
 
     ``coverage`` is the greatest share, by idf, of the query's words in one passage, ``word_count`` their number. A
-    short query is easily similar to something. Passages without sentence vectors are judged by the static ones.
+    short query is easily similar to something. ``chunk_count`` is the number of passages searched; ``lacks_term``:
+    none has a known term of the query or a synonym. Passages without sentence vectors are judged by the static ones.
     """
     words = min(word_count, MANY_WORDS)
     by_model = max((match.model_similarity for match in matches if match.model_similarity is not None), default=-1.0)
+    by_model += SENTENCE_COVERAGE_WEIGHT * coverage + SENTENCE_WORD_WEIGHT * words
+    by_model -= SIZE_LOSS * log(max(1, chunk_count)) + ABSENT_TERM_LOSS * lacks_term
     by_static = max((match.similarity for match in matches if match.model_similarity is None), default=-1.0)
     return (
         coverage >= WHOLE
-        or by_model + SENTENCE_COVERAGE_WEIGHT * coverage + SENTENCE_WORD_WEIGHT * words >= LEAST_SENTENCE_RELEVANCE
+        or by_model >= LEAST_SENTENCE_RELEVANCE
         or by_static + COVERAGE_WEIGHT * coverage + WORD_WEIGHT * words >= LEAST_RELEVANCE
     )
 

@@ -153,6 +153,17 @@ def test_the_floor_is_the_sentence_models_where_it_is_known(
     assert reranker.is_relevant([match], coverage, 3) is relevant
 
 
+@pytest.mark.parametrize(
+    ("chunk_count", "lacks_term", "relevant"), [(1, False, True), (1, True, False), (150, False, False)]
+)
+def test_the_floor_is_higher_among_many_passages_and_where_none_has_a_known_term(
+    chunk_count: int, *, lacks_term: bool, relevant: bool
+) -> None:
+    match = SentenceMatch(0, 0.0, (0.4,))
+
+    assert reranker.is_relevant([match], 0.1, 3, chunk_count=chunk_count, lacks_term=lacks_term) is relevant
+
+
 # Names of documents
 
 

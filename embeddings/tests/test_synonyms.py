@@ -25,9 +25,14 @@ A visit to a private room is a cost of your own.
 
 def test_terms_are_whole_words_whatever_their_case() -> None:
     assert find_synonyms("The ER bill") == {"er": ["emergency room", "emergency department"]}
-    assert find_synonyms("smokers") == {"smokers": ["smoking", "tobacco"]}
+    assert find_synonyms("smokers") == {"smokers": ["smoker", "smoking", "smoke", "tobacco"]}
     assert find_synonyms("her offer, doctoral; Emergency roommate") == {}
-    assert replace_terms("My Shot, her ER", ["shot"]) == "My shot, shots, vaccine, immunization, her ER"
+    assert replace_terms("My Shot, her ER", {"shot": ["vaccine", "immunization"]}) == "My vaccine, immunization, her ER"
+
+
+def test_a_kind_of_something_is_searched_as_it_but_not_the_reverse() -> None:
+    assert "specialist" in find_synonyms("urologist")["urologist"]
+    assert find_synonyms("specialist") == {}
 
 
 @pytest.mark.django_db
@@ -47,3 +52,24 @@ def test_only_terms_that_no_passage_has_are_replaced(ana: Person) -> None:
 
     assert [passage.headings for passage in search(user_id=ana.id, query="flu shot", mode="text")] == [["Shots"]]
     assert [each.headings for each in search(user_id=ana.id, query="medicine vaccine", mode="text")] == [["Vaccines"]]
+
+
+@pytest.mark.django_db
+def test_a_term_is_replaced_by_those_of_its_synonyms_that_passages_have(ana: Person) -> None:
+    create_searchable_markdown(
+        ana.id, "# Home\n\n| Peril | Excess |\n|---|---|\n| Escape of water | $350 |\n| Fire | $90 |\n"
+    )
+
+    (passage,) = search(user_id=ana.id, query="burst pipe")
+
+    assert set(passage.idf) == {"escap", "water"}
+
+
+@pytest.mark.django_db
+def test_a_benefit_that_no_passage_names_is_not_answered(ana: Person) -> None:
+    create_searchable_markdown(
+        ana.id, "# Your costs\n\n| Visit | You pay |\n|---|---|\n| Urgent care | $75 copay a visit |\n"
+    )
+
+    assert ana.post("/answer", {"question": "urgent care copay"}).json()["answered"]
+    assert not ana.post("/answer", {"question": "acupuncture copay"}).json()["answered"]
