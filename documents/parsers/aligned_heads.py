@@ -12,7 +12,8 @@ from documents.parsers.aligned_columns import (
     row_gaps,
     split_at_gaps,
 )
-from documents.parsers.table_grids import SNAP, Line, Range, Segment, to_segments
+from documents.parsers.rulings import SNAP
+from documents.parsers.table_grids import Line, Range, Segment, to_segments
 
 HEAD_LINES, HEAD_GAP = 5, 0.1  # and of a line's height, by which it is further from the rows than its lines are
 CENTERED, OFF_CENTER = 4.0, 0.2  # points, or of their width, by which a head may be off the middle of its columns

@@ -18,11 +18,11 @@ from documents.parsers.aligned_columns import (
     split_at_gaps,
 )
 from documents.parsers.aligned_heads import find_head, heads_above, part_heads, stacked_head
+from documents.parsers.rulings import SNAP
 from documents.parsers.table_checks import LIST_MARKER, are_torn, has_figures, is_table
 from documents.parsers.table_grids import (
     MAX_COLUMNS,
     NARROW_GAP,
-    SNAP,
     Box,
     Line,
     Range,

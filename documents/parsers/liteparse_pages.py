@@ -13,7 +13,8 @@ from liteparse._liteparse import LiteParse  # its Python wrapper copies every ob
 
 from documents.parsers import aligned_tables, table_checks, table_grids
 from documents.parsers.reading_order import TITLE_GAP, Region, Run, split_title, split_words
-from documents.parsers.table_grids import SNAP, Box, DownwardWord, Line, Table, UpwardWord, Word
+from documents.parsers.rulings import SNAP
+from documents.parsers.table_grids import Box, DownwardWord, Line, Table, UpwardWord, Word
 
 TITLE_SIZE = 1.25  # of the usual height of the page's words
 LONGEST_TITLE = 60

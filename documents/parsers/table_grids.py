@@ -11,10 +11,10 @@ from math import inf
 from statistics import fmean, median
 from typing import NamedTuple
 
+from documents.parsers.rulings import SNAP, TOUCH, Grid, Rule, connect, join_rules
+
 MAX_RULES = 3000  # a page with more is a drawing
 MAX_CROSSINGS = 400_000
-SNAP = 2.5  # two edges of a drawn line, or two drawn lines that meet
-TOUCH = 3.0
 SHORTEST_RULE = 5.0
 MAX_COLUMNS = 30
 MAX_CELL_WORDS = 150  # a larger one is a text in a frame
@@ -109,11 +109,11 @@ def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> tuple[list[Tab
     """Return a table for each grid of lines that touch each other, and the frames: grids of one column."""
     if len(rules) > MAX_RULES:
         return [], []
-    across = _join_rules([(r.y0, r.x0, r.x1) for r in rules if r.y1 - r.y0 < 1.5 and r.x1 - r.x0 >= SHORTEST_RULE])
-    down = _join_rules([(r.x0, r.y0, r.y1) for r in rules if r.x1 - r.x0 < 1.5 and r.y1 - r.y0 >= SHORTEST_RULE])
+    across = join_rules([(r.y0, r.x0, r.x1) for r in rules if r.y1 - r.y0 < 1.5 and r.x1 - r.x0 >= SHORTEST_RULE])
+    down = join_rules([(r.x0, r.y0, r.y1) for r in rules if r.x1 - r.x0 < 1.5 and r.y1 - r.y0 >= SHORTEST_RULE])
     if len(across) * len(down) > MAX_CROSSINGS:
         return [], []
-    grids = _join_stripes(_connect(across, down), words)
+    grids = _join_stripes(connect(across, down), words)
     tables = (_build_grid(words, *grid) for grid in grids)
     by_area = sorted((table for table in tables if table), key=lambda table: _area(table.box))
     apart = [
@@ -121,46 +121,6 @@ def find_ruled_tables(words: Sequence[Word], rules: list[Box]) -> tuple[list[Tab
     ]
     frames = [_extent(grid) for grid in grids if not _inner_edges(grid)]
     return apart, sorted(frames, key=_area)
-
-
-Rule = tuple[float, float, float]  # its place on one axis, and from where to where on the other
-Grid = tuple[list[Rule], list[Rule]]  # lines across and down
-
-
-def _join_rules(rules: list[Rule]) -> list[Rule]:
-    """Return the lines with those at one place that overlap or meet made one."""
-    joined: list[list[float]] = []
-    open_: list[list[float]] = []
-    for place, start, end in sorted(rules):
-        open_ = [rule for rule in open_ if place - rule[3] <= SNAP]
-        for rule in open_:
-            if start <= rule[2] + TOUCH and end >= rule[1] - TOUCH:
-                rule[1:] = [min(rule[1], start), max(rule[2], end), place]
-                break
-        else:
-            open_.append([place, start, end, place])
-            joined.append(open_[-1])
-    return [((first + last) / 2, start, end) for first, start, end, last in joined]
-
-
-def _connect(across: list[Rule], down: list[Rule]) -> list[Grid]:
-    """Return the lines across and down of each connected grid."""
-    parents = list(range(len(across) + len(down)))
-
-    def root(node: int) -> int:
-        while parents[node] != node:
-            parents[node] = parents[parents[node]]
-            node = parents[node]
-        return node
-
-    for index, (y, x0, x1) in enumerate(across):
-        for other, (x, y0, y1) in enumerate(down, start=len(across)):
-            if x0 - TOUCH <= x <= x1 + TOUCH and y0 - TOUCH <= y <= y1 + TOUCH:
-                parents[root(index)] = root(other)
-    grids: dict[int, Grid] = defaultdict(lambda: ([], []))
-    for index, rule in enumerate(across + down):
-        grids[root(index)][index >= len(across)].append(rule)
-    return [grid for grid in grids.values() if all(grid)]
 
 
 def _join_stripes(grids: list[Grid], words: Sequence[Word]) -> list[Grid]:
