@@ -73,6 +73,11 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'users',
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('id', uuid.UUID('4c415753-0000-4000-8000-000000000000')), _negated=True), name='user_is_not_the_system_tenant'),
+                    models.CheckConstraint(condition=models.Q(('notify__in', ['off', 'each', 'daily'])), name='user_notify_known'),
+                    models.CheckConstraint(condition=models.Q(('language__in', ['', 'en', 'es'])), name='user_language_known'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -157,26 +162,12 @@ class Migration(migrations.Migration):
                 'db_table': 'api_tokens',
                 'permissions': [('revoke_apitoken', 'Can revoke API tokens')],
                 'default_permissions': ('view', 'add'),
+                'indexes': [
+                    models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('token_id'), name='ix_tokens_created'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('scopes__contained_by', ['read', 'write', 'search', 'webhooks', 'tokens', 'export', 'service']), models.Q(('scopes', []), _negated=True)), name='token_scopes_known'),
+                ],
             },
-        ),
-        migrations.AddConstraint(
-            model_name='user',
-            constraint=models.CheckConstraint(condition=models.Q(('id', uuid.UUID('4c415753-0000-4000-8000-000000000000')), _negated=True), name='user_is_not_the_system_tenant'),
-        ),
-        migrations.AddConstraint(
-            model_name='user',
-            constraint=models.CheckConstraint(condition=models.Q(('notify__in', ['off', 'each', 'daily'])), name='user_notify_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='user',
-            constraint=models.CheckConstraint(condition=models.Q(('language__in', ['', 'en', 'es'])), name='user_language_known'),
-        ),
-        migrations.AddIndex(
-            model_name='apitoken',
-            index=models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('token_id'), name='ix_tokens_created'),
-        ),
-        migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('scopes__contained_by', ['read', 'write', 'search', 'webhooks', 'tokens', 'export', 'service']), models.Q(('scopes', []), _negated=True)), name='token_scopes_known'),
         ),
     ]

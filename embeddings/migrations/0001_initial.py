@@ -43,6 +43,15 @@ class Migration(migrations.Migration):
                 'db_table': 'document_chunks',
                 'verbose_name': 'passage',
                 'default_permissions': ('view',),
+                'indexes': [
+                    models.Index(models.F('user_id'), models.F('embed_model'), models.F('embed_version'), models.F('embed_updated_at'), name='ix_chunks_user_model'),
+                    models.Index(models.F('chunk_sha'), models.F('user_id'), models.F('embed_model'), models.F('embed_version'), name='ix_chunks_sha'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(models.F('document'), models.F('chunker_name'), models.F('chunker_version'), models.F('chunk_ord'), name='uq_chunk_ord'),
+                    models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='chunk_vector_dim'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('embed_model__isnull', True), ('embed_updated_at__isnull', True), ('embed_version__isnull', True), ('embedding__isnull', True), ('vector_dim__isnull', True), ('vector_sha__isnull', True)), models.Q(('embed_model__isnull', False), ('embed_updated_at__isnull', False), ('embed_version__isnull', False), ('embedding__isnull', False), ('vector_dim__isnull', False), ('vector_sha__isnull', False)), _connector='OR'), name='chunk_embedding_whole'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -59,6 +68,10 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'document_terms',
                 'default_permissions': (),
+                'indexes': [
+                    models.Index(models.F('document'), name='ix_terms_document'),
+                    models.Index(models.F('user_id'), condition=models.Q(('term', '')), name='ix_terms_unmerged'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -96,6 +109,13 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'shadow_vectors',
                 'default_permissions': (),
+                'indexes': [
+                    models.Index(models.F('user_id'), models.F('embed_model'), models.F('embed_version'), models.F('embed_updated_at'), name='ix_shadows_user_model'),
+                    models.Index(models.F('document'), name='ix_shadows_document'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='shadow_vector_dim'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -115,6 +135,13 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'document_vector_buffer',
                 'default_permissions': ('view',),
+                'indexes': [
+                    models.Index(models.F('document'), name='idx_vector_buffer_document'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(models.F('chunk'), models.F('embed_model'), models.F('embed_version'), name='uq_vector_buffer'),
+                    models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='buffer_vector_dim'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -173,54 +200,6 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(models.F('document'), name='ix_sentences_document'), models.Index(models.F('chunk_sha'), name='ix_sentences_sha'), models.Index(models.F('user_id'), models.F('document'), condition=models.Q(('vectors', None)), name='ix_sentences_pending')],
             },
         ),
-        migrations.AddIndex(
-            model_name='documentchunk',
-            index=models.Index(models.F('user_id'), models.F('embed_model'), models.F('embed_version'), models.F('embed_updated_at'), name='ix_chunks_user_model'),
-        ),
-        migrations.AddIndex(
-            model_name='documentchunk',
-            index=models.Index(models.F('chunk_sha'), models.F('user_id'), models.F('embed_model'), models.F('embed_version'), name='ix_chunks_sha'),
-        ),
-        migrations.AddConstraint(
-            model_name='documentchunk',
-            constraint=models.UniqueConstraint(models.F('document'), models.F('chunker_name'), models.F('chunker_version'), models.F('chunk_ord'), name='uq_chunk_ord'),
-        ),
-        migrations.AddConstraint(
-            model_name='documentchunk',
-            constraint=models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='chunk_vector_dim'),
-        ),
-        migrations.AddConstraint(
-            model_name='documentchunk',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('embed_model__isnull', True), ('embed_updated_at__isnull', True), ('embed_version__isnull', True), ('embedding__isnull', True), ('vector_dim__isnull', True), ('vector_sha__isnull', True)), models.Q(('embed_model__isnull', False), ('embed_updated_at__isnull', False), ('embed_version__isnull', False), ('embedding__isnull', False), ('vector_dim__isnull', False), ('vector_sha__isnull', False)), _connector='OR'), name='chunk_embedding_whole'),
-        ),
-        migrations.AddIndex(
-            model_name='documentterm',
-            index=models.Index(models.F('document'), name='ix_terms_document'),
-        ),
-        migrations.AddIndex(
-            model_name='shadowvector',
-            index=models.Index(models.F('user_id'), models.F('embed_model'), models.F('embed_version'), models.F('embed_updated_at'), name='ix_shadows_user_model'),
-        ),
-        migrations.AddIndex(
-            model_name='shadowvector',
-            index=models.Index(models.F('document'), name='ix_shadows_document'),
-        ),
-        migrations.AddConstraint(
-            model_name='shadowvector',
-            constraint=models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='shadow_vector_dim'),
-        ),
-        migrations.AddIndex(
-            model_name='vectorbuffer',
-            index=models.Index(models.F('document'), name='idx_vector_buffer_document'),
-        ),
-        migrations.AddConstraint(
-            model_name='vectorbuffer',
-            constraint=models.UniqueConstraint(models.F('chunk'), models.F('embed_model'), models.F('embed_version'), name='uq_vector_buffer'),
-        ),
-        migrations.AddConstraint(
-            model_name='vectorbuffer',
-            constraint=models.CheckConstraint(condition=models.Q(('vector_dim', 1536)), name='buffer_vector_dim'),
-        ),
         migrations.CreateModel(
             name='PostingBlock',
             fields=[
@@ -235,6 +214,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'posting_blocks',
                 'default_permissions': (),
+                'indexes': [
+                    models.Index(models.F('segment_id'), name='ix_posting_blocks_segment'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -251,22 +233,10 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'posting_segments',
                 'default_permissions': (),
+                'indexes': [
+                    models.Index(models.F('user_id'), name='ix_posting_segments_user'),
+                    models.Index(models.F('deleted_at'), condition=models.Q(('deleted_at__isnull', False)), name='ix_posting_segments_deleted'),
+                ],
             },
-        ),
-        migrations.AddIndex(
-            model_name='documentterm',
-            index=models.Index(models.F('user_id'), condition=models.Q(('term', '')), name='ix_terms_unmerged'),
-        ),
-        migrations.AddIndex(
-            model_name='postingblock',
-            index=models.Index(models.F('segment_id'), name='ix_posting_blocks_segment'),
-        ),
-        migrations.AddIndex(
-            model_name='postingsegment',
-            index=models.Index(models.F('user_id'), name='ix_posting_segments_user'),
-        ),
-        migrations.AddIndex(
-            model_name='postingsegment',
-            index=models.Index(models.F('deleted_at'), condition=models.Q(('deleted_at__isnull', False)), name='ix_posting_segments_deleted'),
         ),
     ]

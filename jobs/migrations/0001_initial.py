@@ -96,6 +96,36 @@ class Migration(migrations.Migration):
                 'verbose_name': 'job',
                 'permissions': [('retry_uploadjob', 'Can retry upload jobs'), ('cancel_uploadjob', 'Can cancel upload jobs'), ('discard_uploadjob', 'Can move upload jobs to the dead letters')],
                 'default_permissions': ('view',),
+                'indexes': [
+                    models.Index(models.F('state'), models.F('created_at'), name='ix_jobs_state'),
+                    models.Index(models.F('status'), models.F('created_at'), name='idx_upload_jobs_status'),
+                    models.Index(models.F('document'), name='idx_upload_jobs_document'),
+                    models.Index(models.F('user_id'), models.OrderBy(models.F('created_at'), descending=True), models.F('job_id'), name='ix_jobs_user'),
+                    models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('job_id'), name='ix_jobs_created'),
+                    models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('job_id'), condition=models.Q(('campaign_id__isnull', False)), name='ix_jobs_created_low'),
+                    models.Index(models.F('stage'), django.db.models.fields.json.KeyTextTransform('code', 'last_error'), models.OrderBy(models.F('finished_at'), descending=True), condition=models.Q(('state', 'deadletter')), name='ix_jobs_dead'),
+                    models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('low_priority', False), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due'),
+                    models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('low_priority', True), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due_low'),
+                    models.Index(models.F('campaign_id'), models.F('state'), condition=models.Q(('campaign_id__isnull', False)), name='ix_jobs_campaign'),
+                    models.Index(models.F('run_after'), condition=models.Q(('run_after__isnull', False)), name='ix_jobs_parked'),
+                    models.Index(models.F('lease_until'), condition=models.Q(('state', 'working')), name='ix_jobs_lease'),
+                ],
+                'constraints': [
+                    models.UniqueConstraint(models.F('document'), models.F('stage'), condition=models.Q(('state__in', ['queued', 'working', 'retryable'])), name='uq_job_doc_stage_active'),
+                    models.UniqueConstraint(models.F('document'), condition=models.Q(('state__in', ['queued', 'working', 'retryable'])), name='uq_job_document_active'),
+                    models.UniqueConstraint(models.F('user_id'), models.F('slot'), condition=models.Q(('state', 'working')), name='uq_job_user_slot'),
+                    models.CheckConstraint(condition=models.Q(('stage__in', ['queued', 'job_validated', 'parsing', 'parsed', 'parse_validated', 'chunking', 'chunks_buffered', 'chunked', 'embedding', 'embeddings_buffered', 'embedded'])), name='job_stage_known'),
+                    models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'working', 'retryable', 'done', 'deadletter'])), name='job_state_known'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state', 'working'), ('claim_token__isnull', False), ('claimed_at__isnull', False), ('lease_until__isnull', False), ('slot__isnull', False)), models.Q(models.Q(('state', 'working'), _negated=True), ('claim_token__isnull', True), ('lease_until__isnull', True), ('slot__isnull', True)), _connector='OR'), name='job_held_while_working'),
+                    models.CheckConstraint(condition=models.Q(('run_after__isnull', True), ('state__in', ['queued', 'retryable']), _connector='OR'), name='job_parked_only_idle'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state', 'retryable'), _negated=True), ('run_after__isnull', False), _connector='OR'), name='job_retryable_has_a_time'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['done', 'deadletter']), ('finished_at__isnull', False)), models.Q(models.Q(('state__in', ['done', 'deadletter']), _negated=True), ('finished_at__isnull', True)), _connector='OR'), name='job_finished_when_ended'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state', 'done'), _negated=True), ('stage', 'embedded'), _connector='OR'), name='job_done_is_embedded'),
+                    models.CheckConstraint(condition=models.Q(('attempts__gte', 0), ('overloads__gte', 0), ('retry_count__gte', 0)), name='job_counts_not_negative'),
+                    models.CheckConstraint(condition=models.Q(('campaign_id__isnull', True), ('low_priority', True), _connector='OR'), name='job_of_a_campaign_has_low_priority'),
+                    models.CheckConstraint(condition=models.Q(('slot__isnull', True), ('slot__gte', 0), _connector='OR'), name='job_slot_not_negative'),
+                    models.CheckConstraint(condition=models.Q(('in_batch', False), ('state', 'working'), _connector='OR'), name='job_in_batch_while_working'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -115,134 +145,16 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'events',
                 'default_permissions': ('view',),
+                'indexes': [
+                    models.Index(models.F('ts'), name='ix_events_ts'),
+                    models.Index(models.F('job'), models.OrderBy(models.F('ts'), descending=True), name='idx_events_job_ts'),
+                    models.Index(models.F('document'), models.OrderBy(models.F('ts'), descending=True), name='idx_events_doc_ts'),
+                    models.Index(models.F('correlation_id'), condition=models.Q(('code', 'UPLOAD_ACCEPTED')), name='ix_events_correlation'),
+                ],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('type__in', ['stage_started', 'stage_done', 'retry', 'error', 'finalized'])), name='event_type_known'),
+                    models.CheckConstraint(condition=models.Q(('severity__in', ['info', 'warn', 'error'])), name='event_severity_known'),
+                ],
             },
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('state'), models.F('created_at'), name='ix_jobs_state'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('status'), models.F('created_at'), name='idx_upload_jobs_status'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('document'), name='idx_upload_jobs_document'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('user_id'), models.OrderBy(models.F('created_at'), descending=True), models.F('job_id'), name='ix_jobs_user'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('job_id'), name='ix_jobs_created'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.OrderBy(models.F('created_at'), descending=True), models.F('job_id'), condition=models.Q(('campaign_id__isnull', False)), name='ix_jobs_created_low'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('stage'), django.db.models.fields.json.KeyTextTransform('code', 'last_error'), models.OrderBy(models.F('finished_at'), descending=True), condition=models.Q(('state', 'deadletter')), name='ix_jobs_dead'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('low_priority', False), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('user_id'), models.F('created_at'), models.F('job_id'), condition=models.Q(('low_priority', True), ('run_after__isnull', True), ('state', 'queued')), name='ix_jobs_due_low'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('campaign_id'), models.F('state'), condition=models.Q(('campaign_id__isnull', False)), name='ix_jobs_campaign'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('run_after'), condition=models.Q(('run_after__isnull', False)), name='ix_jobs_parked'),
-        ),
-        migrations.AddIndex(
-            model_name='uploadjob',
-            index=models.Index(models.F('lease_until'), condition=models.Q(('state', 'working')), name='ix_jobs_lease'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.UniqueConstraint(models.F('document'), models.F('stage'), condition=models.Q(('state__in', ['queued', 'working', 'retryable'])), name='uq_job_doc_stage_active'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.UniqueConstraint(models.F('document'), condition=models.Q(('state__in', ['queued', 'working', 'retryable'])), name='uq_job_document_active'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.UniqueConstraint(models.F('user_id'), models.F('slot'), condition=models.Q(('state', 'working')), name='uq_job_user_slot'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('stage__in', ['queued', 'job_validated', 'parsing', 'parsed', 'parse_validated', 'chunking', 'chunks_buffered', 'chunked', 'embedding', 'embeddings_buffered', 'embedded'])), name='job_stage_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'working', 'retryable', 'done', 'deadletter'])), name='job_state_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'working'), ('claim_token__isnull', False), ('claimed_at__isnull', False), ('lease_until__isnull', False), ('slot__isnull', False)), models.Q(models.Q(('state', 'working'), _negated=True), ('claim_token__isnull', True), ('lease_until__isnull', True), ('slot__isnull', True)), _connector='OR'), name='job_held_while_working'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('run_after__isnull', True), ('state__in', ['queued', 'retryable']), _connector='OR'), name='job_parked_only_idle'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'retryable'), _negated=True), ('run_after__isnull', False), _connector='OR'), name='job_retryable_has_a_time'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['done', 'deadletter']), ('finished_at__isnull', False)), models.Q(models.Q(('state__in', ['done', 'deadletter']), _negated=True), ('finished_at__isnull', True)), _connector='OR'), name='job_finished_when_ended'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'done'), _negated=True), ('stage', 'embedded'), _connector='OR'), name='job_done_is_embedded'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('attempts__gte', 0), ('overloads__gte', 0), ('retry_count__gte', 0)), name='job_counts_not_negative'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('campaign_id__isnull', True), ('low_priority', True), _connector='OR'), name='job_of_a_campaign_has_low_priority'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('slot__isnull', True), ('slot__gte', 0), _connector='OR'), name='job_slot_not_negative'),
-        ),
-        migrations.AddConstraint(
-            model_name='uploadjob',
-            constraint=models.CheckConstraint(condition=models.Q(('in_batch', False), ('state', 'working'), _connector='OR'), name='job_in_batch_while_working'),
-        ),
-        migrations.AddIndex(
-            model_name='event',
-            index=models.Index(models.F('ts'), name='ix_events_ts'),
-        ),
-        migrations.AddIndex(
-            model_name='event',
-            index=models.Index(models.F('job'), models.OrderBy(models.F('ts'), descending=True), name='idx_events_job_ts'),
-        ),
-        migrations.AddIndex(
-            model_name='event',
-            index=models.Index(models.F('document'), models.OrderBy(models.F('ts'), descending=True), name='idx_events_doc_ts'),
-        ),
-        migrations.AddIndex(
-            model_name='event',
-            index=models.Index(models.F('correlation_id'), condition=models.Q(('code', 'UPLOAD_ACCEPTED')), name='ix_events_correlation'),
-        ),
-        migrations.AddConstraint(
-            model_name='event',
-            constraint=models.CheckConstraint(condition=models.Q(('type__in', ['stage_started', 'stage_done', 'retry', 'error', 'finalized'])), name='event_type_known'),
-        ),
-        migrations.AddConstraint(
-            model_name='event',
-            constraint=models.CheckConstraint(condition=models.Q(('severity__in', ['info', 'warn', 'error'])), name='event_severity_known'),
         ),
     ]
