@@ -147,7 +147,7 @@ def _page_blocks(page: Any, levels: dict[int, int]) -> list[Block]:
             is_title = not touched and box in titles
             level = levels.get(_height(_words_within(large, box)), 1) if is_title else 0
             markdown = _render_item(block, box, words) if block.kind == "list_item" else _render(block, level)
-            blocks.append(Block(box, markdown, is_table=block.kind == "table", level=level))
+            blocks.append(Block(box, markdown, is_table=markdown.startswith("|"), level=level))
     for table in sorted(tables, key=lambda table: (table.box.y0, table.box.x0)):
         title = f"**{table.title}**\n\n" if table.title else ""
         blocks.insert(_find_place(blocks, table.box), Block(table.box, title + render_table(table.rows), table))
@@ -312,6 +312,8 @@ def _render(block: Any, level: int = 0) -> str:
         rows = [block.header, *block.rows] if block.header else block.rows
         width = max(map(len, rows))
         texts = [[*(cell.text for cell in row), *[""] * (width - len(row))] for row in rows]
+        if any(len(cell.split()) > table_grids.MAX_CELL_WORDS for row in texts for cell in row):
+            return "\n\n".join(cell for column in zip(*texts, strict=True) for cell in column if cell)  # text
         if table_checks.has_bullets(texts):
             return "\n".join(" ".join(filter(None, row)) for row in texts)
         return render_table(table_grids.join_wrapped(texts))

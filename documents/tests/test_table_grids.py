@@ -565,6 +565,21 @@ def test_marks_of_a_list_are_no_column_of_the_engine_s_table() -> None:
     assert liteparse_pages._render(block) == "\x84 Yes, at once\n\x84 No"
 
 
+def test_a_table_of_the_engine_with_a_text_for_a_cell_is_read_column_by_column() -> None:
+    text = "word " * 151
+    cells = [[SimpleNamespace(text=one), SimpleNamespace(text=two)] for one, two in (("", text), ("Nut", "Key"))]
+    box = SimpleNamespace(x=0.0, y=0.0, width=9.0, height=9.0)
+    block = SimpleNamespace(kind="table", header=None, rows=cells, bbox=box, level=None)
+    graphics = SimpleNamespace(lines=[])
+
+    (found,) = liteparse_pages._page_blocks(
+        SimpleNamespace(text_items=[], blocks=[block], vector_graphics=graphics), {}
+    )
+
+    assert found.markdown == f"Nut\n\n{text}\n\nKey"
+    assert not found.is_table
+
+
 @pytest.mark.parametrize(
     ("x", "y", "rest"), [(40, 112, "\n\n"), (50, 122, "\n\n"), (50, 112, " "), (60, 112, " ")],
     ids=["left of the mark", "after a space", "not hanging", "hanging"],
