@@ -28,6 +28,7 @@ from embeddings.embedders.minilm import WIDTH
 from embeddings.embedders.packaged_models import trim_heap
 from embeddings.embedders.registry import Embedder
 from embeddings.search.passage_sentences import passage_sentences
+from jobs import claim_queries
 from jobs.advisory_locks import session_lock
 from jobs.cluster import maintenance, shared_state
 from jobs.safe_errors import safe_traceback
@@ -92,10 +93,9 @@ WRITE = """
         FOR UPDATE SKIP LOCKED)"""
 COUNT_PENDING = "SELECT count(*) FROM sentence_vectors WHERE vectors IS NULL AND model = %s"
 IS_PENDING = "SELECT EXISTS (SELECT FROM sentence_vectors WHERE vectors IS NULL AND model = %s)"
-# As the two partial indexes spell it.
-JOBS_ARE_DUE = """
-    SELECT EXISTS (SELECT FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND NOT low_priority)
-        OR EXISTS (SELECT FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND low_priority)"""
+JOBS_ARE_DUE = f"""
+    SELECT EXISTS (SELECT FROM upload_jobs WHERE {claim_queries.NORMAL})
+        OR EXISTS (SELECT FROM upload_jobs WHERE {claim_queries.LOW_PRIORITY})"""
 
 # A process that exits waits for the passage at hand, and lets no other begin: a thread that is inside of ONNX Runtime
 # when Python ends aborts the process.

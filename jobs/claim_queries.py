@@ -18,10 +18,10 @@ MAX_SLOT_COLLISIONS = 8
 NIL_UUID = UUID(int=0)
 
 
-# Due jobs, as the two partial indexes spell it. A job of low priority is claimed when no other can be, and never in a
-# user's first slot where there are more: the user's own upload always finds one.
-_NORMAL = "state = 'queued' AND run_after IS NULL AND NOT low_priority"
-_LOW_PRIORITY = "state = 'queued' AND run_after IS NULL AND low_priority"
+# Due jobs, as the conditions of ix_jobs_due and ix_jobs_due_low. A job of low priority is claimed when no other can be,
+# and never in a user's first slot where there are more: the user's own upload always finds one.
+_DUE = "claim_token IS NULL AND finished_at IS NULL AND run_after IS NULL"
+NORMAL, LOW_PRIORITY = f"{_DUE} AND NOT low_priority", f"{_DUE} AND low_priority"
 _ANY_SLOT = "0"
 
 
@@ -75,8 +75,8 @@ def _next(
     FROM (SELECT user_id FROM {low}ahead UNION ALL SELECT user_id FROM {low}around) t
     CROSS JOIN LATERAL (
         SELECT n::smallint AS slot FROM generate_series({first}, {_CAP} - 1) n
-        WHERE NOT EXISTS (SELECT 1 FROM upload_jobs w
-                          WHERE w.user_id = t.user_id AND w.state = 'working' AND w.slot = n {freed})
+        WHERE n <> ALL (ARRAY(SELECT w.slot FROM upload_jobs w
+                              WHERE w.user_id = t.user_id AND w.slot IS NOT NULL {freed} ORDER BY w.slot))
         ORDER BY n LIMIT 1) s
     CROSS JOIN LATERAL (
         SELECT {columns} FROM upload_jobs d WHERE d.user_id = t.user_id AND {due}
@@ -112,27 +112,27 @@ def _claim(due: str, first: str) -> str:
     SELECT *, set_config('synchronous_commit', 'off', true) FROM claim_moved"""
 
 
-CLAIM = _claim(_NORMAL, _ANY_SLOT)
+CLAIM = _claim(NORMAL, _ANY_SLOT)
 
 
-CLAIM_LOW_PRIORITY = _claim(_LOW_PRIORITY, _NOT_THE_FIRST)
+CLAIM_LOW_PRIORITY = _claim(LOW_PRIORITY, _NOT_THE_FIRST)
 
 
 # Finishing jobs and claiming the next ones share one commit. The statement's snapshot still shows the finished jobs as
 # working, so their slots are excluded.
 _FREED = "AND w.job_id NOT IN (SELECT job_id FROM finish_moved)"
 FINISH_AND_CLAIM = f"""
-    WITH RECURSIVE {lifecycle.move_ctes("finish", LOCK_CLAIMS, events=EVENTS_OF_JOBS)}, {_turns(_NORMAL)}
-    {lifecycle.move_ctes("claim", _batch(_NORMAL, freed=_FREED))}
+    WITH RECURSIVE {lifecycle.move_ctes("finish", LOCK_CLAIMS, events=EVENTS_OF_JOBS)}, {_turns(NORMAL)}
+    {lifecycle.move_ctes("claim", _batch(NORMAL, freed=_FREED))}
     SELECT f.finished, c.* FROM (SELECT array_agg(job_id) AS finished FROM finish_moved) f
     LEFT JOIN claim_moved c ON true"""
 
 
 # Users who have a job that may run now, counted up to %(most)s; a user with jobs of both priorities counts twice.
 COUNT_CLAIMABLE = f"""
-    WITH RECURSIVE {_turns(_NORMAL)} {_turns(_LOW_PRIORITY, low="low_")}
-    due AS ({_next(_NORMAL, lock="", most="%(most)s")}),
-    low_due AS ({_next(_LOW_PRIORITY, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
+    WITH RECURSIVE {_turns(NORMAL)} {_turns(LOW_PRIORITY, low="low_")}
+    due AS ({_next(NORMAL, lock="", most="%(most)s")}),
+    low_due AS ({_next(LOW_PRIORITY, low="low_", first=_NOT_THE_FIRST, lock="", most="%(most)s")})
     SELECT least(count(*), %(most)s) FROM (SELECT job_id FROM due UNION ALL SELECT job_id FROM low_due) claimable"""
 
 
@@ -141,8 +141,8 @@ _FREED_BY_US, _NOT_THEIRS = "AND w.job_id <> %(job_id)s", "AND t.user_id <> %(bu
 
 
 SHOULD_YIELD = f"""
-    WITH RECURSIVE {_turns(_NORMAL)}
-    due AS ({_next(_NORMAL, freed=_FREED_BY_US, provided=_NOT_THEIRS, lock="")})
+    WITH RECURSIVE {_turns(NORMAL)}
+    due AS ({_next(NORMAL, freed=_FREED_BY_US, provided=_NOT_THEIRS, lock="")})
     SELECT EXISTS (SELECT FROM due) AS wanted"""
 
 

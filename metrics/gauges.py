@@ -10,6 +10,7 @@ from embeddings import hnsw_indexes, sentence_vectors
 from integrations.sync.pgmq import ARCHIVE, TABLE
 from jobs import claim_queries
 from jobs.choices import FAILED_STATUSES, STATUSES, State
+from jobs.claim_queries import LOW_PRIORITY, NORMAL
 from jobs.cluster import live_clusters
 from jobs.display_status import USERS_AT_LIMIT, USERS_AT_LOW_PRIORITY_LIMIT
 from metrics.distributions import MetricSample
@@ -27,8 +28,8 @@ STATUS = "SELECT status, count(*) FROM upload_jobs GROUP BY status"
 PARKED = "SELECT state, count(*) FROM upload_jobs WHERE run_after IS NOT NULL GROUP BY state"
 STARVED = " + ".join(
     f"""(SELECT count(*) FROM ({users}) u JOIN upload_jobs j USING (user_id)
-         WHERE j.state = 'queued' AND j.run_after IS NULL AND {priority})"""
-    for users, priority in ((USERS_AT_LIMIT, "NOT j.low_priority"), (USERS_AT_LOW_PRIORITY_LIMIT, "j.low_priority"))
+         WHERE {due})"""
+    for users, due in ((USERS_AT_LIMIT, NORMAL), (USERS_AT_LOW_PRIORITY_LIMIT, LOW_PRIORITY))
 )
 DEAD = """
 SELECT stage, last_error ->> 'code', count(*), extract(epoch FROM clock_timestamp() - min(finished_at))::float8
@@ -42,17 +43,16 @@ VERSIONS = "SELECT status, count(*) FROM law_versions GROUP BY 1"
 # who have a free slot; of very many users the first thousand.
 LAG = f"""
 WITH RECURSIVE users AS (
-    (SELECT user_id, 1 AS n FROM upload_jobs WHERE state = 'queued' AND run_after IS NULL AND NOT low_priority
-     ORDER BY user_id LIMIT 1)
+    (SELECT user_id, 1 AS n FROM upload_jobs WHERE {NORMAL} ORDER BY user_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT j.user_id FROM upload_jobs j WHERE j.state = 'queued' AND j.run_after IS NULL
-            AND NOT j.low_priority AND j.user_id > u.user_id ORDER BY j.user_id LIMIT 1), u.n + 1
+    SELECT (SELECT j.user_id FROM upload_jobs j WHERE {NORMAL} AND j.user_id > u.user_id
+            ORDER BY j.user_id LIMIT 1), u.n + 1
     FROM users u WHERE u.user_id IS NOT NULL AND u.n < 1000
 )
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(head.updated_at)), 0)::float8
 FROM users u CROSS JOIN LATERAL (
-    SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND j.state = 'queued' AND j.run_after IS NULL
-        AND NOT j.low_priority ORDER BY j.created_at, j.job_id LIMIT 1) head
+    SELECT j.updated_at FROM upload_jobs j WHERE j.user_id = u.user_id AND {NORMAL}
+    ORDER BY j.created_at, j.job_id LIMIT 1) head
 WHERE u.user_id IS NOT NULL AND u.user_id NOT IN ({USERS_AT_LIMIT})"""
 _OLDEST = " UNION ALL ".join(
     f"(SELECT created_at FROM upload_jobs WHERE state = '{state.value}' ORDER BY created_at LIMIT 1)"
