@@ -13,7 +13,7 @@ from testing.personas import Person, plan_pdf, upload_request
 from testing.sizes import size
 
 pytestmark = pytest.mark.slow
-CASES = size(15, full=1000)  # and those that schemathesis derives from each parameter's limits
+CASES = size(10, full=1000)  # and those that schemathesis derives from each parameter's limits
 
 
 @pytest.fixture

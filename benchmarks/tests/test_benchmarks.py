@@ -19,7 +19,7 @@ from benchmarks.subprocesses import ROOT
 pytestmark = pytest.mark.slow
 
 # Those whose smallest run costs a few seconds; people run the others with --quick.
-SMALL = ("adoption", "chunking", "commit", "recall", "success", "tables")
+SMALL = ("chunking", "commit", "recall", "success")
 ABSENT = f"are not in {SHARED} or {LICENCES}."
 COMMAND = [sys.executable, "-m", "benchmarks"]
 

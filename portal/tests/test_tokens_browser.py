@@ -35,7 +35,7 @@ def test_a_tenant_creates_a_token_and_revokes_it(ana: Person, visit: Callable[..
 
     page.goto("/")
     page.get_by_role("link", name="API tokens").click()
-    expect(page.get_by_role("checkbox")).to_have_count(5)
+    expect(page.get_by_role("checkbox")).to_have_count(6)
     assert ana_visits.accessibility_violations() == []
     page.get_by_label("Name").fill("Claude on my laptop")
     page.get_by_role("button", name="Create").click()
