@@ -77,7 +77,7 @@ def _release_after_outage(batch: ClaimBatch, claim: Claim | None) -> None:
             return
         except ClaimLost:
             return
-        except (OperationalError, InterfaceError):
+        except (DatabaseError, InterfaceError):  # a standby that is not promoted yet only reads
             time.sleep(RECONNECT_SECONDS)
 
 
