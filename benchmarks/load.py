@@ -10,7 +10,7 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,11 +149,10 @@ def _create_tenant(name: str) -> str:
 
 
 class ApiClient:
-    """Uploads files, each thread over a connection that is kept."""
+    """Uploads files, each over a connection of its own: as clients that come and go do."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._kept = threading.local()
         self.without_retry_after = 0
 
     def is_up(self) -> bool:
@@ -164,17 +163,20 @@ class ApiClient:
     def upload(self, token: str, content: bytes) -> int:
         """Declare a file and send its bytes; return the status of the last answer."""
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        status, body = self._call("POST", "/upload", json.dumps(upload_request(content)).encode(), headers)
-        if status != http.HTTPStatus.OK:
-            return status
-        url = urlsplit(json.loads(body)["signed_url"])
-        return self._call("PUT", f"{url.path}?{url.query}", content, {"Content-Type": "application/pdf"})[0]
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
+            body = json.dumps(upload_request(content)).encode()
+            status, answer = self._call(connection, "POST", "/upload", body, headers)
+            if status != http.HTTPStatus.OK:
+                return status
+            url = urlsplit(json.loads(answer)["signed_url"])
+            headers = {"Content-Type": "application/pdf"}
+            return self._call(connection, "PUT", f"{url.path}?{url.query}", content, headers)[0]
 
-    def _call(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        if not hasattr(self._kept, "connection"):
-            self._kept.connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        self._kept.connection.request(method, path, body, headers)
-        response = self._kept.connection.getresponse()
+    def _call(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
         if response.status in RETRY_LATER and not response.getheader("Retry-After"):
             self.without_retry_after += 1
         return response.status, response.read()
