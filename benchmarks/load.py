@@ -4,7 +4,6 @@ import http.client
 import json
 import os
 import sys
-import threading
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
@@ -24,7 +23,8 @@ from django.conf import settings
 from accounts import api_tokens
 from accounts.models import User
 from benchmarks import job_timings, noop_jobs, subprocesses
-from benchmarks.idle_cluster import count_connections
+from benchmarks.idle_cluster import count_connections, private_and_shared_mb
+from benchmarks.memory_watch import sampled
 from benchmarks.report import Result, percentile, print_progress
 from jobs.models import UploadJob
 from testing.personas import plan_pdf, upload_request
@@ -200,23 +200,17 @@ class Growth:
 
 @contextmanager
 def recorded_growth(*programs: psutil.Process) -> Iterator[Growth]:
-    growth, over, began = Growth(), threading.Event(), time.monotonic()
+    growth, began = Growth(), time.monotonic()
 
-    def watch() -> None:
-        while not over.wait(SAMPLE_SECONDS):
-            tree = [each for program in programs for each in (program, *program.children(recursive=True))]
-            megabytes = _total(tree, lambda each: each.memory_full_info().pss / 2**20)
-            descriptors = int(_total(tree, lambda each: each.num_fds()))
-            files = sum(1 for _ in Path(settings.VAR).rglob("*.tmp"))
-            growth.samples.append(((time.monotonic() - began) / 60, megabytes, descriptors, count_connections(), files))
+    def take() -> None:
+        tree = [each for program in programs for each in (program, *program.children(recursive=True))]
+        megabytes = _total(tree, private_and_shared_mb)
+        descriptors = int(_total(tree, lambda each: each.num_fds()))
+        files = sum(1 for _ in Path(settings.VAR).rglob("*.tmp"))
+        growth.samples.append(((time.monotonic() - began) / 60, megabytes, descriptors, count_connections(), files))
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
+    with sampled(take, seconds=SAMPLE_SECONDS):
         yield growth
-    finally:
-        over.set()
-        watcher.join()
 
 
 def _total(processes: list[psutil.Process], number: Callable[[psutil.Process], float]) -> float:

@@ -1,7 +1,6 @@
 """Peak memory of a worker and its parser process with the largest documents allowed."""
 
 import contextlib
-import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import psutil
 from django.conf import settings
 
 from benchmarks import job_timings, large_pdfs, stored_pdfs, subprocesses
+from benchmarks.memory_watch import sampled
 from benchmarks.report import Result, print_progress
 from embeddings.models import DocumentChunk
 from jobs.models import UploadJob
@@ -71,22 +71,15 @@ def _peaks(path: Path, embedder: str) -> dict[str, Any]:
 def recorded_peaks(process: psutil.Process) -> Iterator[dict[str, float]]:
     """Record the largest VmHWM, in MB, of the process's descendants, by their role."""
     peaks: dict[str, float] = {}
-    over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(process, peaks, over))
-    watcher.start()
-    try:
-        yield peaks
-    finally:
-        over.set()
-        watcher.join()
 
-
-def _watch(process: psutil.Process, peaks: dict[str, float], over: threading.Event) -> None:
-    while not over.wait(0.05):
+    def take() -> None:
         for child in process.children(recursive=True):
             with contextlib.suppress(psutil.Error, OSError):
                 kind = "parser" if PARSER in child.cmdline() else "worker"
                 peaks[kind] = max(peaks.get(kind, 0.0), _high_water(child.pid))
+
+    with sampled(take, seconds=0.05):
+        yield peaks
 
 
 def _high_water(pid: int) -> float:

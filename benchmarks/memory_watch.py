@@ -33,23 +33,35 @@ class ResidentMemory:
 
 
 @contextlib.contextmanager
-def recorded_memory(process: psutil.Process) -> Iterator[ResidentMemory]:
-    memory, over = ResidentMemory(), threading.Event()
+def sampled(take: Callable[[], None], *, seconds: float) -> Iterator[None]:
+    """Call ``take`` with that pause between two calls, on a thread, until the end of the block."""
+    over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(INTERVAL_SECONDS):
-            with contextlib.suppress(psutil.Error):
-                sizes = [child.memory_info().rss for child in process.children(recursive=True)]
-                if sizes:  # they are up
-                    memory.seen.append(max(sizes) / 2**20)
+        while not over.wait(seconds):
+            take()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield memory
+        yield
     finally:
         over.set()
         watcher.join()
+
+
+@contextlib.contextmanager
+def recorded_memory(process: psutil.Process) -> Iterator[ResidentMemory]:
+    memory = ResidentMemory()
+
+    def take() -> None:
+        with contextlib.suppress(psutil.Error):
+            sizes = [child.memory_info().rss for child in process.children(recursive=True)]
+            if sizes:  # they are up
+                memory.seen.append(max(sizes) / 2**20)
+
+    with sampled(take, seconds=INTERVAL_SECONDS):
+        yield memory
 
 
 def medians_by_count(
