@@ -1,4 +1,4 @@
-"""How much a test does: what the suite can afford, or with `FULL_SIZE=1` what docs/reliability.md reports."""
+"""Sizes of tests: what the suite can afford, or with `FULL_SIZE=1` what docs/reliability.md reports."""
 
 import os
 
