@@ -2,7 +2,6 @@
 
 import json
 import sys
-import threading
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from benchmarks import database, noop_jobs, subprocesses
+from benchmarks.memory_watch import sampled
 from benchmarks.report import Result, print_progress
 from jobs.models import UploadJob
 from testing.factories.pending_documents import create_chunked_job, passage_texts
@@ -141,21 +141,14 @@ def _all_embedded() -> bool:
 def _recorded_memory(process: psutil.Process) -> Iterator[dict[int, list[float]]]:
     """Record the memory of each descendant, in MB, four times a second until the end of the block."""
     samples: dict[int, list[float]] = {}
-    over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(process, samples, over))
-    watcher.start()
-    try:
-        yield samples
-    finally:
-        over.set()
-        watcher.join()
 
-
-def _watch(process: psutil.Process, samples: dict[int, list[float]], over: threading.Event) -> None:
-    while not over.wait(0.25):
+    def take() -> None:
         for child in process.children(recursive=True):
             with suppress(psutil.Error):
                 samples.setdefault(child.pid, []).append(child.memory_info().rss / 2**20)
+
+    with sampled(take, seconds=0.25):
+        yield samples
 
 
 def _growth(samples: Sequence[float]) -> float:
